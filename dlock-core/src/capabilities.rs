@@ -1,0 +1,225 @@
+//! What a backend claims.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::token::Strength;
+
+/// One thing that a backend may claim. What is claimed works; what is not claimed answers `Unsupported` before any I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Capability {
+    /// `Mode::Shared { limit: None }`: readers.
+    Shared,
+    /// `Mode::Shared { limit: Some(n) }`: permits.
+    Permits,
+    /// Waiting in a first-come-first-served queue in the store. Without it the engine asks again with jitter.
+    Queue,
+    /// Priorities in that queue.
+    Priority,
+    /// Each grant's ttl is its own. Without it (session stores) the guard reports the effective ttl.
+    PerGrantTtl,
+    /// The [`Renew`](crate::spi::Renew) part.
+    Renew,
+    /// The [`Fencing`](crate::spi::Fencing) part: every grant carries a token.
+    Fencing,
+    /// A fence gate with check-and-write in one step.
+    Gate,
+    /// A lease's token can be raised: [`Fencing::raise`](crate::spi::Fencing::raise).
+    Raise,
+    /// The watch stream of the [`Watch`](crate::spi::Watch) part.
+    Watch,
+    /// `inspect` of the [`Watch`](crate::spi::Watch) part.
+    Inspect,
+    /// `force_release` of the [`Watch`](crate::spi::Watch) part.
+    ForceRelease,
+    /// Exclusive to shared in one step: [`RwLock::convert`](crate::spi::RwLock::convert).
+    Downgrade,
+    /// Shared to exclusive, without deadlock: [`RwLock::convert`](crate::spi::RwLock::convert).
+    Upgrade,
+    /// Releasing with a minimum hold: [`Release::KeepFor`](crate::spi::Release::KeepFor).
+    MinimumHold,
+    /// An owner label is kept with the lease and shown by `inspect`.
+    OwnerLabel,
+}
+
+impl Capability {
+    /// Every capability there is, in declaration order.
+    pub const ALL: &'static [Self] = &[
+        Self::Shared,
+        Self::Permits,
+        Self::Queue,
+        Self::Priority,
+        Self::PerGrantTtl,
+        Self::Renew,
+        Self::Fencing,
+        Self::Gate,
+        Self::Raise,
+        Self::Watch,
+        Self::Inspect,
+        Self::ForceRelease,
+        Self::Downgrade,
+        Self::Upgrade,
+        Self::MinimumHold,
+        Self::OwnerLabel,
+    ];
+}
+
+/// What ends a lease of a holder that vanished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Nature {
+    /// Each lease has a time of its own and lapses alone (Redis, SQL rows).
+    Lease,
+    /// All leases of a client hang on one session or connection and end with it (ZooKeeper, advisory locks).
+    Session,
+}
+
+/// What a backend claims, in one value, constant for the life of a client.
+///
+/// Built by a backend with [`Capabilities::new`] and the methods that follow it:
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_core::{Capabilities, Capability, Strength};
+/// let caps = Capabilities::new("acme")
+///     .with(Capability::Renew)
+///     .with_fencing(Strength::AcrossRestart)
+///     .with_ttl(Duration::from_millis(10)..=Duration::from_secs(3600), Duration::from_millis(1));
+/// assert!(caps.has(Capability::Renew) && !caps.has(Capability::Queue));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The backend's short name, for messages and metrics: `memory`, `sqlite`, `redis`.
+    pub backend: &'static str,
+    /// What ends the lease of a vanished holder.
+    pub nature: Nature,
+    /// What the tokens survive; `None` without [`Capability::Fencing`].
+    pub strength: Option<Strength>,
+    /// The smallest ttl that is accepted. For a session store, its session timeout.
+    pub min_ttl: Duration,
+    /// The largest ttl that is accepted.
+    pub max_ttl: Duration,
+    /// The store rounds a ttl *up* to a multiple of this.
+    pub ttl_granularity: Duration,
+    /// The longest name, in bytes; at least 1024.
+    pub max_name_len: usize,
+    /// The longest owner label, in bytes; 0 without [`Capability::OwnerLabel`].
+    pub max_owner_len: usize,
+    /// How many names one client may hold at once, if limited.
+    pub max_held: Option<u64>,
+    /// How many waiters one name may have, if limited.
+    pub max_waiters: Option<u64>,
+    /// `Some(bits)` if the store knows only a hash of the name, so that two names can be one lock.
+    pub name_hash_bits: Option<u32>,
+    /// Whether stepping the server's clock can end a lease early.
+    pub clock_sensitive: bool,
+    set: u64,
+}
+
+impl Capabilities {
+    /// A plain exclusive lock: nature [`Nature::Lease`], ttl 10 ms to 24 h by the millisecond, names up to 1 KiB, nothing else.
+    pub fn new(backend: &'static str) -> Self {
+        Self {
+            backend,
+            nature: Nature::Lease,
+            strength: None,
+            min_ttl: Duration::from_millis(10),
+            max_ttl: Duration::from_secs(24 * 3600),
+            ttl_granularity: Duration::from_millis(1),
+            max_name_len: 1024,
+            max_owner_len: 0,
+            max_held: None,
+            max_waiters: None,
+            name_hash_bits: None,
+            clock_sensitive: false,
+            set: 0,
+        }
+    }
+
+    /// Claims one more capability. Fencing and owner labels have methods of their own.
+    #[must_use]
+    pub fn with(mut self, capability: Capability) -> Self {
+        self.set |= 1 << capability as u8;
+        self
+    }
+
+    /// Takes a claim back, for wrappers that cannot keep it.
+    #[must_use]
+    pub fn without(mut self, capability: Capability) -> Self {
+        self.set &= !(1 << capability as u8);
+        match capability {
+            Capability::Fencing => self.strength = None,
+            Capability::OwnerLabel => self.max_owner_len = 0,
+            _ => {}
+        }
+        self
+    }
+
+    /// Claims [`Capability::Fencing`] of that strength.
+    #[must_use]
+    pub fn with_fencing(mut self, strength: Strength) -> Self {
+        self.strength = Some(strength);
+        self.with(Capability::Fencing)
+    }
+
+    /// Claims [`Capability::OwnerLabel`] up to that many bytes.
+    #[must_use]
+    pub fn with_owner_label(mut self, max_len: usize) -> Self {
+        self.max_owner_len = max_len;
+        self.with(Capability::OwnerLabel)
+    }
+
+    /// Sets the range of ttls and the granularity to which the store rounds them up.
+    #[must_use]
+    pub fn with_ttl(mut self, range: std::ops::RangeInclusive<Duration>, granularity: Duration) -> Self {
+        (self.min_ttl, self.max_ttl) = range.into_inner();
+        self.ttl_granularity = granularity;
+        self
+    }
+
+    /// Sets the longest name, in bytes.
+    #[must_use]
+    pub fn with_max_name_len(mut self, bytes: usize) -> Self {
+        self.max_name_len = bytes;
+        self
+    }
+
+    /// Sets what ends the lease of a vanished holder.
+    #[must_use]
+    pub fn with_nature(mut self, nature: Nature) -> Self {
+        self.nature = nature;
+        self
+    }
+
+    /// Whether that is claimed.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.set & (1 << capability as u8) != 0
+    }
+
+    /// Everything that is claimed, in declaration order.
+    pub fn claimed(&self) -> impl Iterator<Item = Capability> + '_ {
+        Capability::ALL.iter().copied().filter(|c| self.has(*c))
+    }
+}
+
+impl fmt::Debug for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capabilities")
+            .field("backend", &self.backend)
+            .field("nature", &self.nature)
+            .field("claimed", &self.claimed().collect::<Vec<_>>())
+            .field("strength", &self.strength)
+            .field("ttl", &(self.min_ttl..=self.max_ttl))
+            .field("ttl_granularity", &self.ttl_granularity)
+            .field("max_name_len", &self.max_name_len)
+            .field("max_owner_len", &self.max_owner_len)
+            .field("max_held", &self.max_held)
+            .field("max_waiters", &self.max_waiters)
+            .field("name_hash_bits", &self.name_hash_bits)
+            .field("clock_sensitive", &self.clock_sensitive)
+            .finish()
+    }
+}

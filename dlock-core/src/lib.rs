@@ -1,0 +1,20 @@
+//! The core of `dlock`.
+
+mod capabilities;
+mod error;
+mod mode;
+mod name;
+pub mod runtime;
+#[doc(hidden)]
+pub mod saboteur;
+pub mod spi;
+mod timestamp;
+mod token;
+
+pub use capabilities::{Capabilities, Capability, Nature};
+pub use error::{Error, ErrorKind, LossReason, Result};
+pub use mode::Mode;
+pub use name::LockName;
+pub use runtime::Runtime;
+pub use timestamp::Timestamp;
+pub use token::{Strength, Token};

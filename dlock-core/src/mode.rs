@@ -1,0 +1,46 @@
+//! In which mode a name is held.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// The mode in which a name is asked for or held.
+///
+/// One admission rule serves lock, read-write lock and semaphore. The first entry of a name, holder or waiter, fixes
+/// its *class* (readers, or permits of n) until the name is empty again; shared modes of another class, or of
+/// another n, are refused as `InvalidInput` before they queue. `Exclusive` combines with every class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Nobody else holds the name in any mode.
+    Exclusive,
+    /// Held together with other shared holders of the same class.
+    Shared {
+        /// `None`: a reader, any number at once. `Some(n)`: one of n permits.
+        limit: Option<NonZeroU32>,
+    },
+}
+
+impl Mode {
+    /// One of any number of readers.
+    pub const READER: Self = Self::Shared { limit: None };
+
+    /// One of `n` permits.
+    pub const fn permit(n: NonZeroU32) -> Self {
+        Self::Shared { limit: Some(n) }
+    }
+
+    /// Whether this is [`Mode::Exclusive`].
+    pub const fn is_exclusive(self) -> bool {
+        matches!(self, Self::Exclusive)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared { limit: None } => f.write_str("shared"),
+            Self::Shared { limit: Some(n) } => write!(f, "one of {n} permits"),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The name of a lock.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+
+/// The name of a lock, or of a resource behind a fence gate: one or more bytes, compared byte for byte.
+///
+/// Nothing about a name is interpreted: no case folding, no trimming, no Unicode normalisation, no path or
+/// glob meaning. Two names are the same lock if and only if their bytes are the same. How long a name may be is a
+/// declared limit of the backend ([`Capabilities::max_name_len`](crate::Capabilities::max_name_len), at
+/// least 1 KiB) and is checked before any I/O.
+///
+/// Cloning is cheap: the bytes are shared.
+///
+/// ```
+/// use dlock_core::LockName;
+/// let name = LockName::new("orders/42").unwrap();
+/// assert_eq!(name.to_string(), "orders/42");
+/// assert!(LockName::new("").is_err());
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<[u8]>);
+
+impl LockName {
+    /// Takes the bytes of a name.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there are none.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let bytes = bytes.as_ref();
+        if bytes.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a lock name needs at least one byte",
+            ));
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The bytes of the name, exactly as given.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl TryFrom<&str> for LockName {
+    type Error = Error;
+    fn try_from(name: &str) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for LockName {
+    type Error = Error;
+    fn try_from(name: String) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&String> for LockName {
+    type Error = Error;
+    fn try_from(name: &String) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&[u8]> for LockName {
+    type Error = Error;
+    fn try_from(name: &[u8]) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&LockName> for LockName {
+    type Error = Error;
+    fn try_from(name: &LockName) -> Result<Self, Error> {
+        Ok(name.clone())
+    }
+}
+
+/// Printable text is shown as it is; control characters and bytes that are not UTF-8 are escaped.
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?;
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockName({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_without_breaking_a_terminal() {
+        let name = LockName::new(b"a\n\xff\xc3\xa9".as_slice()).unwrap();
+        assert_eq!(name.to_string(), "a\\n\\xffé");
+    }
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        assert_eq!(LockName::new("").unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}

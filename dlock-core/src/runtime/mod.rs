@@ -1,0 +1,28 @@
+//! What the engine needs of an async runtime: four things.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::timestamp::Timestamp;
+
+/// An async runtime, as far as locks need one. Chosen once, when a client connects; never a global.
+///
+/// With `fill_random` part of it, a run under the simulated runtime is a function of its seed alone.
+pub trait Runtime: Send + Sync + Debug + 'static {
+    /// Runs a task to its end in the background. Never panics: on a runtime that has shut down the task is dropped.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Completes after that long. Usable from any thread, and pollable by any executor as long as this runtime lives.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+
+    /// The time now.
+    fn now(&self) -> Timestamp;
+
+    /// Fills the buffer with random bytes that nobody can guess.
+    fn fill_random(&self, buffer: &mut [u8]);
+
+    /// A short name for messages: `tokio`, `smol`, `async-std`, `sim`.
+    fn name(&self) -> &'static str;
+}

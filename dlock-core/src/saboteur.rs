@@ -1,0 +1,491 @@
+//! Planted bugs: proof that the conformance kit bites.
+//!
+//! Each is one `if` in the reference backend or in the engine, asked as `self.bug.is(Bug::…)`. They exist only in a build
+//! with `--cfg dlock_saboteur`; in any other, `is` is a constant `false` and nothing can be planted.
+
+/// One planted bug per rule of the kit; the number of the rule stands beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Bug {
+    /// `grant_without_check`, rule 1.01.
+    GrantWithoutCheck,
+    /// `check_then_set`, rule 1.03.
+    CheckThenSet,
+    /// `early_unlock`, rule 1.04.
+    EarlyUnlock,
+    /// `owner_is_client`, rule 1.07.
+    OwnerIsClient,
+    /// `try_blocks`, rule 2.01.
+    TryBlocks,
+    /// `try_spurious_fail`, rule 2.02.
+    TrySpuriousFail,
+    /// `never_wakes`, rule 2.03.
+    NeverWakes,
+    /// `deadline_half`, rule 2.04.
+    DeadlineHalf,
+    /// `orphan_waiter`, rule 2.05.
+    OrphanWaiter,
+    /// `zero_means_forever`, rule 2.06.
+    ZeroMeansForever,
+    /// `timeout_leaks_grant`, rule 2.07.
+    TimeoutLeaksGrant,
+    /// `zero_ttl_forever`, rule 2.08.
+    ZeroTtlForever,
+    /// `entry_leak`, rule 2.09.
+    EntryLeak,
+    /// `no_expiry`, rule 3.01.
+    NoExpiry,
+    /// `early_expiry`, rule 3.02.
+    EarlyExpiry,
+    /// `cached_valid_flag`, rule 3.04.
+    CachedValidFlag,
+    /// `release_by_name`, rule 3.06.
+    ReleaseByName,
+    /// `ttl_sticky_first`, rule 3.07.
+    TtlStickyFirst,
+    /// `expiry_no_wakeup`, rule 3.08.
+    ExpiryNoWakeup,
+    /// `tiny_ttl_immortal`, rule 3.11.
+    TinyTtlImmortal,
+    /// `lazy_release`, rule 4.01.
+    LazyRelease,
+    /// `release_by_session`, rule 4.02.
+    ReleaseBySession,
+    /// `double_release_frees_next`, rule 4.03.
+    DoubleReleaseFreesNext,
+    /// `unlock_on_other_conn`, rule 4.07.
+    UnlockOnOtherConn,
+    /// `drop_needs_runtime`, rule 4.08.
+    DropNeedsRuntime,
+    /// `drop_keeps_renewing`, rule 4.09.
+    DropKeepsRenewing,
+    /// `release_grants_two`, rule 4.11.
+    ReleaseGrantsTwo,
+    /// `renew_noop`, rule 5.01.
+    RenewNoop,
+    /// `renew_additive`, rule 5.02.
+    RenewAdditive,
+    /// `renew_resurrects`, rule 5.03.
+    RenewResurrects,
+    /// `renew_by_name`, rule 5.04.
+    RenewByName,
+    /// `renew_recreates`, rule 5.05.
+    RenewRecreates,
+    /// `renew_release_race`, rule 5.06.
+    RenewReleaseRace,
+    /// `renew_bumps_token`, rule 5.08.
+    RenewBumpsToken,
+    /// `autorenew_stops_after_5`, rule 5.09.
+    AutorenewStopsAfter5,
+    /// `lost_on_release`, rule 6.03.
+    LostOnRelease,
+    /// `lost_spurious`, rule 6.05.
+    LostSpurious,
+    /// `token_zero`, rule 7.01.
+    TokenZero,
+    /// `token_repeats`, rule 7.02.
+    TokenRepeats,
+    /// `token_reset_on_release`, rule 7.03.
+    TokenResetOnRelease,
+    /// `token_reset_on_expiry`, rule 7.04.
+    TokenResetOnExpiry,
+    /// `token_per_client`, rule 7.05.
+    TokenPerClient,
+    /// `token_before_grant`, rule 7.09.
+    TokenBeforeGrant,
+    /// `resource_accepts_stale`, rule 7.12.
+    ResourceAcceptsStale,
+    /// `resource_check_then_write`, rule 7.13.
+    ResourceCheckThenWrite,
+    /// `notify_before_register`, rule 8.01.
+    NotifyBeforeRegister,
+    /// `poll_every_5s`, rule 8.02.
+    PollEvery5s,
+    /// `cancel_eats_wakeup`, rule 8.12.
+    CancelEatsWakeup,
+    /// `cancel_leaks_grant`, rule 9.01.
+    CancelLeaksGrant,
+    /// `cancel_waits_ttl`, rule 9.02.
+    CancelWaitsTtl,
+    /// `cancelled_release_renews`, rule 9.03.
+    CancelledReleaseRenews,
+    /// `cancelled_renew_extends`, rule 9.04.
+    CancelledRenewExtends,
+    /// `reply_desync`, rule 9.05.
+    ReplyDesync,
+    /// `close_hangs`, rule 9.07.
+    CloseHangs,
+    /// `thread_affine_state`, rule 9.09.
+    ThreadAffineState,
+    /// `stale_waker`, rule 9.10.
+    StaleWaker,
+    /// `readers_exclusive`, rule 11.01.
+    ReadersExclusive,
+    /// `reader_during_write`, rule 11.02.
+    ReaderDuringWrite,
+    /// `writer_after_first_reader`, rule 11.03.
+    WriterAfterFirstReader,
+    /// `reader_expiry_frees_all`, rule 11.04.
+    ReaderExpiryFreesAll,
+    /// `reader_releases_other`, rule 11.05.
+    ReaderReleasesOther,
+    /// `name_max_255`, rule 13.01.
+    NameMax255,
+    /// `name_truncated`, rule 13.02.
+    NameTruncated,
+    /// `name_hash32`, rule 13.03.
+    NameHash32,
+    /// `name_case_fold`, rule 13.04.
+    NameCaseFold,
+    /// `name_trailing_space`, rule 13.05.
+    NameTrailingSpace,
+    /// `name_nfc`, rule 13.06.
+    NameNfc,
+    /// `name_as_path`, rule 13.07.
+    NameAsPath,
+    /// `name_as_glob`, rule 13.08.
+    NameAsGlob,
+    /// `name_interpolated`, rule 13.09.
+    NameInterpolated,
+    /// `oversize_hashed`, rule 13.10.
+    OversizeHashed,
+    /// `head_of_line`, rule 14.01.
+    HeadOfLine,
+    /// `client_not_concurrent`, rule 14.02.
+    ClientNotConcurrent,
+    /// `release_behind_waiter`, rule 14.03.
+    ReleaseBehindWaiter,
+    /// `clone_shares_owner`, rule 14.04.
+    CloneSharesOwner,
+    /// `cross_name_release`, rule 14.05.
+    CrossNameRelease,
+    /// `error_all_other`, rule 17.01.
+    ErrorAllOther,
+    /// `prio_silently_ignored`, rule 17.02.
+    PrioSilentlyIgnored,
+    /// `claims_more_than_it_has`, rule 17.03.
+    ClaimsMoreThanItHas,
+    /// `panic_in_drop`, rule 17.04.
+    PanicInDrop,
+    /// `error_drops_source`, rule 17.06.
+    ErrorDropsSource,
+    /// `caps_flap`, rule 17.07.
+    CapsFlap,
+    /// `close_keeps_renewing`, rule 17.09.
+    CloseKeepsRenewing,
+    /// `admit_on_release_only`, rule 11.14.
+    AdmitOnReleaseOnly,
+    /// `mixed_limits`, rule 11.15.
+    MixedLimits,
+}
+
+impl Bug {
+    /// Every bug there is.
+    pub const ALL: &'static [Self] = &[
+        Self::GrantWithoutCheck,
+        Self::CheckThenSet,
+        Self::EarlyUnlock,
+        Self::OwnerIsClient,
+        Self::TryBlocks,
+        Self::TrySpuriousFail,
+        Self::NeverWakes,
+        Self::DeadlineHalf,
+        Self::OrphanWaiter,
+        Self::ZeroMeansForever,
+        Self::TimeoutLeaksGrant,
+        Self::ZeroTtlForever,
+        Self::EntryLeak,
+        Self::NoExpiry,
+        Self::EarlyExpiry,
+        Self::CachedValidFlag,
+        Self::ReleaseByName,
+        Self::TtlStickyFirst,
+        Self::ExpiryNoWakeup,
+        Self::TinyTtlImmortal,
+        Self::LazyRelease,
+        Self::ReleaseBySession,
+        Self::DoubleReleaseFreesNext,
+        Self::UnlockOnOtherConn,
+        Self::DropNeedsRuntime,
+        Self::DropKeepsRenewing,
+        Self::ReleaseGrantsTwo,
+        Self::RenewNoop,
+        Self::RenewAdditive,
+        Self::RenewResurrects,
+        Self::RenewByName,
+        Self::RenewRecreates,
+        Self::RenewReleaseRace,
+        Self::RenewBumpsToken,
+        Self::AutorenewStopsAfter5,
+        Self::LostOnRelease,
+        Self::LostSpurious,
+        Self::TokenZero,
+        Self::TokenRepeats,
+        Self::TokenResetOnRelease,
+        Self::TokenResetOnExpiry,
+        Self::TokenPerClient,
+        Self::TokenBeforeGrant,
+        Self::ResourceAcceptsStale,
+        Self::ResourceCheckThenWrite,
+        Self::NotifyBeforeRegister,
+        Self::PollEvery5s,
+        Self::CancelEatsWakeup,
+        Self::CancelLeaksGrant,
+        Self::CancelWaitsTtl,
+        Self::CancelledReleaseRenews,
+        Self::CancelledRenewExtends,
+        Self::ReplyDesync,
+        Self::CloseHangs,
+        Self::ThreadAffineState,
+        Self::StaleWaker,
+        Self::ReadersExclusive,
+        Self::ReaderDuringWrite,
+        Self::WriterAfterFirstReader,
+        Self::ReaderExpiryFreesAll,
+        Self::ReaderReleasesOther,
+        Self::NameMax255,
+        Self::NameTruncated,
+        Self::NameHash32,
+        Self::NameCaseFold,
+        Self::NameTrailingSpace,
+        Self::NameNfc,
+        Self::NameAsPath,
+        Self::NameAsGlob,
+        Self::NameInterpolated,
+        Self::OversizeHashed,
+        Self::HeadOfLine,
+        Self::ClientNotConcurrent,
+        Self::ReleaseBehindWaiter,
+        Self::CloneSharesOwner,
+        Self::CrossNameRelease,
+        Self::ErrorAllOther,
+        Self::PrioSilentlyIgnored,
+        Self::ClaimsMoreThanItHas,
+        Self::PanicInDrop,
+        Self::ErrorDropsSource,
+        Self::CapsFlap,
+        Self::CloseKeepsRenewing,
+        Self::AdmitOnReleaseOnly,
+        Self::MixedLimits,
+    ];
+
+    /// The rule that must catch it.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::GrantWithoutCheck => "1.01",
+            Self::CheckThenSet => "1.03",
+            Self::EarlyUnlock => "1.04",
+            Self::OwnerIsClient => "1.07",
+            Self::TryBlocks => "2.01",
+            Self::TrySpuriousFail => "2.02",
+            Self::NeverWakes => "2.03",
+            Self::DeadlineHalf => "2.04",
+            Self::OrphanWaiter => "2.05",
+            Self::ZeroMeansForever => "2.06",
+            Self::TimeoutLeaksGrant => "2.07",
+            Self::ZeroTtlForever => "2.08",
+            Self::EntryLeak => "2.09",
+            Self::NoExpiry => "3.01",
+            Self::EarlyExpiry => "3.02",
+            Self::CachedValidFlag => "3.04",
+            Self::ReleaseByName => "3.06",
+            Self::TtlStickyFirst => "3.07",
+            Self::ExpiryNoWakeup => "3.08",
+            Self::TinyTtlImmortal => "3.11",
+            Self::LazyRelease => "4.01",
+            Self::ReleaseBySession => "4.02",
+            Self::DoubleReleaseFreesNext => "4.03",
+            Self::UnlockOnOtherConn => "4.07",
+            Self::DropNeedsRuntime => "4.08",
+            Self::DropKeepsRenewing => "4.09",
+            Self::ReleaseGrantsTwo => "4.11",
+            Self::RenewNoop => "5.01",
+            Self::RenewAdditive => "5.02",
+            Self::RenewResurrects => "5.03",
+            Self::RenewByName => "5.04",
+            Self::RenewRecreates => "5.05",
+            Self::RenewReleaseRace => "5.06",
+            Self::RenewBumpsToken => "5.08",
+            Self::AutorenewStopsAfter5 => "5.09",
+            Self::LostOnRelease => "6.03",
+            Self::LostSpurious => "6.05",
+            Self::TokenZero => "7.01",
+            Self::TokenRepeats => "7.02",
+            Self::TokenResetOnRelease => "7.03",
+            Self::TokenResetOnExpiry => "7.04",
+            Self::TokenPerClient => "7.05",
+            Self::TokenBeforeGrant => "7.09",
+            Self::ResourceAcceptsStale => "7.12",
+            Self::ResourceCheckThenWrite => "7.13",
+            Self::NotifyBeforeRegister => "8.01",
+            Self::PollEvery5s => "8.02",
+            Self::CancelEatsWakeup => "8.12",
+            Self::CancelLeaksGrant => "9.01",
+            Self::CancelWaitsTtl => "9.02",
+            Self::CancelledReleaseRenews => "9.03",
+            Self::CancelledRenewExtends => "9.04",
+            Self::ReplyDesync => "9.05",
+            Self::CloseHangs => "9.07",
+            Self::ThreadAffineState => "9.09",
+            Self::StaleWaker => "9.10",
+            Self::ReadersExclusive => "11.01",
+            Self::ReaderDuringWrite => "11.02",
+            Self::WriterAfterFirstReader => "11.03",
+            Self::ReaderExpiryFreesAll => "11.04",
+            Self::ReaderReleasesOther => "11.05",
+            Self::NameMax255 => "13.01",
+            Self::NameTruncated => "13.02",
+            Self::NameHash32 => "13.03",
+            Self::NameCaseFold => "13.04",
+            Self::NameTrailingSpace => "13.05",
+            Self::NameNfc => "13.06",
+            Self::NameAsPath => "13.07",
+            Self::NameAsGlob => "13.08",
+            Self::NameInterpolated => "13.09",
+            Self::OversizeHashed => "13.10",
+            Self::HeadOfLine => "14.01",
+            Self::ClientNotConcurrent => "14.02",
+            Self::ReleaseBehindWaiter => "14.03",
+            Self::CloneSharesOwner => "14.04",
+            Self::CrossNameRelease => "14.05",
+            Self::ErrorAllOther => "17.01",
+            Self::PrioSilentlyIgnored => "17.02",
+            Self::ClaimsMoreThanItHas => "17.03",
+            Self::PanicInDrop => "17.04",
+            Self::ErrorDropsSource => "17.06",
+            Self::CapsFlap => "17.07",
+            Self::CloseKeepsRenewing => "17.09",
+            Self::AdmitOnReleaseOnly => "11.14",
+            Self::MixedLimits => "11.15",
+        }
+    }
+
+    /// Its name in the catalogue.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GrantWithoutCheck => "grant_without_check",
+            Self::CheckThenSet => "check_then_set",
+            Self::EarlyUnlock => "early_unlock",
+            Self::OwnerIsClient => "owner_is_client",
+            Self::TryBlocks => "try_blocks",
+            Self::TrySpuriousFail => "try_spurious_fail",
+            Self::NeverWakes => "never_wakes",
+            Self::DeadlineHalf => "deadline_half",
+            Self::OrphanWaiter => "orphan_waiter",
+            Self::ZeroMeansForever => "zero_means_forever",
+            Self::TimeoutLeaksGrant => "timeout_leaks_grant",
+            Self::ZeroTtlForever => "zero_ttl_forever",
+            Self::EntryLeak => "entry_leak",
+            Self::NoExpiry => "no_expiry",
+            Self::EarlyExpiry => "early_expiry",
+            Self::CachedValidFlag => "cached_valid_flag",
+            Self::ReleaseByName => "release_by_name",
+            Self::TtlStickyFirst => "ttl_sticky_first",
+            Self::ExpiryNoWakeup => "expiry_no_wakeup",
+            Self::TinyTtlImmortal => "tiny_ttl_immortal",
+            Self::LazyRelease => "lazy_release",
+            Self::ReleaseBySession => "release_by_session",
+            Self::DoubleReleaseFreesNext => "double_release_frees_next",
+            Self::UnlockOnOtherConn => "unlock_on_other_conn",
+            Self::DropNeedsRuntime => "drop_needs_runtime",
+            Self::DropKeepsRenewing => "drop_keeps_renewing",
+            Self::ReleaseGrantsTwo => "release_grants_two",
+            Self::RenewNoop => "renew_noop",
+            Self::RenewAdditive => "renew_additive",
+            Self::RenewResurrects => "renew_resurrects",
+            Self::RenewByName => "renew_by_name",
+            Self::RenewRecreates => "renew_recreates",
+            Self::RenewReleaseRace => "renew_release_race",
+            Self::RenewBumpsToken => "renew_bumps_token",
+            Self::AutorenewStopsAfter5 => "autorenew_stops_after_5",
+            Self::LostOnRelease => "lost_on_release",
+            Self::LostSpurious => "lost_spurious",
+            Self::TokenZero => "token_zero",
+            Self::TokenRepeats => "token_repeats",
+            Self::TokenResetOnRelease => "token_reset_on_release",
+            Self::TokenResetOnExpiry => "token_reset_on_expiry",
+            Self::TokenPerClient => "token_per_client",
+            Self::TokenBeforeGrant => "token_before_grant",
+            Self::ResourceAcceptsStale => "resource_accepts_stale",
+            Self::ResourceCheckThenWrite => "resource_check_then_write",
+            Self::NotifyBeforeRegister => "notify_before_register",
+            Self::PollEvery5s => "poll_every_5s",
+            Self::CancelEatsWakeup => "cancel_eats_wakeup",
+            Self::CancelLeaksGrant => "cancel_leaks_grant",
+            Self::CancelWaitsTtl => "cancel_waits_ttl",
+            Self::CancelledReleaseRenews => "cancelled_release_renews",
+            Self::CancelledRenewExtends => "cancelled_renew_extends",
+            Self::ReplyDesync => "reply_desync",
+            Self::CloseHangs => "close_hangs",
+            Self::ThreadAffineState => "thread_affine_state",
+            Self::StaleWaker => "stale_waker",
+            Self::ReadersExclusive => "readers_exclusive",
+            Self::ReaderDuringWrite => "reader_during_write",
+            Self::WriterAfterFirstReader => "writer_after_first_reader",
+            Self::ReaderExpiryFreesAll => "reader_expiry_frees_all",
+            Self::ReaderReleasesOther => "reader_releases_other",
+            Self::NameMax255 => "name_max_255",
+            Self::NameTruncated => "name_truncated",
+            Self::NameHash32 => "name_hash32",
+            Self::NameCaseFold => "name_case_fold",
+            Self::NameTrailingSpace => "name_trailing_space",
+            Self::NameNfc => "name_nfc",
+            Self::NameAsPath => "name_as_path",
+            Self::NameAsGlob => "name_as_glob",
+            Self::NameInterpolated => "name_interpolated",
+            Self::OversizeHashed => "oversize_hashed",
+            Self::HeadOfLine => "head_of_line",
+            Self::ClientNotConcurrent => "client_not_concurrent",
+            Self::ReleaseBehindWaiter => "release_behind_waiter",
+            Self::CloneSharesOwner => "clone_shares_owner",
+            Self::CrossNameRelease => "cross_name_release",
+            Self::ErrorAllOther => "error_all_other",
+            Self::PrioSilentlyIgnored => "prio_silently_ignored",
+            Self::ClaimsMoreThanItHas => "claims_more_than_it_has",
+            Self::PanicInDrop => "panic_in_drop",
+            Self::ErrorDropsSource => "error_drops_source",
+            Self::CapsFlap => "caps_flap",
+            Self::CloseKeepsRenewing => "close_keeps_renewing",
+            Self::AdmitOnReleaseOnly => "admit_on_release_only",
+            Self::MixedLimits => "mixed_limits",
+        }
+    }
+}
+
+/// Which bug is planted, if any.
+#[cfg(dlock_saboteur)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planted(Option<Bug>);
+
+#[cfg(dlock_saboteur)]
+impl Planted {
+    /// No bug.
+    pub const NONE: Self = Self(None);
+
+    /// Plants a bug.
+    pub const fn new(bug: Bug) -> Self {
+        Self(Some(bug))
+    }
+
+    /// Whether that bug is planted.
+    pub fn is(self, bug: Bug) -> bool {
+        self.0 == Some(bug)
+    }
+}
+
+/// Which bug is planted: none, in this build.
+#[cfg(not(dlock_saboteur))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planted;
+
+#[cfg(not(dlock_saboteur))]
+impl Planted {
+    /// No bug.
+    pub const NONE: Self = Self;
+
+    /// Always `false` in this build.
+    #[inline(always)]
+    pub const fn is(self, _: Bug) -> bool {
+        false
+    }
+}

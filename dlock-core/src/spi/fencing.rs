@@ -1,0 +1,32 @@
+use async_trait::async_trait;
+
+use super::{FenceGate, LeaseKey};
+use crate::error::Result;
+use crate::token::{Strength, Token};
+
+/// Fencing tokens: what they survive, where they are checked, and how a quorum raises them.
+#[async_trait]
+pub trait Fencing: Send + Sync {
+    /// What the tokens survive. Agrees with [`Capabilities::strength`](crate::Capabilities::strength).
+    fn strength(&self) -> Strength;
+
+    /// A gate in this backend's own store, with [`Capability::Gate`](crate::Capability::Gate).
+    fn gate(&self) -> Option<&dyn FenceGate>;
+
+    /// Raises the token of a lease that is *still held*, and with it the store's counter for that name, to at least
+    /// `to`. With [`Capability::Raise`](crate::Capability::Raise).
+    ///
+    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so that any later
+    /// majority meets a member that knows it.
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised>;
+}
+
+/// The answer to a raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Raised {
+    /// The lease's token is now this: the larger of what it was and what was asked for.
+    Raised(Token),
+    /// The lease is not held any more; nothing was changed.
+    NotHeld,
+}

@@ -1,0 +1,132 @@
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::name::LockName;
+use crate::token::Token;
+
+/// The resource side of fencing: refuses holders whose token has been overtaken.
+///
+/// For each resource the gate remembers the largest token that came with exclusive access (`max_exclusive`) and the
+/// largest that came at all (`max_any`). Exclusive access needs a token ≥ `max_any` and raises both; shared access needs
+/// one ≥ `max_exclusive` and raises `max_any` only, so that readers and permits are fenced against writers and never against
+/// one another. The same token may come again.
+///
+/// One resource takes tokens of *one* lock name of *one* backend; tokens of different names say nothing about one another.
+#[async_trait]
+pub trait FenceGate: Send + Sync {
+    /// Checks a token and remembers it. **Advisory**: between this answer and a write of your own a newer holder may come in.
+    /// Use [`write`](Self::write), or the in-transaction form of the backend, when it matters.
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission>;
+
+    /// Checks the token and, if it is admitted, stores `value`, in one step that nothing comes between.
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission>;
+
+    /// What was last stored by [`write`](Self::write), and the tokens seen.
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>>;
+}
+
+/// How a resource is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// Under an exclusive lock.
+    Exclusive,
+    /// Under a shared lock or permit.
+    Shared,
+}
+
+/// The answer of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub enum Admission {
+    /// Go ahead (for `write`: it is written).
+    Admitted,
+    /// A newer holder has been here. Stop: your lock is lost.
+    Refused {
+        /// The token that was seen.
+        highest: Token,
+    },
+}
+
+impl Admission {
+    /// Whether it was admitted.
+    pub const fn is_admitted(self) -> bool {
+        matches!(self, Self::Admitted)
+    }
+}
+
+/// What a gate knows of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FencedValue {
+    /// What was last written; empty if nothing was.
+    pub value: Vec<u8>,
+    /// The largest token that came with exclusive access.
+    pub max_exclusive: Option<Token>,
+    /// The largest token that came at all.
+    pub max_any: Option<Token>,
+}
+
+impl FencedValue {
+    /// As it stands in a store.
+    pub fn new(value: Vec<u8>, max_exclusive: Option<Token>, max_any: Option<Token>) -> Self {
+        Self {
+            value,
+            max_exclusive,
+            max_any,
+        }
+    }
+
+    /// The gate's rule, once for all stores that hold the row in hand: admits the token and raises what is remembered, or
+    /// refuses and changes nothing.
+    pub fn admit(&mut self, token: Token, access: Access) -> Admission {
+        let bar = match access {
+            Access::Exclusive => self.max_any,
+            Access::Shared => self.max_exclusive,
+        };
+        match bar {
+            Some(highest) if token < highest => Admission::Refused { highest },
+            _ => {
+                self.max_any = self.max_any.max(Some(token));
+                if access == Access::Exclusive {
+                    self.max_exclusive = self.max_exclusive.max(Some(token));
+                }
+                Admission::Admitted
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn t(n: u64) -> Token {
+        Token::new(n).unwrap()
+    }
+
+    #[test]
+    fn writers_are_fenced_by_all_readers_only_by_writers() {
+        let mut v = FencedValue::new(vec![], None, None);
+        assert!(v.admit(t(3), Access::Exclusive).is_admitted());
+        assert!(
+            v.admit(t(3), Access::Exclusive).is_admitted(),
+            "the same token comes again"
+        );
+        assert!(v.admit(t(7), Access::Shared).is_admitted());
+        assert!(
+            v.admit(t(5), Access::Shared).is_admitted(),
+            "readers are not fenced against one another"
+        );
+        assert_eq!(
+            v.admit(t(6), Access::Exclusive),
+            Admission::Refused { highest: t(7) }
+        );
+        assert!(v.admit(t(8), Access::Exclusive).is_admitted());
+        assert_eq!(
+            v.admit(t(7), Access::Shared),
+            Admission::Refused { highest: t(8) }
+        );
+    }
+}

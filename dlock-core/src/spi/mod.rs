@@ -1,0 +1,50 @@
+//! What a backend implements: mechanism only.
+//!
+//! A backend does one thing per call. It never waits for a lock, never retries, never keeps a timer for a lease and
+//! never decides: the engine queues, waits, backs off, renews, times out and cleans up. A backend spawns nothing
+//! but the upkeep of its own connection, through the [`Runtime`](crate::Runtime) that it is given.
+//!
+//! The five capabilities are five traits. [`Lock`] is what every backend has; the other four are *parts* that
+//! it hands out through [`Lock::part`], and what it hands out must agree with its [`Capabilities`](crate::Capabilities):
+//!
+//! | trait | what it adds |
+//! |---|---|
+//! | [`Lock`] | `attempt`, `release`, `abandon`, and `signals` of the session or connection |
+//! | [`RwLock`] | `convert`: downgrade and upgrade in place (the shared *modes* themselves are part of [`Acquire`]) |
+//! | [`Fencing`] | the tokens' strength, the fence gate, and `raise` |
+//! | [`Watch`] | the stream of changes, `inspect`, `force_release` |
+//! | [`Renew`] | leases and queue entries extended, many in one call |
+//!
+//! The traits have no default methods, so that nothing is left out unseen, and their requests and replies are
+//! `#[non_exhaustive]` with public constructors, so that they can grow.
+//!
+//! # What every backend promises
+//!
+//! 1. **Idempotence.** A request is named by its [`LeaseKey`]. Sending it again has the effect of sending it once: a second
+//!    `attempt` of a granted key answers the same grant with its *remaining* life; `release` and `abandon` of something
+//!    that is gone say so and touch nothing else.
+//! 2. **Nothing outlives its abandon.** After `abandon` of a key, no grant and no queue entry of that key exists, and an
+//!    `attempt` of it that arrives late is refused (a tombstone, kept as long as such a message can live).
+//! 3. **`counted_from` is early enough.** The [`Timestamp`](crate::Timestamp) in a [`Grant`] or [`Renewal`] was taken before
+//!    the request was sent, so that `counted_from + expires_in` is never later than what the store believes.
+//! 4. **One admission rule**, run by every change: see [`Mode`](crate::Mode).
+//! 5. **Typed outcomes.** `Unavailable` says that nothing took effect; when that is not sure, it is `Unknown`.
+//! 6. **Dropping a future of a call is allowed at any poll** and leaves the connection usable; the request may then take effect
+//!    or not, and the engine abandons it.
+
+mod fencing;
+mod gate;
+mod lock;
+mod renew;
+mod rwlock;
+mod watch;
+
+pub use fencing::{Fencing, Raised};
+pub use gate::{Access, Admission, FenceGate, FencedValue};
+pub use lock::{
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, LostLeases, Part, PartKind, Probe, Push, Queueing,
+    Release, Released, RequestId, Signal, Wait, Wake,
+};
+pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+pub use rwlock::{Converted, RwLock};
+pub use watch::{Change, Holder, Inspection, Watch};

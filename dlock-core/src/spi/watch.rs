@@ -1,0 +1,110 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+
+use crate::error::Result;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::RequestId;
+use crate::token::Token;
+
+/// Looking at a lock without wanting it. Needs no lease and never queues, holds or slows anything.
+#[async_trait]
+pub trait Watch: Send + Sync {
+    /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant order.
+    /// When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot` with
+    /// `skipped: true` says so. It ends with an error or never.
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>>;
+
+    /// Who holds it now, with which tokens and for how long yet, and how many wait.
+    async fn inspect(&self, name: &LockName) -> Result<Inspection>;
+
+    /// Ends every lease of that name, whoever holds it, and admits who is next. For operators: the former holders learn it
+    /// only at their next renewal, so what they do meanwhile is kept out by the fence alone. Returns how many were ended.
+    async fn force_release(&self, name: &LockName) -> Result<u32>;
+}
+
+/// A lock as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Who holds it, in grant order. A lease kept by a minimum hold counts.
+    pub holders: Vec<Holder>,
+    /// How many requests are queued.
+    pub waiting: u32,
+}
+
+impl Inspection {
+    /// Those holders, that many waiters.
+    pub fn new(holders: Vec<Holder>, waiting: u32) -> Self {
+        Self { holders, waiting }
+    }
+}
+
+/// One holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The acquisition. Shown for diagnosis; it is not a right to anything.
+    pub id: RequestId,
+    /// In which mode.
+    pub mode: Mode,
+    /// The fencing token of the grant.
+    pub token: Option<Token>,
+    /// How long the store keeps the lease yet, unless it is renewed.
+    pub expires_in: Duration,
+    /// The label that the holder gave itself.
+    pub owner: Option<Arc<str>>,
+}
+
+impl Holder {
+    /// A holder without a label.
+    pub fn new(id: RequestId, mode: Mode, token: Option<Token>, expires_in: Duration) -> Self {
+        Self {
+            id,
+            mode,
+            token,
+            expires_in,
+            owner: None,
+        }
+    }
+
+    /// Adds the label.
+    #[must_use]
+    pub fn with_owner(mut self, owner: Option<Arc<str>>) -> Self {
+        self.owner = owner;
+        self
+    }
+}
+
+/// One change of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The state now. The first item of every stream; later ones with `skipped: true` where changes may be missing.
+    Snapshot {
+        /// The state.
+        now: Inspection,
+        /// Whether changes before this may have been skipped.
+        skipped: bool,
+    },
+    /// Granted, or converted to another mode.
+    Granted(Holder),
+    /// A holder let go.
+    Released {
+        /// Which acquisition.
+        id: RequestId,
+    },
+    /// A holder's lease ran out.
+    Expired {
+        /// Which acquisition.
+        id: RequestId,
+    },
+    /// A holder was ended by `force_release`.
+    Forced {
+        /// Which acquisition.
+        id: RequestId,
+    },
+}

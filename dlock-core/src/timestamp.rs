@@ -1,0 +1,107 @@
+//! A point on a clock that goes on counting while the machine is suspended.
+
+use std::fmt;
+use std::ops::Add;
+use std::time::Duration;
+
+/// A point in time on the machine's own monotonic clock, in nanoseconds since boot, *suspension included*.
+///
+/// A laptop that sleeps, or a virtual machine that is paused by its own kernel, comes back with a lease that has
+/// run out; a clock that stands still during suspension would not notice. On Linux and Android this is
+/// `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`], which counts suspension on macOS and Windows as far as
+/// those systems do. It is never a wall clock: stepping the date changes nothing.
+///
+/// Timestamps of different machines, or of different boots, have nothing to do with one another.
+/// Resuming a *snapshot* of a virtual machine can turn any such clock back; against that only fencing helps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The earliest timestamp.
+    pub const ZERO: Self = Self(0);
+    /// The latest timestamp: "never".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub fn now() -> Self {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // The kernel never answers a negative time since boot.
+        Self((t.tv_sec as u64) * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub fn now() -> Self {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        let origin = *ORIGIN.get_or_init(Instant::now);
+        // One second ahead, so that a timestamp of now is never ZERO.
+        Self(1_000_000_000 + u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The timestamp that many nanoseconds after the clock's origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long it is from `earlier` to `self`; zero if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// How long it is from `self` to `later`; zero if that is past.
+    pub const fn until(self, later: Self) -> Duration {
+        later.since(self)
+    }
+
+    /// The timestamp that much earlier, or `ZERO`.
+    pub fn saturating_sub(self, d: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(d)))
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Saturates at [`Timestamp::MAX`]; no duration is too long.
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+    fn add(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(d)))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} since boot", Duration::from_nanos(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_durations_saturate_instead_of_wrapping() {
+        assert_eq!(Timestamp::from_nanos(5) + Duration::MAX, Timestamp::MAX);
+        assert_eq!(
+            Timestamp::from_nanos(5).saturating_sub(Duration::MAX),
+            Timestamp::ZERO
+        );
+    }
+
+    #[test]
+    fn the_clock_moves_forward() {
+        let a = Timestamp::now();
+        let b = Timestamp::now();
+        assert!(b >= a && a > Timestamp::ZERO);
+    }
+}

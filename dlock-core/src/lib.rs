@@ -7,6 +7,8 @@ mod name;
 pub mod runtime;
 #[doc(hidden)]
 pub mod saboteur;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod spi;
 mod timestamp;
 mod token;

@@ -1,0 +1,259 @@
+//! What a harness claims about its subject, in one value.
+
+use std::time::Duration;
+
+use dlock_core::{Capabilities, Capability, Nature, Strength};
+use serde::Serialize;
+
+/// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty rules have
+/// seen that the subject refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Need {
+    /// An exclusive lock.
+    Lock,
+    /// `try_acquire`.
+    Try,
+    /// Waiting acquires.
+    Wait,
+    /// Leases that lapse.
+    Lease,
+    /// A ttl of its own for each grant.
+    PerGrantTtl,
+    /// Manual renewal.
+    Renew,
+    /// Guards that renew themselves.
+    AutoRenew,
+    /// The loss signal.
+    LossSignal,
+    /// Fencing tokens.
+    Fence,
+    /// Tokens that increase across a restart of the store.
+    FenceDurable,
+    /// A fenced resource with check-and-write in one step.
+    Resource,
+    /// A first-come-first-served queue.
+    Fair,
+    /// Priorities.
+    Priority,
+    /// Re-entrant acquires.
+    Reentrant,
+    /// Readers.
+    Shared,
+    /// Permits.
+    Permits,
+    /// Exclusive to shared in one step.
+    Downgrade,
+    /// Shared to exclusive.
+    Upgrade,
+    /// The watch stream.
+    Watch,
+    /// Who holds and who waits.
+    Inspect,
+    /// `force_release`.
+    ForceRelease,
+    /// A minimum hold.
+    MinimumHold,
+    /// Owner labels.
+    OwnerLabel,
+    /// Leases hang on a session.
+    Session,
+}
+
+/// How far two clocks may drift apart: a part of the time measured, and a fixed part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Skew {
+    /// Parts per million.
+    pub ppm: u32,
+    /// The fixed part.
+    pub fixed: Duration,
+}
+
+impl Skew {
+    /// How much two clocks may differ after `d`.
+    pub fn of(self, d: Duration) -> Duration {
+        d.mul_f64(f64::from(self.ppm) / 1e6) + self.fixed
+    }
+}
+
+/// A rule that is known not to hold, and why. Shown in every report; never a pass.
+#[derive(Clone, Debug, Serialize)]
+pub struct Waiver {
+    /// The number of the rule.
+    pub rule: String,
+    /// Why.
+    pub reason: String,
+    /// Where it is discussed.
+    pub link: String,
+}
+
+/// Whose engine does the waiting, renewing and losing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// That of `dlock-core`: rules of the engine layer are listed as inherited, and not credited to the backend.
+    Inherited,
+    /// The subject's own.
+    Own,
+}
+
+/// What a harness claims: capabilities, bounds, waivers.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_core::Capabilities;
+/// use dlock_conformance::{Claims, Need};
+/// let claims = Claims::new("acme-lock", "1.2.0", Capabilities::new("acme"))
+///     .wake_p99(Duration::from_millis(50))
+///     .slack(Duration::from_millis(100))
+///     .waive("16.12", "single node only", "https://acme.example/issue/7");
+/// assert!(claims.has(Need::Wait) && !claims.has(Need::Fence));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claims {
+    /// The product under test.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// By how much a timed promise may be late.
+    pub slack: Duration,
+    /// How long an operation that waits for nobody takes at most.
+    pub op_bound: Duration,
+    /// From a release to the next waiter's grant, 99 of 100 times.
+    pub wake_p99: Duration,
+    /// From cancelling an operation to the name being free of it.
+    pub cancel_prompt: Duration,
+    /// How far the clocks of client and store may drift apart.
+    pub skew: Skew,
+    /// Whose engine it is.
+    pub engine: Engine,
+    /// Which rules are known not to hold.
+    pub waivers: Vec<Waiver>,
+    without: Vec<Need>,
+}
+
+impl Claims {
+    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s, hand-over 100 ms,
+    /// cancellation 500 ms, skew 1 % + 2 ms.
+    pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
+        Self {
+            product: product.into(),
+            version: version.into(),
+            capabilities,
+            slack: Duration::from_millis(250),
+            op_bound: Duration::from_secs(2),
+            wake_p99: Duration::from_millis(100),
+            cancel_prompt: Duration::from_millis(500),
+            skew: Skew {
+                ppm: 10_000,
+                fixed: Duration::from_millis(2),
+            },
+            engine: Engine::Inherited,
+            waivers: Vec::new(),
+            // Re-entrancy is claimed once the subject offers it.
+            without: vec![Need::Reentrant],
+        }
+    }
+
+    /// By how much a timed promise may be late.
+    #[must_use]
+    pub fn slack(mut self, slack: Duration) -> Self {
+        self.slack = slack;
+        self
+    }
+
+    /// How long an operation that waits for nobody takes at most.
+    #[must_use]
+    pub fn op_bound(mut self, bound: Duration) -> Self {
+        self.op_bound = bound;
+        self
+    }
+
+    /// From a release to the next waiter's grant, 99 of 100 times.
+    #[must_use]
+    pub fn wake_p99(mut self, bound: Duration) -> Self {
+        self.wake_p99 = bound;
+        self
+    }
+
+    /// From cancelling an operation to the name being free of it.
+    #[must_use]
+    pub fn cancel_prompt(mut self, bound: Duration) -> Self {
+        self.cancel_prompt = bound;
+        self
+    }
+
+    /// How far the clocks of client and store may drift apart.
+    #[must_use]
+    pub fn skew(mut self, ppm: u32, fixed: Duration) -> Self {
+        self.skew = Skew { ppm, fixed };
+        self
+    }
+
+    /// The subject waits, renews and loses by itself, not through the engine of `dlock-core`.
+    #[must_use]
+    pub fn own_engine(mut self) -> Self {
+        self.engine = Engine::Own;
+        self
+    }
+
+    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal` of a foreign library.
+    #[must_use]
+    pub fn without(mut self, need: Need) -> Self {
+        self.without.push(need);
+        self
+    }
+
+    /// Waives a rule. The report shows it; it is never a pass.
+    #[must_use]
+    pub fn waive(
+        mut self,
+        rule: impl Into<String>,
+        reason: impl Into<String>,
+        link: impl Into<String>,
+    ) -> Self {
+        self.waivers.push(Waiver {
+            rule: rule.into(),
+            reason: reason.into(),
+            link: link.into(),
+        });
+        self
+    }
+
+    /// Whether that is claimed.
+    pub fn has(&self, need: Need) -> bool {
+        if self.without.contains(&need) {
+            return false;
+        }
+        let caps = &self.capabilities;
+        match need {
+            Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
+            Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
+            Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),
+            Need::Fence => caps.has(Capability::Fencing),
+            Need::FenceDurable => caps.strength.is_some_and(|s| s >= Strength::AcrossRestart),
+            Need::Resource => caps.has(Capability::Gate),
+            Need::Fair => caps.has(Capability::Queue),
+            Need::Priority => caps.has(Capability::Priority),
+            Need::Shared => caps.has(Capability::Shared),
+            Need::Permits => caps.has(Capability::Permits),
+            Need::Downgrade => caps.has(Capability::Downgrade),
+            Need::Upgrade => caps.has(Capability::Upgrade),
+            Need::Watch => caps.has(Capability::Watch),
+            Need::Inspect => caps.has(Capability::Inspect),
+            Need::ForceRelease => caps.has(Capability::ForceRelease),
+            Need::MinimumHold => caps.has(Capability::MinimumHold),
+            Need::OwnerLabel => caps.has(Capability::OwnerLabel),
+            Need::Session => caps.nature == Nature::Session,
+        }
+    }
+
+    /// The waiver of that rule, if there is one.
+    pub fn waiver(&self, rule: &str) -> Option<&Waiver> {
+        self.waivers.iter().find(|w| w.rule == rule)
+    }
+}

@@ -1,0 +1,382 @@
+//! What the body of a rule is given.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_core::{LockName, Runtime, Timestamp};
+use futures::future::{Either, select};
+use futures::pin_mut;
+
+use crate::claims::Claims;
+use crate::harness::{Clockwork, Harness};
+use crate::rng::Rng;
+use crate::rule::Rule;
+use crate::subject::{Ask, Held, Subject};
+use crate::task::Task;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// The context of one run of one rule. Cheap to clone; tasks of the rule take a clone with them.
+///
+/// All time comes from here, so that the same body runs in real time and in a simulation.
+#[derive(Clone)]
+pub struct Cx(Arc<Inner>);
+
+struct Inner {
+    rule: &'static Rule,
+    namespace: String,
+    seed: u64,
+    effort: Effort,
+    rng: Mutex<Rng>,
+    claims: Claims,
+    harness: Arc<dyn Harness>,
+    runtime: Arc<dyn Runtime>,
+    clockwork: Arc<dyn Clockwork>,
+    canary: Duration,
+    evidence: Mutex<BTreeMap<&'static str, u64>>,
+    notes: Mutex<Vec<String>>,
+    clients: Mutex<Vec<Arc<dyn Subject>>>,
+}
+
+/// How much work rules with rounds do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// Minutes for everything, on a local server.
+    #[default]
+    Quick,
+    /// The budgets of the catalogue.
+    Full,
+}
+
+/// What a run is made of.
+pub(crate) struct Setup {
+    pub(crate) rule: &'static Rule,
+    pub(crate) namespace: String,
+    pub(crate) seed: u64,
+    pub(crate) effort: Effort,
+    pub(crate) harness: Arc<dyn Harness>,
+    /// How late this machine was measured to be.
+    pub(crate) canary: Duration,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cx {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let claims = setup.harness.claims();
+        let runtime = setup.harness.runtime();
+        let clockwork = setup.harness.clockwork();
+        Self(Arc::new(Inner {
+            rule: setup.rule,
+            namespace: setup.namespace,
+            seed: setup.seed,
+            effort: setup.effort,
+            rng: Mutex::new(Rng::new(setup.seed)),
+            claims,
+            harness: setup.harness,
+            runtime,
+            clockwork,
+            canary: setup.canary,
+            evidence: Mutex::default(),
+            notes: Mutex::default(),
+            clients: Mutex::default(),
+        }))
+    }
+
+    // --- names, seeds, claims ---
+
+    /// The rule that runs.
+    pub fn rule(&self) -> &'static Rule {
+        self.0.rule
+    }
+
+    /// `dlc-<run>-<rule>-<n>`: unique to this run of this rule. Every name that the rule uses starts with it.
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// The name `dlc-<run>-<rule>-<n>/<suffix>`.
+    pub fn name(&self, suffix: impl fmt::Display) -> LockName {
+        self.name_bytes(suffix.to_string())
+    }
+
+    /// The same with a suffix of any bytes.
+    pub fn name_bytes(&self, suffix: impl AsRef<[u8]>) -> LockName {
+        let mut bytes = format!("{}/", self.0.namespace).into_bytes();
+        bytes.extend_from_slice(suffix.as_ref());
+        LockName::new(bytes).expect("the namespace is not empty")
+    }
+
+    /// The seed of this run.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// A generator that depends on the seed and on how often this was called. Take one per task, in a fixed order.
+    pub fn rng(&self) -> Rng {
+        lock(&self.0.rng).fork()
+    }
+
+    /// How much work to do.
+    pub fn effort(&self) -> Effort {
+        self.0.effort
+    }
+
+    /// How many rounds: `quick`, or `full` where the catalogue's budget is asked for.
+    pub fn rounds(&self, quick: usize, full: usize) -> usize {
+        match self.0.effort {
+            Effort::Quick => quick,
+            Effort::Full => full,
+        }
+    }
+
+    /// What is claimed.
+    pub fn claims(&self) -> &Claims {
+        &self.0.claims
+    }
+
+    /// By how much a timed promise may be late: the claim, and how late this machine was measured to be.
+    pub fn slack(&self) -> Duration {
+        self.0.claims.slack + self.0.canary
+    }
+
+    /// How far the clocks of client and store may differ after `d`, by the claim.
+    pub fn skew(&self, d: Duration) -> Duration {
+        self.0.claims.skew.of(d)
+    }
+
+    /// A ttl that will not run out during the rule, within the claimed range.
+    pub fn long_ttl(&self) -> Duration {
+        self.ttl(Duration::from_secs(60))
+    }
+
+    /// A ttl that is worth waiting for: 400 ms, or the least that the subject accepts.
+    pub fn short_ttl(&self) -> Duration {
+        self.ttl(Duration::from_millis(400))
+    }
+
+    /// The claimed ttl that is nearest to `wish`, rounded up to the granularity.
+    pub fn ttl(&self, wish: Duration) -> Duration {
+        let caps = &self.0.claims.capabilities;
+        let grain = caps.ttl_granularity.as_nanos().max(1);
+        let wish = wish.clamp(caps.min_ttl, caps.max_ttl.max(caps.min_ttl));
+        let rounded = wish.as_nanos().div_ceil(grain) * grain;
+        let rounded = Duration::from_nanos(u64::try_from(rounded).unwrap_or(u64::MAX));
+        rounded.min(caps.max_ttl.max(caps.min_ttl))
+    }
+
+    /// Exclusive, with [`long_ttl`](Self::long_ttl), without auto-renewal.
+    pub fn ask(&self) -> Ask {
+        Ask::new(self.long_ttl())
+    }
+
+    // --- time ---
+
+    /// The runtime that the subject runs on.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.0.runtime
+    }
+
+    /// Whether time is simulated.
+    pub fn is_virtual(&self) -> bool {
+        self.0.clockwork.is_virtual()
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.0.runtime.now()
+    }
+
+    /// Waits.
+    pub async fn sleep(&self, duration: Duration) {
+        self.0.runtime.sleep(duration).await;
+    }
+
+    /// Waits until that time; not at all if it is past.
+    pub async fn sleep_until(&self, at: Timestamp) {
+        let left = self.now().until(at);
+        if !left.is_zero() {
+            self.sleep(left).await;
+        }
+    }
+
+    /// Lets other tasks run.
+    pub async fn pause(&self) {
+        self.sleep(Duration::from_micros(10)).await;
+    }
+
+    /// Time passes while this thread is blocked: no task of a single-threaded executor runs.
+    pub fn stall(&self, duration: Duration) {
+        self.0.clockwork.stall(duration);
+    }
+
+    /// The future's result, or `None` if `limit` passed first; the future is dropped then.
+    pub async fn timeout<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let sleep = self.0.runtime.sleep(limit);
+        pin_mut!(future);
+        match select(future, sleep).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// The future's result; broken if it takes longer than `limit`.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] with `what` and the limit.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        what: impl fmt::Display + Send,
+        future: impl Future<Output = T>,
+    ) -> Verdict<T> {
+        match self.timeout(limit, future).await {
+            Some(value) => Ok(value),
+            None => fail!("{what}: not done after {limit:?}"),
+        }
+    }
+
+    /// Runs a task beside the rule.
+    pub fn spawn<T, F>(&self, future: F) -> Task<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        Task::start(&*self.0.runtime, future)
+    }
+
+    // --- the subject ---
+
+    /// A new, independent client. It is closed when the rule has ended.
+    ///
+    /// # Errors
+    /// [`Failure::NotRun`] if it cannot be had: without a connection nothing is said about the rule.
+    pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
+        let connected =
+            self.0.harness.connect(self).await.map_err(|e| {
+                Failure::NotRun(format!("the harness could not connect: {e} ({:?})", e.kind()))
+            })?;
+        lock(&self.0.clients).push(Arc::clone(&connected));
+        Ok(connected)
+    }
+
+    /// Tries, and breaks the rule unless the name is held by somebody else.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was granted, or failed.
+    pub async fn expect_held(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict {
+        let granted = client
+            .try_acquire(name, ask)
+            .await
+            .seen(format_args!("{when}: try_acquire"))?;
+        ensure!(
+            granted.is_none(),
+            "{when}: `{name}` was granted although it is held"
+        );
+        Ok(())
+    }
+
+    /// Tries, and breaks the rule unless it is granted at once.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was refused, or failed.
+    pub async fn expect_free(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        match client
+            .try_acquire(name, ask)
+            .await
+            .seen(format_args!("{when}: try_acquire"))?
+        {
+            Some(held) => Ok(held),
+            None => fail!("{when}: `{name}` was refused although nobody holds it"),
+        }
+    }
+
+    /// Tries again and again until it is granted, and breaks the rule if that is not by `by`.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was not granted in time, or an attempt failed.
+    pub async fn free_by(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        by: Timestamp,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        let from = self.now();
+        loop {
+            let asked = self.now();
+            if let Some(held) = client
+                .try_acquire(name, ask)
+                .await
+                .seen(format_args!("{when}: try_acquire"))?
+            {
+                return Ok(held);
+            }
+            ensure!(
+                asked < by,
+                "{when}: `{name}` is still refused {:?} after it was first asked for, {:?} past the bound",
+                from.until(asked),
+                by.until(asked)
+            );
+            self.sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    // --- what was seen ---
+
+    /// Counts something that the run must have seen for a pass to mean anything.
+    pub fn evidence(&self, counter: &'static str) {
+        self.evidence_by(counter, 1);
+    }
+
+    /// Counts `n` of them.
+    pub fn evidence_by(&self, counter: &'static str, n: u64) {
+        *lock(&self.0.evidence).entry(counter).or_default() += n;
+    }
+
+    /// Adds a line to the report of this run: a measured number, say.
+    pub fn note(&self, line: impl fmt::Display) {
+        lock(&self.0.notes).push(line.to_string());
+    }
+
+    pub(crate) fn take_evidence(&self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut lock(&self.0.evidence))
+    }
+
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.0.notes))
+    }
+
+    pub(crate) fn take_clients(&self) -> Vec<Arc<dyn Subject>> {
+        std::mem::take(&mut lock(&self.0.clients))
+    }
+}
+
+impl fmt::Debug for Cx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx")
+            .field("rule", &self.0.rule)
+            .field("namespace", &self.0.namespace)
+            .field("seed", &self.0.seed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,93 @@
+//! What a third party writes, and how a rule is driven.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use dlock_core::{Result, Runtime};
+use futures::FutureExt;
+use futures::future::{AbortHandle, Abortable, BoxFuture};
+
+use crate::claims::Claims;
+use crate::cx::Cx;
+use crate::subject::Subject;
+
+/// Connects the kit to what it tests. Three methods are enough.
+pub trait Harness: Send + Sync + 'static {
+    /// What is claimed, and how things are named in reports.
+    fn claims(&self) -> Claims;
+
+    /// The runtime that the subject runs on; the rules run on it too.
+    fn runtime(&self) -> Arc<dyn Runtime>;
+
+    /// A new client that shares nothing with those before it.
+    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>>;
+
+    /// How time passes: really, unless the runtime is a simulated one.
+    fn clockwork(&self) -> Arc<dyn Clockwork> {
+        Arc::new(RealTime)
+    }
+}
+
+/// How time passes and how a rule is run to its end: on the real clock, or in a simulation.
+pub trait Clockwork: Send + Sync {
+    /// Whether time is simulated. Then rules run one at a time, and no stall of the machine can spoil them.
+    fn is_virtual(&self) -> bool;
+
+    /// Time passes, and nobody runs: the real one blocks this thread, a simulated one moves the clock.
+    fn stall(&self, duration: Duration);
+
+    /// Runs the future to its end, or drops it when `limit` has passed on the runtime's clock.
+    fn drive(&self, runtime: &Arc<dyn Runtime>, rule: BoxFuture<'static, ()>, limit: Duration) -> Driven;
+}
+
+/// How driving a rule ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    /// It ran to its end.
+    Done,
+    /// The limit passed first.
+    TimedOut,
+    /// In a simulation: nothing was left that could ever wake it.
+    Stuck,
+}
+
+/// The real clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealTime;
+
+impl Clockwork for RealTime {
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn stall(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    fn drive(&self, runtime: &Arc<dyn Runtime>, rule: BoxFuture<'static, ()>, limit: Duration) -> Driven {
+        let (done, ended) = sync_channel(1);
+        let (abort, registration) = AbortHandle::new_pair();
+        runtime.spawn(
+            async move {
+                // A panic must not unwind into the runtime: some of them end the thread. The rule's own catcher has the text.
+                let _ = AssertUnwindSafe(Abortable::new(rule, registration))
+                    .catch_unwind()
+                    .await;
+                let _ = done.try_send(());
+            }
+            .boxed(),
+        );
+        match ended.recv_timeout(limit) {
+            // Disconnected: the runtime dropped the task; the rule's verdict is missing, which the runner reports.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Driven::Done,
+            Err(RecvTimeoutError::Timeout) => {
+                abort.abort();
+                // A rule that blocks its thread cannot be dropped; it is left behind rather than waited for.
+                let _ = ended.recv_timeout(Duration::from_secs(1));
+                Driven::TimedOut
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Conformance rules for distributed locks: numbered, typed, run against any backend or lock library.
+//!
+//! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with `harness = false`,
+//! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too.
+
+pub mod claims;
+mod cx;
+mod harness;
+mod outcome;
+mod panics;
+mod rng;
+mod rule;
+pub mod rules;
+mod runner;
+pub mod subject;
+mod sweep;
+mod task;
+mod verdict;
+
+pub use claims::{Claims, Engine, Need, Skew, Waiver};
+pub use cx::{Cx, Effort};
+pub use harness::{Clockwork, Driven, Harness, RealTime};
+pub use outcome::{Kind, Outcome};
+pub use rng::Rng;
+pub use rule::{Access, Detection, Evidence, Layer, Level, Rule, Test};
+pub use runner::{Attempt, Options, run_once};
+pub use subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
+pub use sweep::{Cut, Sweep, Waking};
+pub use task::Task;
+pub use verdict::{Failure, Seen, Verdict};

@@ -1,0 +1,59 @@
+//! What a panic said and where it was: the payload that unwinding carries has no place.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::sync::Once;
+
+thread_local! {
+    static LAST: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
+/// A panic that was caught.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) text: String,
+    pub(crate) file: String,
+    pub(crate) line: u32,
+}
+
+/// Notes where panics happen, beside what the process does with them already.
+pub(crate) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let place = info.location();
+            let seen = Seen {
+                text: text(info.payload()),
+                file: place.map_or_else(String::new, |l| l.file().to_owned()),
+                line: place.map_or(0, std::panic::Location::line),
+            };
+            // A panic while this thread's storage is gone is still printed by the hook before ours.
+            let _ = LAST.try_with(|last| *last.borrow_mut() = Some(seen));
+            before(info);
+        }));
+    });
+}
+
+/// The panic that was caught on this thread just now.
+pub(crate) fn caught(payload: &(dyn Any + Send)) -> Seen {
+    let text = text(payload);
+    let noted = LAST.try_with(|last| last.borrow_mut().take()).ok().flatten();
+    match noted {
+        Some(seen) if seen.text == text => seen,
+        // Resumed from another thread: the text is all there is.
+        _ => Seen {
+            text,
+            file: String::new(),
+            line: 0,
+        },
+    }
+}
+
+fn text(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a text".to_owned())
+}

@@ -1,0 +1,205 @@
+//! A rule, declared once: registry entry, test name, documentation, `RULES.json` and matrix row come from it.
+
+use std::fmt;
+use std::time::Duration;
+
+use dlock_core::saboteur::Bug;
+use futures::future::BoxFuture;
+use serde::Serialize;
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::verdict::Verdict;
+
+/// How binding a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Level {
+    /// Without it, it is no lock of that profile.
+    Must,
+    /// Good, and listed.
+    Should,
+    /// Optional, and tested where claimed.
+    May,
+}
+
+/// Which layer keeps the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The store and its driver.
+    Backend,
+    /// The waiting, renewing, losing: inherited where the subject uses the engine of `dlock-core`.
+    Engine,
+    /// Either can break it.
+    Both,
+}
+
+/// What the kit needs besides the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Access {
+    /// The API alone.
+    A,
+    /// A proxy before the server.
+    P,
+    /// A child process that is killed and stopped.
+    C,
+    /// A hook of the harness.
+    H,
+    /// The simulator.
+    S,
+}
+
+/// How a rule is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Test {
+    /// A deterministic scenario.
+    D,
+    /// Timing, with a bound on either side. Runs alone, with a canary; a stalled machine makes it inconclusive.
+    T,
+    /// A seeded history, and checkers.
+    X,
+    /// A sweep of drops at every poll.
+    Z,
+    /// At compile time.
+    K,
+}
+
+/// How surely a planted bug shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Detection {
+    /// In every run: 20 of 20.
+    Deterministic,
+    /// By chance or timing: 198 of 200.
+    Stochastic,
+}
+
+/// A counter that a run must have seen at least so often; otherwise it proves nothing and is inconclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// The name given to [`Cx::evidence`].
+    pub counter: &'static str,
+    /// How often at least.
+    pub least: u64,
+}
+
+/// A rule.
+pub struct Rule {
+    /// Its number, for ever: `3.02`.
+    pub id: &'static str,
+    /// How binding it is.
+    pub level: Level,
+    /// In which phase it came in.
+    pub phase: u8,
+    /// What it needs of the subject.
+    pub needs: &'static [Need],
+    /// Which layer keeps it.
+    pub layer: Layer,
+    /// What the kit needs.
+    pub access: Access,
+    /// How it is tested.
+    pub test: Test,
+    /// Two to five words, of which the test name is made.
+    pub title: &'static str,
+    /// The rule, in one sentence.
+    pub statement: &'static str,
+    /// Why anyone should care; what goes wrong in the field without it.
+    pub intent: &'static str,
+    /// Where to look first when it fails.
+    pub check_first: &'static str,
+    /// What a run must have seen.
+    pub evidence: &'static [Evidence],
+    /// How long a run may take before the watchdog ends it.
+    pub budget: Duration,
+    /// The planted bug that it must catch.
+    pub bug: Option<(Bug, Detection)>,
+    /// Which other rules that bug may trip.
+    pub blast: &'static [&'static str],
+    /// The body.
+    pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
+}
+
+impl Rule {
+    /// The section: 3 of `3.02`.
+    pub fn section(&self) -> &'static str {
+        self.id.split('.').next().unwrap_or(self.id)
+    }
+
+    /// The name of the test: `must_3_02_no_early_grant`.
+    pub fn test_name(&self) -> String {
+        test_name(self.level, self.id, self.title)
+    }
+}
+
+pub(crate) fn test_name(level: Level, id: &str, title: &str) -> String {
+    let level = match level {
+        Level::Must => "must",
+        Level::Should => "should",
+        Level::May => "may",
+    };
+    let mut name = format!("{level}_{}_", id.replace('.', "_"));
+    for c in title.chars() {
+        if c.is_ascii_alphanumeric() {
+            name.push(c.to_ascii_lowercase());
+        } else if !name.ends_with('_') {
+            name.push('_');
+        }
+    }
+    name.trim_end_matches('_').to_owned()
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.test_name())
+    }
+}
+
+/// Declares a rule; the only place where it is described.
+///
+/// See the module documentation of [`rules`](crate::rules) for how rules are written.
+macro_rules! rule {
+    (
+        $id:literal $level:ident phase $phase:literal [$($need:ident),* $(,)?]
+        layer: $layer:ident, access: $access:ident, test: $test:ident,
+        title: $title:literal,
+        statement: $statement:literal,
+        intent: $intent:literal,
+        check_first: $check_first:literal,
+        evidence: [$($counter:literal >= $least:literal),* $(,)?],
+        budget: $budget:literal s,
+        bug: $bug:tt $($detection:ident)?,
+        blast: [$($blast:literal),* $(,)?]
+        => $body:path
+    ) => {
+        $crate::rule::Rule {
+            id: $id,
+            level: rule!(@level $level),
+            phase: $phase,
+            needs: &[$($crate::claims::Need::$need),*],
+            layer: $crate::rule::Layer::$layer,
+            access: $crate::rule::Access::$access,
+            test: $crate::rule::Test::$test,
+            title: $title,
+            statement: $statement,
+            intent: $intent,
+            check_first: $check_first,
+            evidence: &[$($crate::rule::Evidence { counter: $counter, least: $least }),*],
+            budget: ::std::time::Duration::from_secs($budget),
+            bug: rule!(@bug $bug $($detection)?),
+            blast: &[$($blast),*],
+            run: |cx| ::std::boxed::Box::pin($body(cx)),
+        }
+    };
+    (@level MUST) => { $crate::rule::Level::Must };
+    (@level SHOULD) => { $crate::rule::Level::Should };
+    (@level MAY) => { $crate::rule::Level::May };
+    (@bug none) => { None };
+    (@bug $bug:ident deterministic) => {
+        Some((::dlock_core::saboteur::Bug::$bug, $crate::rule::Detection::Deterministic))
+    };
+    (@bug $bug:ident stochastic) => {
+        Some((::dlock_core::saboteur::Bug::$bug, $crate::rule::Detection::Stochastic))
+    };
+}
+pub(crate) use rule;

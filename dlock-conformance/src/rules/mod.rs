@@ -1,0 +1,53 @@
+#![doc = include_str!("README.md")]
+
+mod s01_exclusion;
+mod s02_acquire;
+mod s03_lease;
+mod s04_release;
+mod s05_renew;
+mod s06_loss;
+mod s07_fencing;
+mod s08_waking;
+mod s09_cancellation;
+mod s10_reentrancy;
+mod s11_shared;
+mod s12_watch;
+mod s13_names;
+mod s14_independence;
+mod s15_replies;
+mod s16_faults;
+mod s17_contract;
+mod s18_quorum;
+
+use crate::rule::Rule;
+
+static SECTIONS: [&[Rule]; 18] = [
+    s01_exclusion::RULES,
+    s02_acquire::RULES,
+    s03_lease::RULES,
+    s04_release::RULES,
+    s05_renew::RULES,
+    s06_loss::RULES,
+    s07_fencing::RULES,
+    s08_waking::RULES,
+    s09_cancellation::RULES,
+    s10_reentrancy::RULES,
+    s11_shared::RULES,
+    s12_watch::RULES,
+    s13_names::RULES,
+    s14_independence::RULES,
+    s15_replies::RULES,
+    s16_faults::RULES,
+    s17_contract::RULES,
+    s18_quorum::RULES,
+];
+
+/// Every rule that has a test, in the order of its numbers.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    SECTIONS.iter().flat_map(|section| section.iter())
+}
+
+/// The rule of that number, `3.02`.
+pub fn find(id: &str) -> Option<&'static Rule> {
+    all().find(|rule| rule.id == id)
+}

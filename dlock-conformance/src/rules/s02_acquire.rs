@@ -1,0 +1,5 @@
+//! §2 Acquire: try, wait, deadline.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

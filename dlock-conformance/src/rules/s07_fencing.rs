@@ -1,0 +1,5 @@
+//! §7 Fencing.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

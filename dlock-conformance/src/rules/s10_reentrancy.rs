@@ -1,0 +1,5 @@
+//! §10 Re-entrancy.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

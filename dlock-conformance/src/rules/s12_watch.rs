@@ -1,0 +1,5 @@
+//! §12 Watch.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

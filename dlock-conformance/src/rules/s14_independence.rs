@@ -1,0 +1,5 @@
+//! §14 Independence and client concurrency.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

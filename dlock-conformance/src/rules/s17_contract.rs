@@ -1,0 +1,5 @@
+//! §17 Errors and contract.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

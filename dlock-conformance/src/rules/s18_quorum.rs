@@ -1,0 +1,5 @@
+//! §18 Quorum.
+
+use crate::rule::Rule;
+
+pub(super) static RULES: &[Rule] = &[];

@@ -1,0 +1,232 @@
+//! What the rules run on: a lock library as its user sees it.
+//!
+//! A backend of `dlock` becomes a subject through the engine (`EngineSubject`); a foreign lock library implements the two
+//! traits itself. They are dyn-safe, so the kit is compiled once, whatever it tests.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{Change, FenceGate, Inspection};
+use dlock_core::{Capabilities, LockName, LossReason, Mode, Result, Timestamp, Token};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+/// What an operation of a subject answers.
+pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
+
+/// One independent client of the locks under test: its own connection, its own identity.
+///
+/// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and no timeout of
+/// its own to what it tests.
+pub trait Subject: Send + Sync {
+    /// What it claims. Must agree with [`Claims`](crate::Claims) and never change.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes the lock if it is free now; `None` if somebody else has it.
+    fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>>;
+
+    /// Waits for the lock, however long it takes.
+    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>>;
+
+    /// Waits for the lock for at most `limit`, then answers `Timeout` with nothing held and nothing queued.
+    fn acquire_timeout<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+        limit: Duration,
+    ) -> Reply<'a, Box<dyn Held>>;
+
+    /// The fence gate of the store: a resource with check-and-write in one step. `None` unless claimed.
+    fn gate(&self) -> Option<&dyn FenceGate>;
+
+    /// The changes of a name, and a look at it. `None` unless one of the two is claimed.
+    fn observe(&self) -> Option<&dyn Observe>;
+
+    /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
+    fn close(&self) -> Reply<'_, ()>;
+}
+
+/// The part of a subject that looks at locks without taking them.
+pub trait Observe: Send + Sync {
+    /// The state of the name now, then every change.
+    fn watch<'a>(&'a self, name: &'a LockName) -> Reply<'a, BoxStream<'static, Result<Change>>>;
+
+    /// Who holds and who waits.
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Reply<'a, Inspection>;
+
+    /// Ends every lease of the name, as an operator would, and says how many.
+    fn force_release<'a>(&'a self, name: &'a LockName) -> Reply<'a, u32>;
+}
+
+/// A lock that is held: a guard. Dropping it is dropping the guard.
+pub trait Held: Send + Sync {
+    /// Unique per acquisition, over all clients and processes.
+    fn id(&self) -> String;
+
+    /// The fencing token; `None` only without the fencing capability.
+    fn token(&self) -> Option<Token>;
+
+    /// The effective ttl: what was asked for, rounded up, or the session's.
+    fn ttl(&self) -> Duration;
+
+    /// When the holder must stop if nothing renews the lease before, on the harness's runtime's clock.
+    fn deadline(&self) -> Timestamp;
+
+    /// How long until the deadline; zero once lost.
+    fn remaining(&self) -> Duration;
+
+    /// Whether it is held as far as the clock tells. No I/O.
+    fn is_valid(&self) -> bool;
+
+    /// Completes when the hold is lost, at once if it is already.
+    fn lost(&self) -> BoxFuture<'static, LossReason>;
+
+    /// Why it is lost, if it is.
+    fn loss(&self) -> Option<LossReason>;
+
+    /// Resets the lease to its full ttl.
+    fn renew(&self) -> Reply<'_, ()>;
+
+    /// Ends the hold. `Lost` if it had ended before, `Unknown` if that is not known.
+    fn release(&self) -> Reply<'_, ()>;
+
+    /// Downgrade and upgrade; `None` unless one of the two is claimed.
+    fn convert(&self) -> Option<&dyn Convert>;
+}
+
+/// The part of a guard that changes its mode.
+pub trait Convert: Send + Sync {
+    /// From exclusive to shared in one step.
+    fn downgrade(&self) -> Reply<'_, ()>;
+
+    /// From shared to exclusive, if that is possible now.
+    fn try_upgrade(&self) -> Reply<'_, Upgraded>;
+}
+
+/// The answer to an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upgraded {
+    /// Held exclusively now.
+    Done,
+    /// Other holders are there; still held shared.
+    Busy,
+    /// Another holder upgrades too; still held shared.
+    WouldDeadlock,
+}
+
+/// With which options a lock is asked for.
+///
+/// Rules get one from [`Cx::ask`](crate::Cx::ask) and change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// In which mode.
+    pub mode: Mode,
+    /// "Free at most this long after I vanish."
+    pub ttl: Duration,
+    /// Whether the guard renews itself.
+    pub auto_renew: AutoRenewal,
+    /// 1 (last) to 10 (first); 5 unless asked for.
+    pub priority: u8,
+    /// Shown by `inspect`.
+    pub label: Option<Arc<str>>,
+    /// The longest hold, after which the guard is lost.
+    pub max_hold: Option<Duration>,
+    /// The name stays taken at least that long, even if released sooner.
+    pub min_hold: Option<Duration>,
+}
+
+/// Whether a guard renews itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoRenewal {
+    /// It lapses with its ttl.
+    Off,
+    /// As often as the library thinks right.
+    On,
+    /// That often.
+    Every(Duration),
+}
+
+impl Ask {
+    /// An exclusive hold with that ttl that does not renew itself.
+    pub fn new(ttl: Duration) -> Self {
+        Self {
+            mode: Mode::Exclusive,
+            ttl,
+            auto_renew: AutoRenewal::Off,
+            priority: 5,
+            label: None,
+            max_hold: None,
+            min_hold: None,
+        }
+    }
+
+    /// With that ttl.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// In that mode.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// As a reader.
+    #[must_use]
+    pub fn reader(self) -> Self {
+        self.mode(Mode::READER)
+    }
+
+    /// As one of `n` permits; `n` = 0 means 1.
+    #[must_use]
+    pub fn permit(self, n: u32) -> Self {
+        self.mode(Mode::permit(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN)))
+    }
+
+    /// With a guard that renews itself as often as the library thinks right.
+    #[must_use]
+    pub fn auto_renew(mut self) -> Self {
+        self.auto_renew = AutoRenewal::On;
+        self
+    }
+
+    /// With a guard that renews itself that often.
+    #[must_use]
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.auto_renew = AutoRenewal::Every(every);
+        self
+    }
+
+    /// With that priority.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// With that owner label.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Lost after that long at the latest.
+    #[must_use]
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// Taken for that long at least.
+    #[must_use]
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.min_hold = Some(least);
+        self
+    }
+}

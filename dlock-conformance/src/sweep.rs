@@ -1,0 +1,206 @@
+//! The sweep of drops: an operation is dropped at its first poll, its second, ... until it completes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::future::poll_fn;
+
+/// Under which wakers an operation is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waking {
+    /// The task's own, as an executor does.
+    Honest,
+    /// A fresh waker at each poll, which wakes the task; only the latest one counts by the contract of `Future`.
+    Swapped,
+    /// The task's own, and each poll is followed by one that nobody asked for.
+    Spurious,
+}
+
+impl Waking {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Honest, Self::Swapped, Self::Spurious];
+}
+
+/// How one cut went.
+#[derive(Debug)]
+pub enum Cut<T> {
+    /// It was pending after the last poll that it got, and is dropped.
+    Dropped,
+    /// It completed before that.
+    Completed(T),
+}
+
+/// Cuts operations short, one poll later each time.
+///
+/// ```
+/// use dlock_conformance::{Sweep, Waking};
+/// # futures::executor::block_on(async {
+/// let mut sweep = Sweep::new(Waking::Honest, 100);
+/// while let Some(cut) = sweep.next(async { futures::pending!() }).await {
+///     // probe here: after the drop nothing may be left behind
+///     # let _ = cut;
+///     # break;
+/// }
+/// assert_eq!(sweep.cut_points(), 1);
+/// # });
+/// ```
+#[derive(Debug)]
+pub struct Sweep {
+    waking: Waking,
+    polls: usize,
+    max: usize,
+    finished: bool,
+    cuts: usize,
+}
+
+impl Sweep {
+    /// A sweep that ends when an operation completes, or after `max` cuts.
+    pub fn new(waking: Waking, max: usize) -> Self {
+        Self {
+            waking,
+            polls: 0,
+            max,
+            finished: false,
+            cuts: 0,
+        }
+    }
+
+    /// Polls the operation one time more than the one before it (the first one: not at all), each time when it asks to be
+    /// woken, then drops it. `None` when the sweep is over; the operation is then dropped without a poll.
+    ///
+    /// Waiting for a wake-up takes as long as it takes: give operations that complete or be woken by the rule.
+    pub async fn next<T>(&mut self, operation: impl Future<Output = T>) -> Option<Cut<T>> {
+        if self.finished || self.cuts >= self.max {
+            return None;
+        }
+        let cut = cut(self.waking, self.polls, operation).await;
+        self.polls += 1;
+        match cut {
+            Cut::Dropped => self.cuts += 1,
+            Cut::Completed(_) => self.finished = true,
+        }
+        Some(cut)
+    }
+
+    /// At how many points operations were dropped.
+    pub fn cut_points(&self) -> usize {
+        self.cuts
+    }
+
+    /// Whether an operation has completed, so that every point was cut.
+    pub fn is_complete(&self) -> bool {
+        self.finished
+    }
+}
+
+/// Polls `polls` times at most, then drops.
+async fn cut<T>(waking: Waking, polls: usize, operation: impl Future<Output = T>) -> Cut<T> {
+    if polls == 0 {
+        return Cut::Dropped;
+    }
+    // Boxed, so that it can be dropped before this returns rather than when the caller's frame ends.
+    let mut operation = Box::pin(operation);
+    let mut left = polls;
+    let completed = poll_fn(|cx| {
+        let polled = poll(waking, operation.as_mut(), cx);
+        if polled.is_ready() {
+            return polled.map(Some);
+        }
+        left -= 1;
+        if left == 0 {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    drop(operation);
+    match completed {
+        Some(value) => Cut::Completed(value),
+        None => Cut::Dropped,
+    }
+}
+
+fn poll<F: Future + ?Sized>(
+    waking: Waking,
+    mut operation: Pin<&mut F>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    match waking {
+        Waking::Honest => operation.poll(cx),
+        Waking::Swapped => {
+            let fresh = Waker::from(Arc::new(Relay(cx.waker().clone())));
+            operation.poll(&mut Context::from_waker(&fresh))
+        }
+        Waking::Spurious => match operation.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(value),
+            Poll::Pending => operation.poll(cx),
+        },
+    }
+}
+
+/// A waker of its own that wakes another: `will_wake` tells them apart.
+struct Relay(Waker);
+
+impl Wake for Relay {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+
+    /// Pending twice, then done.
+    async fn three_polls() -> u8 {
+        let mut left = 2;
+        poll_fn(|cx| {
+            if left == 0 {
+                return Poll::Ready(7);
+            }
+            left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+
+    #[test]
+    fn every_point_before_completion_is_cut_once() {
+        block_on(async {
+            for (waking, points) in [(Waking::Honest, 3), (Waking::Swapped, 3), (Waking::Spurious, 2)] {
+                let mut sweep = Sweep::new(waking, 100);
+                let mut last = None;
+                while let Some(cut) = sweep.next(three_polls()).await {
+                    last = Some(cut);
+                }
+                assert!(matches!(last, Some(Cut::Completed(7))));
+                assert_eq!(
+                    (sweep.cut_points(), sweep.is_complete()),
+                    (points, true),
+                    "{waking:?}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn a_sweep_that_never_completes_stops_at_its_limit() {
+        block_on(async {
+            let mut sweep = Sweep::new(Waking::Honest, 2);
+            let mut cuts = 0;
+            while sweep.next(three_polls()).await.is_some() {
+                cuts += 1;
+            }
+            assert_eq!((cuts, sweep.is_complete()), (2, false));
+        });
+    }
+}

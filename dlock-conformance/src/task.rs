@@ -1,0 +1,81 @@
+//! Tasks that a rule starts.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dlock_core::Runtime;
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{AbortHandle, Abortable};
+
+/// A task started with [`Cx::spawn`](crate::Cx::spawn). Awaiting it gives its result; dropping it lets it run on.
+#[derive(Debug)]
+#[must_use = "await it, or cancel it, or call detach()"]
+pub struct Task<T> {
+    abort: AbortHandle,
+    result: oneshot::Receiver<Ended<T>>,
+}
+
+enum Ended<T> {
+    Done(T),
+    Cancelled,
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<T: Send + 'static> Task<T> {
+    pub(crate) fn start<F>(runtime: &dyn Runtime, future: F) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (abort, registration) = AbortHandle::new_pair();
+        let (tell, result) = oneshot::channel();
+        runtime.spawn(
+            async move {
+                // The future is dropped before the result is told, so that whoever waits for a cancelled task knows
+                // that its destructors have run.
+                let ended = AssertUnwindSafe(Abortable::new(future, registration))
+                    .catch_unwind()
+                    .await;
+                let _ = tell.send(match ended {
+                    Ok(Ok(value)) => Ended::Done(value),
+                    Ok(Err(_)) => Ended::Cancelled,
+                    Err(panic) => Ended::Panicked(panic),
+                });
+            }
+            .boxed(),
+        );
+        Self { abort, result }
+    }
+
+    /// Drops the task's future at its next poll, and waits until that is done. The result, if it was sooner.
+    pub async fn cancel(self) -> Option<T> {
+        self.abort.abort();
+        match self.result.await {
+            Ok(Ended::Done(value)) => Some(value),
+            Ok(Ended::Panicked(panic)) => std::panic::resume_unwind(panic),
+            Ok(Ended::Cancelled) | Err(oneshot::Canceled) => None,
+        }
+    }
+
+    /// Lets it run on.
+    pub fn detach(self) {}
+}
+
+/// # Panics
+/// If the task panicked, with its panic; if the runtime dropped it.
+impl<T> Future for Task<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.result.poll_unpin(cx).map(|ended| match ended {
+            Ok(Ended::Done(value)) => value,
+            Ok(Ended::Panicked(panic)) => std::panic::resume_unwind(panic),
+            Ok(Ended::Cancelled) | Err(oneshot::Canceled) => {
+                panic!("the runtime dropped a task that a rule waits for")
+            }
+        })
+    }
+}

@@ -1,4 +1,29 @@
-//! What the engine needs of an async runtime: four things.
+//! What the engine needs of an async runtime: four things; and the adaptors that give them.
+//!
+//! Each feature (`tokio`, `smol`, `async-std`) adds one adaptor and changes nothing else. [`detect`] chooses among them when
+//! a client is not given one; [`own_thread`] runs apart from the program's own executor.
+
+#[cfg(feature = "async-std")]
+mod async_std;
+mod detect;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+mod own_thread;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+mod random;
+#[cfg(feature = "smol")]
+mod smol;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+#[cfg(feature = "async-std")]
+pub use self::async_std::AsyncStd;
+pub use self::detect::detect;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+pub use self::own_thread::own_thread;
+#[cfg(feature = "smol")]
+pub use self::smol::Smol;
+#[cfg(feature = "tokio")]
+pub use self::tokio::Tokio;
 
 use std::fmt::Debug;
 use std::time::Duration;

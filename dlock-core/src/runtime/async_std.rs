@@ -1,0 +1,54 @@
+//! The adaptor for async-std.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::{Runtime, random};
+use crate::error::Result;
+use crate::timestamp::Timestamp;
+
+/// Runs on async-std's global executor and timers, which start by themselves when first used, from any thread.
+///
+/// async-std is no longer developed and points to smol; this adaptor serves programs that still run on it.
+///
+/// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a resume they
+/// fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which counts suspension.
+#[derive(Debug)]
+pub struct AsyncStd(());
+
+impl AsyncStd {
+    /// async-std's global executor.
+    ///
+    /// # Errors
+    /// `Unavailable` if the operating system gives no random bytes.
+    pub fn new() -> Result<Arc<dyn Runtime>> {
+        random::check()?;
+        Ok(Arc::new(Self(())))
+    }
+}
+
+impl Runtime for AsyncStd {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        // Dropping the handle detaches the task.
+        drop(async_std::task::spawn(task));
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        async_std::task::sleep(duration).boxed()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        random::fill(buffer);
+    }
+
+    fn name(&self) -> &'static str {
+        "async-std"
+    }
+}

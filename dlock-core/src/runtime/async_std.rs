@@ -24,7 +24,7 @@ impl AsyncStd {
     ///
     /// # Errors
     /// `Unavailable` if the operating system gives no random bytes.
-    pub fn new() -> Result<Arc<dyn Runtime>> {
+    pub fn global() -> Result<Arc<dyn Runtime>> {
         random::check()?;
         Ok(Arc::new(Self(())))
     }

@@ -25,12 +25,12 @@ pub fn detect() -> Result<Arc<dyn Runtime>> {
 
 #[cfg(feature = "smol")]
 fn fallback() -> Result<Arc<dyn Runtime>> {
-    super::Smol::new()
+    super::Smol::global()
 }
 
 #[cfg(all(feature = "async-std", not(feature = "smol")))]
 fn fallback() -> Result<Arc<dyn Runtime>> {
-    super::AsyncStd::new()
+    super::AsyncStd::global()
 }
 
 #[cfg(all(feature = "tokio", not(feature = "smol"), not(feature = "async-std")))]

@@ -22,7 +22,7 @@ impl Smol {
     ///
     /// # Errors
     /// `Unavailable` if the operating system gives no random bytes.
-    pub fn new() -> Result<Arc<dyn Runtime>> {
+    pub fn global() -> Result<Arc<dyn Runtime>> {
         random::check()?;
         Ok(Arc::new(Self(())))
     }

@@ -1,11 +1,17 @@
 //! Every adaptor does what the trait says, on the real runtime.
 
+// Without any runtime there is nothing to run the claims on.
+#![cfg_attr(
+    not(any(feature = "tokio", feature = "smol", feature = "async-std")),
+    allow(dead_code, unused_imports)
+)]
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dlock_core::{ErrorKind, Runtime, runtime};
+use dlock_core::{Runtime, runtime};
 use futures::FutureExt as _;
 use futures::executor::block_on;
 
@@ -104,6 +110,7 @@ fn elsewhere<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static
 #[cfg(feature = "tokio")]
 mod on_tokio {
     use super::*;
+    use dlock_core::ErrorKind;
     use dlock_core::runtime::Tokio;
     use tokio::runtime::{Builder, Runtime as TokioRuntime};
 
@@ -201,13 +208,13 @@ mod on_tokio {
 #[cfg(feature = "smol")]
 #[test]
 fn smol_is_a_runtime() {
-    is_a_runtime(runtime::Smol::new().unwrap());
+    is_a_runtime(runtime::Smol::global().unwrap());
 }
 
 #[cfg(feature = "async-std")]
 #[test]
 fn async_std_is_a_runtime() {
-    is_a_runtime(runtime::AsyncStd::new().unwrap());
+    is_a_runtime(runtime::AsyncStd::global().unwrap());
 }
 
 #[cfg(feature = "smol")]
@@ -225,6 +232,7 @@ fn away_from_tokio_async_std_is_detected() {
 #[cfg(not(any(feature = "smol", feature = "async-std")))]
 #[test]
 fn with_nothing_to_detect_the_error_says_which_feature_to_enable() {
+    use dlock_core::ErrorKind;
     let e = runtime::detect().unwrap_err();
     let kind = if cfg!(feature = "tokio") {
         ErrorKind::InvalidInput

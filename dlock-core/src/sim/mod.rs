@@ -5,16 +5,22 @@
 //! Whatever happens is a function of the seed: [`World::event_hash`] proves it by being the same in two runs.
 
 mod executor;
+mod faults;
+mod link;
 mod node;
 mod rng;
+mod streams;
 mod task;
 mod timer;
+mod wire;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
 pub use executor::Sim;
+pub use faults::{FaultPlan, Partition};
+pub use link::Link;
 pub use node::SimRuntime;
 pub use rng::SimRng;
 pub use world::World;

@@ -1,0 +1,359 @@
+//! A backend behind a faulty network.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
+
+use super::faults::{FaultPlan, Partition};
+use super::node::SimRuntime;
+use super::streams::{forward_changes, forward_pushes, push_channel};
+use super::wire::{Repeat, Reply, Wire};
+use crate::capabilities::Capabilities;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::{
+    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
+    Inspection, LeaseKey, Lock, Part, PartKind, Probe, Raised, Release, Released, Renew, RenewItem,
+    RenewOutcome, RwLock, Signal, Wake, Watch,
+};
+use crate::timestamp::Timestamp;
+use crate::token::{Strength, Token};
+
+/// A backend as one client sees it over a network that delays, loses, repeats, reorders and holds back messages.
+///
+/// Every call is a request and a reply. A request that was sent is executed by the server whatever becomes of the future that
+/// sent it. The answer's [`counted_from`](crate::spi::Grant::counted_from) is the send time on the *client's*
+/// clock; that of a pushed grant is derived from the last answered request, as a networked driver has to do it.
+///
+/// The backend behind it must run on the server's clock, so its own `counted_from` is a time of the server's.
+pub struct Link {
+    wire: Arc<Wire>,
+    capabilities: Capabilities,
+}
+
+impl Link {
+    /// The backend on `server` as `client` sees it.
+    pub fn new(
+        backend: Arc<dyn Lock>,
+        client: &SimRuntime,
+        server: &SimRuntime,
+        plan: FaultPlan,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            capabilities: backend.capabilities().clone(),
+            wire: Wire::new(backend, client, server, plan),
+        })
+    }
+
+    /// From now on, these odds.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.wire.set_plan(plan);
+    }
+
+    /// Makes a black hole of it. Nobody is told.
+    pub fn partition(&self, which: Partition) {
+        self.wire.set_partition(Some(which));
+    }
+
+    /// Ends a partition.
+    pub fn heal(&self) {
+        self.wire.set_partition(None);
+    }
+
+    /// Holds back every message in flight, and those that are sent from now on.
+    pub fn hold(&self) {
+        self.wire.hold();
+    }
+
+    /// Lets go what was held back.
+    pub fn let_go(&self) {
+        self.wire.let_go();
+    }
+
+    /// Breaks the connection: calls in flight end with `Unknown`, streams end, [`Signal::Doubt`] is raised, and until
+    /// [`reconnect`](Self::reconnect) calls answer `Unavailable` without being sent. Requests on their way still arrive.
+    pub fn cut(&self) {
+        self.wire.cut();
+    }
+
+    /// Ends a cut, with [`Signal::Back`].
+    pub fn reconnect(&self) {
+        self.wire.reconnect();
+    }
+
+    fn has(&self, kind: PartKind) -> bool {
+        self.wire.backend().part(kind).is_some()
+    }
+}
+
+/// One execution of a request at the server.
+type Run<T> = BoxFuture<'static, Result<T>>;
+
+/// The part was there when this link handed out its own; capabilities are constant for the life of a backend.
+const PART: &str = "the backend took a part back";
+
+#[async_trait]
+impl Lock for Link {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        if !self.has(kind) {
+            return None;
+        }
+        Some(match kind {
+            PartKind::RwLock => Part::RwLock(self),
+            PartKind::Fencing => Part::Fencing(self),
+            PartKind::Watch => Part::Watch(self),
+            PartKind::Renew => Part::Renew(self),
+        })
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let own = self.wire.observe();
+        futures::stream::select(own, self.wire.backend().signals()).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let request = request.clone();
+        let sent_at = crate::Runtime::now(&self.wire.client);
+        // Made before the request is sent: a push may overtake the reply.
+        let (pushes, stream) = push_channel(&self.wire, sent_at);
+        let reply = self
+            .wire
+            .call("attempt", Repeat::Allowed, {
+                let wire = self.wire.clone();
+                move |backend| {
+                    let (request, wire, pushes) = (request.clone(), wire.clone(), pushes.clone());
+                    Box::pin(async move {
+                        let mut answer = backend.attempt(&request).await?;
+                        if let Attempt::Queued(wait) | Attempt::Held(wait) = &mut answer
+                            && let Wake::Push(stream) = &mut wait.wake
+                        {
+                            let stream = std::mem::replace(stream, futures::stream::pending().boxed());
+                            forward_pushes(&wire, stream, pushes);
+                        }
+                        Ok(answer)
+                    })
+                }
+            })
+            .await?;
+        let mut answer = reply.value?;
+        match &mut answer {
+            Attempt::Granted(grant) => {
+                grant.counted_from = reply.sent_at;
+                let token = grant.token.map_or(0, Token::get);
+                self.wire.world().record("grant", token);
+            }
+            Attempt::Queued(wait) | Attempt::Held(wait) => match &mut wait.wake {
+                Wake::Push(nothing) => *nothing = stream,
+                Wake::Poll { probe, .. } => {
+                    let (wire, inner) = (self.wire.clone(), probe.clone());
+                    *probe = Arc::new(RemoteProbe { wire, inner });
+                }
+            },
+        }
+        Ok(answer)
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let lease = lease.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Released> {
+            let lease = lease.clone();
+            Box::pin(async move { backend.release(&lease, how).await })
+        };
+        self.wire.call("release", Repeat::Allowed, run).await?.value
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        let keys: Arc<[LeaseKey]> = requests.into();
+        let answer = self
+            .wire
+            .call("abandon", Repeat::Allowed, move |backend| {
+                let keys = keys.clone();
+                Box::pin(async move { backend.abandon(&keys).await })
+            })
+            .await;
+        match answer {
+            Ok(reply) => reply.value,
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Closes this end. The server notices nothing, as a lease store does not: what was sent is still executed.
+    async fn close(&self) -> Result<()> {
+        self.wire.close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Renew for Link {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        let sent: Arc<[RenewItem]> = items.into();
+        let answer = self
+            .wire
+            .call("renew", Repeat::Allowed, move |backend| {
+                let items = sent.clone();
+                Box::pin(async move { backend.renew_part().expect(PART).renew(&items).await })
+            })
+            .await;
+        match answer {
+            Ok(Reply { mut value, sent_at }) => {
+                value.iter_mut().for_each(|outcome| count_from(outcome, sent_at));
+                value
+            }
+            Err(error) => items
+                .iter()
+                .map(|_| RenewOutcome::Failed(error.clone()))
+                .collect(),
+        }
+    }
+}
+
+fn count_from(outcome: &mut RenewOutcome, sent_at: Timestamp) {
+    match outcome {
+        RenewOutcome::Renewed(renewal) => renewal.counted_from = sent_at,
+        RenewOutcome::Granted(grant) => grant.counted_from = sent_at,
+        RenewOutcome::Queued { .. } | RenewOutcome::Gone | RenewOutcome::Failed(_) => {}
+    }
+}
+
+#[async_trait]
+impl RwLock for Link {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let lease = lease.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Converted> {
+            let lease = lease.clone();
+            Box::pin(async move { backend.rwlock_part().expect(PART).convert(&lease, to).await })
+        };
+        let reply = self.wire.call("convert", Repeat::Never, run).await?;
+        let mut converted = reply.value?;
+        if let Converted::Done(grant) = &mut converted {
+            grant.counted_from = reply.sent_at;
+        }
+        Ok(converted)
+    }
+}
+
+#[async_trait]
+impl Fencing for Link {
+    fn strength(&self) -> Strength {
+        self.wire.backend().fencing_part().expect(PART).strength()
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        self.wire.backend().fencing_part()?.gate().map(|_| self as _)
+    }
+
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        let lease = lease.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Raised> {
+            let lease = lease.clone();
+            Box::pin(async move { backend.fencing_part().expect(PART).raise(&lease, to).await })
+        };
+        self.wire.call("raise", Repeat::Allowed, run).await?.value
+    }
+}
+
+fn gate_of(backend: &dyn Lock) -> &dyn FenceGate {
+    backend.fencing_part().and_then(|f| f.gate()).expect(PART)
+}
+
+#[async_trait]
+impl FenceGate for Link {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        let resource = resource.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Admission> {
+            let resource = resource.clone();
+            Box::pin(async move { gate_of(&*backend).admit(&resource, token, access).await })
+        };
+        self.wire.call("admit", Repeat::Allowed, run).await?.value
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        let (resource, value): (_, Arc<[u8]>) = (resource.clone(), value.into());
+        let run = move |backend: Arc<dyn Lock>| -> Run<Admission> {
+            let (resource, value) = (resource.clone(), value.clone());
+            Box::pin(async move { gate_of(&*backend).write(&resource, token, &value).await })
+        };
+        self.wire.call("write", Repeat::Never, run).await?.value
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let resource = resource.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Option<FencedValue>> {
+            let resource = resource.clone();
+            Box::pin(async move { gate_of(&*backend).read(&resource).await })
+        };
+        self.wire.call("read", Repeat::Allowed, run).await?.value
+    }
+}
+
+#[async_trait]
+impl Watch for Link {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        let name = name.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<BoxStream<'static, Result<Change>>> {
+            let name = name.clone();
+            Box::pin(async move { backend.watch_part().expect(PART).watch(&name).await })
+        };
+        let stream = self.wire.call("watch", Repeat::Never, run).await?.value?;
+        Ok(forward_changes(&self.wire, stream))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let name = name.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Inspection> {
+            let name = name.clone();
+            Box::pin(async move { backend.watch_part().expect(PART).inspect(&name).await })
+        };
+        self.wire.call("inspect", Repeat::Allowed, run).await?.value
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        let name = name.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<u32> {
+            let name = name.clone();
+            Box::pin(async move { backend.watch_part().expect(PART).force_release(&name).await })
+        };
+        // A second delivery would end the successor's lease, which nobody asked for.
+        self.wire.call("force_release", Repeat::Never, run).await?.value
+    }
+}
+
+/// The cheap question, asked over the network.
+struct RemoteProbe {
+    wire: Arc<Wire>,
+    inner: Arc<dyn Probe>,
+}
+
+#[async_trait]
+impl Probe for RemoteProbe {
+    async fn changed(&self) -> Result<bool> {
+        let probe = self.inner.clone();
+        let run = move |_: Arc<dyn Lock>| -> Run<bool> {
+            let probe = probe.clone();
+            Box::pin(async move { probe.changed().await })
+        };
+        // A reply that got lost would have used up "changed since I last asked": then the answer is "perhaps".
+        match self.wire.call("probe", Repeat::Never, run).await {
+            Ok(reply) => reply.value,
+            Err(e) if e.kind() == ErrorKind::Unknown => Ok(true),
+            Err(e) => Err::<bool, Error>(e),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("wire", &self.wire)
+            .finish_non_exhaustive()
+    }
+}

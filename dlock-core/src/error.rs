@@ -111,6 +111,13 @@ impl Error {
         self
     }
 
+    /// Says the name differently, for combinators that rename; `None` forgets it.
+    #[must_use]
+    pub(crate) fn map_name(mut self, f: impl FnOnce(&LockName) -> Option<LockName>) -> Self {
+        self.0.name = self.0.name.as_ref().and_then(f);
+        self
+    }
+
     /// Keeps the cause. It must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {

@@ -1,6 +1,7 @@
 //! The core of `dlock`.
 
 mod capabilities;
+pub mod combinators;
 mod error;
 mod mode;
 mod name;

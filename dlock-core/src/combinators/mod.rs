@@ -1,0 +1,13 @@
+//! Backends made of backends: written once above the SPI, they work over any store.
+//!
+//! | combinator | what it is for |
+//! |---|---|
+//! | [`Namespaced`] | several applications in one store, without meeting |
+//! | [`Sharded`] | more names or more load than one store takes |
+
+mod namespaced;
+mod sharded;
+mod shared_claims;
+
+pub use namespaced::Namespaced;
+pub use sharded::{Shard, Sharded};

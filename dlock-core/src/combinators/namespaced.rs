@@ -1,0 +1,313 @@
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::future::ready;
+use futures::stream::BoxStream;
+
+use crate::capabilities::Capabilities;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::{
+    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
+    Grant, Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Push, Raised, Release, Released, Renew,
+    RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch,
+};
+use crate::token::{Strength, Token};
+
+/// A backend whose names, and gate resources, live in a namespace of a larger store.
+///
+/// A name is stored as `<length of the namespace>:<namespace>,<name>`. Because the length comes first, no two pairs of
+/// namespace and name are stored alike, whatever bytes they have: (`n`, `a:b`) and (`n:a`, `b`) stay two locks.
+/// Namespaces nest.
+///
+/// Programs that use the store *without* a namespace could ask for a name of that very form; so let all programs of
+/// one store use namespaces, or none.
+///
+/// The prefix counts against the store's longest name: [`Capabilities::max_name_len`] is that much smaller here.
+pub struct Namespaced {
+    inner: Arc<dyn Lock>,
+    prefix: Box<[u8]>,
+    capabilities: Capabilities,
+}
+
+impl Namespaced {
+    /// That backend, seen through that namespace.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name behind it.
+    pub fn new(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>) -> Result<Self> {
+        let namespace = namespace.as_ref();
+        if namespace.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a namespace needs at least one byte",
+            ));
+        }
+        let prefix = [format!("{}:", namespace.len()).as_bytes(), namespace, b","].concat();
+        let room = inner.capabilities().max_name_len.saturating_sub(prefix.len());
+        if room == 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the namespace is as long as the store's longest name: choose a shorter one",
+            ));
+        }
+        let capabilities = inner.capabilities().clone().with_max_name_len(room);
+        Ok(Self {
+            inner,
+            prefix: prefix.into(),
+            capabilities,
+        })
+    }
+
+    fn inside(&self, name: &LockName) -> LockName {
+        LockName::new([&self.prefix, name.as_bytes()].concat()).expect("a prefix is not empty")
+    }
+
+    fn key_inside(&self, key: &LeaseKey) -> LeaseKey {
+        LeaseKey::new(self.inside(&key.name), key.id)
+    }
+
+    /// The store speaks of its own names; whoever asked here knows ours.
+    fn error(&self, e: Error) -> Error {
+        e.map_name(|stored| strip(&self.prefix, stored))
+    }
+
+    fn missing(&self, part: &str) -> Error {
+        let backend = self.capabilities.backend;
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("the backend {backend} has no {part}"),
+        )
+    }
+}
+
+/// The name without the prefix; `None` if it belongs to another namespace.
+fn strip(prefix: &[u8], stored: &LockName) -> Option<LockName> {
+    LockName::new(stored.as_bytes().strip_prefix(prefix)?).ok()
+}
+
+/// A grant answers one request, so its key is that request's.
+fn rename(mut grant: Grant, ours: &LeaseKey) -> Grant {
+    grant.key = ours.clone();
+    grant
+}
+
+fn rename_pushes(mut wait: Wait, ours: LeaseKey) -> Wait {
+    if let Wake::Push(pushes) = wait.wake {
+        let renamed = pushes.map(move |push| match push {
+            Push::Granted(grant) => Push::Granted(rename(grant, &ours)),
+            other => other,
+        });
+        wait.wake = Wake::Push(renamed.boxed());
+    }
+    wait
+}
+
+impl fmt::Debug for Namespaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namespaced")
+            .field("prefix", &String::from_utf8_lossy(&self.prefix))
+            .field("backend", &self.capabilities.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Lock for Namespaced {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        Some(match self.inner.part(kind)? {
+            Part::RwLock(_) => Part::RwLock(self),
+            Part::Fencing(_) => Part::Fencing(self),
+            Part::Watch(_) => Part::Watch(self),
+            Part::Renew(_) => Part::Renew(self),
+        })
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let prefix = self.prefix.clone();
+        // A shared connection carries the leases of other namespaces too; their losses are not ours.
+        let ours = move |signal| {
+            ready(match signal {
+                Signal::Lost(LostLeases::These(keys), reason) => {
+                    let keys: Vec<_> = keys
+                        .into_iter()
+                        .filter_map(|key| Some(LeaseKey::new(strip(&prefix, &key.name)?, key.id)))
+                        .collect();
+                    (!keys.is_empty()).then_some(Signal::Lost(LostLeases::These(keys), reason))
+                }
+                other => Some(other),
+            })
+        };
+        self.inner.signals().filter_map(ours).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let ours = &request.key;
+        let mut inside = request.clone();
+        inside.key = self.key_inside(ours);
+        Ok(
+            match self.inner.attempt(&inside).await.map_err(|e| self.error(e))? {
+                Attempt::Granted(grant) => Attempt::Granted(rename(grant, ours)),
+                Attempt::Queued(wait) => Attempt::Queued(rename_pushes(wait, ours.clone())),
+                Attempt::Held(wait) => Attempt::Held(rename_pushes(wait, ours.clone())),
+            },
+        )
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        self.inner
+            .release(&self.key_inside(lease), how)
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        let inside: Vec<_> = requests.iter().map(|key| self.key_inside(key)).collect();
+        let answers = self.inner.abandon(&inside).await;
+        answers
+            .into_iter()
+            .map(|answer| answer.map_err(|e| self.error(e)))
+            .collect()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await.map_err(|e| self.error(e))
+    }
+}
+
+#[async_trait]
+impl Renew for Namespaced {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        let Some(renew) = self.inner.renew_part() else {
+            return items
+                .iter()
+                .map(|_| RenewOutcome::Failed(self.missing("renewal")))
+                .collect();
+        };
+        let inside: Vec<_> = items
+            .iter()
+            .map(|item| {
+                let mut inside = item.clone();
+                inside.key = self.key_inside(&item.key);
+                inside
+            })
+            .collect();
+        let answers = renew.renew(&inside).await;
+        let answers = answers.into_iter().zip(items).map(|(answer, item)| match answer {
+            RenewOutcome::Granted(grant) => RenewOutcome::Granted(rename(grant, &item.key)),
+            RenewOutcome::Failed(e) => RenewOutcome::Failed(self.error(e)),
+            other => other,
+        });
+        answers.collect()
+    }
+}
+
+#[async_trait]
+impl RwLock for Namespaced {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let part = self
+            .inner
+            .rwlock_part()
+            .ok_or_else(|| self.missing("conversion"))?;
+        Ok(
+            match part
+                .convert(&self.key_inside(lease), to)
+                .await
+                .map_err(|e| self.error(e))?
+            {
+                Converted::Done(grant) => Converted::Done(rename(grant, lease)),
+                other => other,
+            },
+        )
+    }
+}
+
+#[async_trait]
+impl Fencing for Namespaced {
+    fn strength(&self) -> Strength {
+        // Handed out only where the inner part exists, and that one's strength is the claimed one.
+        self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        self.inner.fencing_part()?.gate().map(|_| self as _)
+    }
+
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        let part = self.inner.fencing_part().ok_or_else(|| self.missing("fencing"))?;
+        part.raise(&self.key_inside(lease), to)
+            .await
+            .map_err(|e| self.error(e))
+    }
+}
+
+#[async_trait]
+impl FenceGate for Namespaced {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        let gate = self.inner_gate()?;
+        gate.admit(&self.inside(resource), token, access)
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        let gate = self.inner_gate()?;
+        gate.write(&self.inside(resource), token, value)
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let gate = self.inner_gate()?;
+        gate.read(&self.inside(resource)).await.map_err(|e| self.error(e))
+    }
+}
+
+impl Namespaced {
+    fn inner_gate(&self) -> Result<&dyn FenceGate> {
+        self.inner
+            .fencing_part()
+            .and_then(|part| part.gate())
+            .ok_or_else(|| self.missing("fence gate"))
+    }
+
+    fn inner_watch(&self) -> Result<&dyn Watch> {
+        self.inner.watch_part().ok_or_else(|| self.missing("watch"))
+    }
+}
+
+#[async_trait]
+impl Watch for Namespaced {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        let changes = self
+            .inner_watch()?
+            .watch(&self.inside(name))
+            .await
+            .map_err(|e| self.error(e))?;
+        let prefix = self.prefix.clone();
+        let renamed =
+            changes.map(move |change| change.map_err(|e| e.map_name(|stored| strip(&prefix, stored))));
+        Ok(renamed.boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.inner_watch()?
+            .inspect(&self.inside(name))
+            .await
+            .map_err(|e| self.error(e))
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.inner_watch()?
+            .force_release(&self.inside(name))
+            .await
+            .map_err(|e| self.error(e))
+    }
+}

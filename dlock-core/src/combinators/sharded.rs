@@ -1,0 +1,347 @@
+use std::fmt;
+use std::future::Future;
+use std::hash::Hasher as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::{self, Either};
+use futures::stream::{BoxStream, StreamExt as _, select_all};
+use siphasher::sip::SipHasher24;
+
+use super::shared_claims::shared_claims;
+use crate::capabilities::Capabilities;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::runtime::Runtime;
+use crate::spi::{
+    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
+    Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Raised, Release, Released, Renew, RenewItem,
+    RenewOutcome, RwLock, Signal, Watch,
+};
+use crate::token::{Strength, Token};
+
+/// One backend of several, each holding its part of the names.
+///
+/// A name belongs to the shard with the highest rendezvous hash of (shard id, name), a fixed hash. So every
+/// process that knows the same shards, in whatever order, looks for a name in the same place, and one shard more takes
+/// its 1/N of the names from the others and moves no other.
+///
+/// # What must hold
+///
+/// * **All processes know the same shards, by the same ids.** Two that disagree look for one name in two places and
+///   both get it. Change the list while nobody holds anything.
+/// * A name that moves to another shard meets other counters there: its tokens start anew, perhaps lower, and a fence gate
+///   that saw higher ones refuses them. Gate resources are spread in the same way and may move too.
+/// * A shard that is away takes its names with it and no others.
+///
+/// # Capabilities
+///
+/// Claimed is what every shard claims; limits are the tightest of any shard.
+///
+/// # Signals
+///
+/// When a shard says that *all* its leases are lost, the client behind this combinator has others that are not. Who holds what
+/// is not tracked here, so that word is passed on as [`Signal::Doubt`]: the engine renews at once, each shard answers
+/// for its own, and what is gone is found gone a round trip later. Losses that name leases pass unchanged.
+///
+/// *The idea of the hash: "A Name-Based Mapping Scheme for Rendezvous", D. Thaler and C. Ravishankar, 1996.*
+pub struct Sharded {
+    shards: Vec<Shard>,
+    capabilities: Capabilities,
+    runtime: Arc<dyn Runtime>,
+    patience: Duration,
+}
+
+/// One of the backends of [`Sharded`], with the id by which every process knows it.
+#[derive(Clone)]
+pub struct Shard {
+    id: Arc<str>,
+    backend: Arc<dyn Lock>,
+}
+
+impl Shard {
+    /// The shard of that id. An id is for ever: it decides which names the shard has, so give the same one when a store
+    /// moves to another address.
+    pub fn new(id: impl Into<Arc<str>>, backend: Arc<dyn Lock>) -> Self {
+        Self {
+            id: id.into(),
+            backend,
+        }
+    }
+
+    /// How much this shard wants that name. Never change this function: it is the agreement between processes of
+    /// different versions.
+    fn score(&self, name: &LockName) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(0x646c_6f63_6b2d_7368, 0x6172_642d_7631_0000);
+        // The length parts id from name, so that (`a`, `bc`) and (`ab`, `c`) are scored apart.
+        hash.write(&(self.id.len() as u64).to_le_bytes());
+        hash.write(self.id.as_bytes());
+        hash.write(name.as_bytes());
+        hash.finish()
+    }
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shard({} on {})", self.id, self.backend.capabilities().backend)
+    }
+}
+
+impl Sharded {
+    /// Spreads the names over those shards.
+    ///
+    /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how long the
+    /// answers of the quick shards wait for a slow one before that one's items count as [`ErrorKind::Unknown`]. It must be well
+    /// below the client's operation timeout, or one shard that hangs would cost the renewals of the others. A third of it is a good choice.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the shards cannot be one backend:
+    /// leases and sessions mixed, or ranges of ttl that do not meet.
+    pub fn new(shards: Vec<Shard>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
+        let bad = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
+        for (n, shard) in shards.iter().enumerate() {
+            if shard.id.is_empty() {
+                return bad("a shard id needs at least one character".into());
+            }
+            if shards[..n].iter().any(|other| other.id == shard.id) {
+                return bad(format!("two shards have the id `{}`", shard.id));
+            }
+        }
+        if patience.is_zero() {
+            return bad("the patience with slow shards must be longer than zero".into());
+        }
+        let capabilities = shared_claims("sharded", shards.iter().map(|shard| shard.backend.capabilities()))?;
+        Ok(Self {
+            shards,
+            capabilities,
+            runtime,
+            patience,
+        })
+    }
+
+    /// The id of the shard that has that name.
+    pub fn shard_of(&self, name: &LockName) -> &str {
+        &self.shards[self.index_of(name)].id
+    }
+
+    fn index_of(&self, name: &LockName) -> usize {
+        // Equal scores are decided by the id, so that the order of the list does not matter.
+        let by_score = |n: &usize| (self.shards[*n].score(name), &self.shards[*n].id);
+        (0..self.shards.len())
+            .max_by_key(by_score)
+            .expect("checked in `new`: there is a shard")
+    }
+
+    fn backend(&self, name: &LockName) -> &dyn Lock {
+        &*self.shards[self.index_of(name)].backend
+    }
+
+    /// Sends each item to the shard of its name, all shards at once, and puts the answers back into the order of the items.
+    async fn split<'a, I, A, F>(
+        &'a self,
+        items: &[I],
+        name: impl Fn(&I) -> &LockName,
+        ask: impl Fn(&'a dyn Lock, Vec<I>) -> F,
+        failed: impl Fn(Error) -> A,
+    ) -> Vec<A>
+    where
+        I: Clone,
+        F: Future<Output = Vec<A>> + Send,
+    {
+        let mut batches = vec![Vec::new(); self.shards.len()];
+        for (n, item) in items.iter().enumerate() {
+            batches[self.index_of(name(item))].push(n);
+        }
+        let asked = self
+            .shards
+            .iter()
+            .zip(batches)
+            .filter(|(_, batch)| !batch.is_empty())
+            .map(|(shard, batch)| {
+                let answers = ask(&*shard.backend, batch.iter().map(|n| items[*n].clone()).collect());
+                let failed = &failed;
+                async move {
+                    let slow = self.runtime.sleep(self.patience);
+                    let answers = match future::select(std::pin::pin!(answers), slow).await {
+                        Either::Left((answers, _)) => answers,
+                        Either::Right(_) => Vec::new(),
+                    };
+                    // Whatever a shard left unanswered may have been done, so its outcome is not known.
+                    let silent = || {
+                        let message = format!("the shard `{}` did not answer in time", shard.id);
+                        failed(Error::new(ErrorKind::Unknown, message))
+                    };
+                    batch
+                        .into_iter()
+                        .zip(answers.into_iter().chain(std::iter::repeat_with(silent)))
+                        .collect::<Vec<_>>()
+                }
+            });
+        let mut answers: Vec<_> = future::join_all(asked).await.into_iter().flatten().collect();
+        answers.sort_unstable_by_key(|(n, _)| *n);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    fn missing(&self, name: &LockName, part: &str) -> Error {
+        let id = self.shard_of(name);
+        Error::new(ErrorKind::Unsupported, format!("the shard `{id}` has no {part}")).with_name(name)
+    }
+
+    fn gate_of(&self, resource: &LockName) -> Result<&dyn FenceGate> {
+        let fencing = self.backend(resource).fencing_part();
+        fencing
+            .and_then(|part| part.gate())
+            .ok_or_else(|| self.missing(resource, "fence gate"))
+    }
+
+    fn watch_of(&self, name: &LockName) -> Result<&dyn Watch> {
+        self.backend(name)
+            .watch_part()
+            .ok_or_else(|| self.missing(name, "watch"))
+    }
+}
+
+impl fmt::Debug for Sharded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded")
+            .field("shards", &self.shards)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Lock for Sharded {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        self.shards
+            .iter()
+            .all(|shard| shard.backend.part(kind).is_some())
+            .then_some(match kind {
+                PartKind::RwLock => Part::RwLock(self),
+                PartKind::Fencing => Part::Fencing(self),
+                PartKind::Watch => Part::Watch(self),
+                PartKind::Renew => Part::Renew(self),
+            })
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let of_one = |shard: &Shard| {
+            shard.backend.signals().map(|signal| match signal {
+                Signal::Lost(LostLeases::All, _) => Signal::Doubt,
+                other => other,
+            })
+        };
+        select_all(self.shards.iter().map(of_one)).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.backend(&request.key.name).attempt(request).await
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        self.backend(&lease.name).release(lease, how).await
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        self.split(requests, |key| &key.name, abandon_all, Err).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        // All are closed, even if one cannot be; the first error is told.
+        let closed = future::join_all(self.shards.iter().map(|shard| shard.backend.close())).await;
+        closed.into_iter().collect()
+    }
+}
+
+async fn abandon_all(backend: &dyn Lock, keys: Vec<LeaseKey>) -> Vec<Result<Abandoned>> {
+    backend.abandon(&keys).await
+}
+
+#[async_trait]
+impl Renew for Sharded {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        self.split(items, |item| &item.key.name, renew_all, RenewOutcome::Failed)
+            .await
+    }
+}
+
+async fn renew_all(backend: &dyn Lock, items: Vec<RenewItem>) -> Vec<RenewOutcome> {
+    match backend.renew_part() {
+        Some(part) => part.renew(&items).await,
+        None => {
+            let e = Error::new(ErrorKind::Unsupported, "the shard has no renewal");
+            vec![RenewOutcome::Failed(e); items.len()]
+        }
+    }
+}
+
+#[async_trait]
+impl RwLock for Sharded {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let part = self.backend(&lease.name).rwlock_part();
+        part.ok_or_else(|| self.missing(&lease.name, "conversion"))?
+            .convert(lease, to)
+            .await
+    }
+}
+
+#[async_trait]
+impl Fencing for Sharded {
+    fn strength(&self) -> Strength {
+        // Handed out only where every shard has the part, and then the weakest strength is the claimed one.
+        self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        let has_gate = |shard: &Shard| {
+            shard
+                .backend
+                .fencing_part()
+                .is_some_and(|part| part.gate().is_some())
+        };
+        self.shards.iter().all(has_gate).then_some(self as _)
+    }
+
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        let part = self.backend(&lease.name).fencing_part();
+        part.ok_or_else(|| self.missing(&lease.name, "fencing"))?
+            .raise(lease, to)
+            .await
+    }
+}
+
+#[async_trait]
+impl FenceGate for Sharded {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        self.gate_of(resource)?.admit(resource, token, access).await
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        self.gate_of(resource)?.write(resource, token, value).await
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        self.gate_of(resource)?.read(resource).await
+    }
+}
+
+#[async_trait]
+impl Watch for Sharded {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        self.watch_of(name)?.watch(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.watch_of(name)?.inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.watch_of(name)?.force_release(name).await
+    }
+}

@@ -1,0 +1,129 @@
+//! What several backends can claim together.
+
+use std::time::Duration;
+
+use crate::capabilities::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The claims that hold whichever of the backends a request meets: capabilities of all, the tightest limit of any.
+pub(super) fn shared_claims<'a>(
+    name: &'static str,
+    of: impl IntoIterator<Item = &'a Capabilities>,
+) -> Result<Capabilities> {
+    let bad = |message| Error::new(ErrorKind::InvalidInput, message);
+    let mut of = of.into_iter();
+    let mut all = of
+        .next()
+        .ok_or_else(|| bad("at least one backend is needed"))?
+        .clone();
+    all.backend = name;
+    for one in of {
+        if one.nature != all.nature {
+            return Err(bad(
+                "backends of leases and of sessions cannot be one backend: a vanished holder means two things",
+            ));
+        }
+        // Before the set is cut down: `without` clears the strength along with the claim.
+        all.strength = all.strength.min(one.strength);
+        all.max_owner_len = all.max_owner_len.min(one.max_owner_len);
+        for capability in Capability::ALL {
+            if !one.has(*capability) {
+                all = all.without(*capability);
+            }
+        }
+        all.min_ttl = all.min_ttl.max(one.min_ttl);
+        all.max_ttl = all.max_ttl.min(one.max_ttl);
+        all.ttl_granularity = common_multiple(all.ttl_granularity, one.ttl_granularity);
+        all.max_name_len = all.max_name_len.min(one.max_name_len);
+        all.max_held = tightest(all.max_held, one.max_held);
+        all.max_waiters = tightest(all.max_waiters, one.max_waiters);
+        all.name_hash_bits = tightest(all.name_hash_bits, one.name_hash_bits);
+        all.clock_sensitive |= one.clock_sensitive;
+    }
+    if all.min_ttl > all.max_ttl {
+        return Err(bad(
+            "no ttl is accepted by all of the backends: the smallest of one is above the largest of another",
+        ));
+    }
+    Ok(all)
+}
+
+fn tightest<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Both stores round a ttl up, each to its own multiple; only a common multiple is rounded by neither.
+fn common_multiple(a: Duration, b: Duration) -> Duration {
+    let (x, y) = (a.as_nanos().max(1), b.as_nanos().max(1));
+    let (mut m, mut n) = (x, y);
+    while n != 0 {
+        (m, n) = (n, m % n);
+    }
+    let nanos = (x / m).saturating_mul(y);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capabilities::Nature;
+    use crate::token::Strength;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn claimed_is_what_all_claim_within_the_tightest_limits() {
+        let mut a = Capabilities::new("a")
+            .with(Capability::Renew)
+            .with(Capability::Queue)
+            .with_fencing(Strength::AcrossRestart)
+            .with_owner_label(100)
+            .with_ttl(10 * MS..=1000 * MS, 4 * MS);
+        a.max_held = Some(7);
+        let mut b = Capabilities::new("b")
+            .with(Capability::Renew)
+            .with_fencing(Strength::WhileStateSurvives)
+            .with_owner_label(20)
+            .with_ttl(20 * MS..=9000 * MS, 6 * MS)
+            .with_max_name_len(2048);
+        b.clock_sensitive = true;
+        let all = shared_claims("both", [&a, &b]).unwrap();
+        assert_eq!(all.backend, "both");
+        assert!(all.has(Capability::Renew) && !all.has(Capability::Queue));
+        assert_eq!(all.strength, Some(Strength::WhileStateSurvives));
+        assert_eq!(
+            (all.min_ttl, all.max_ttl, all.ttl_granularity),
+            (20 * MS, 1000 * MS, 12 * MS)
+        );
+        assert_eq!(
+            (all.max_name_len, all.max_owner_len, all.max_held),
+            (1024, 20, Some(7))
+        );
+        assert!(all.clock_sensitive);
+    }
+
+    #[test]
+    fn an_unfenced_backend_unfences_all() {
+        let fenced = Capabilities::new("a").with_fencing(Strength::AcrossRestart);
+        let all = shared_claims("both", [&fenced, &Capabilities::new("b")]).unwrap();
+        assert!(!all.has(Capability::Fencing) && all.strength.is_none());
+        let all = shared_claims("both", [&Capabilities::new("b"), &fenced]).unwrap();
+        assert!(!all.has(Capability::Fencing) && all.strength.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_one_backend_is_refused() {
+        let lease = Capabilities::new("a").with_ttl(10 * MS..=20 * MS, MS);
+        let session = Capabilities::new("b").with_nature(Nature::Session);
+        let slow = Capabilities::new("c").with_ttl(30 * MS..=40 * MS, MS);
+        for of in [vec![], vec![&lease, &session], vec![&lease, &slow]] {
+            assert_eq!(
+                shared_claims("x", of).unwrap_err().kind(),
+                ErrorKind::InvalidInput
+            );
+        }
+    }
+}

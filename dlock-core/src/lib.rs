@@ -3,6 +3,7 @@
 mod capabilities;
 pub mod combinators;
 mod error;
+pub mod memory;
 mod mode;
 mod name;
 pub mod runtime;
@@ -16,6 +17,7 @@ mod token;
 
 pub use capabilities::{Capabilities, Capability, Nature};
 pub use error::{Error, ErrorKind, LossReason, Result};
+pub use memory::Memory;
 pub use mode::Mode;
 pub use name::LockName;
 pub use runtime::Runtime;

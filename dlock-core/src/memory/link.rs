@@ -1,0 +1,435 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::channel::mpsc;
+use futures::stream::{BoxStream, StreamExt};
+
+use super::gate::MemoryGate;
+use super::store::{Anchor, Listener, Shared, State, to_grant};
+use super::table::{Asked, Conversion, Held, Place};
+use super::watch::Changes;
+use crate::capabilities::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::runtime::Runtime;
+use crate::saboteur::Planted;
+use crate::spi::{
+    Abandoned, Acquire, Attempt, Change, Converted, FenceGate, Fencing, Grant, Inspection, LeaseKey, Lock,
+    Part, PartKind, Probe, Push, Queueing, Raised, Release, Released, Renew, RenewItem, RenewKind,
+    RenewOutcome, Renewal, RwLock, Signal, Wait, Wake, Watch,
+};
+use crate::timestamp::Timestamp;
+use crate::token::{Strength, Token};
+
+/// One client's connection to a [`Memory`](super::Memory) store.
+///
+/// Each call reads the client's clock first, then takes the store's mutex once. No call ever waits for anything else, so
+/// dropping its future has no effect: it has either not begun or is done.
+pub struct MemoryLink {
+    shared: Arc<Shared>,
+    runtime: Arc<dyn Runtime>,
+    /// Whether the clock of the runtime is the store's: then it is read once per call.
+    same_clock: bool,
+    id: u64,
+    closed: Arc<AtomicBool>,
+    gate: MemoryGate,
+    /// Which bug is planted.
+    #[allow(dead_code)] // read only by planted bugs
+    pub(super) bug: Planted,
+}
+
+impl MemoryLink {
+    pub(super) fn new(shared: Arc<Shared>, runtime: Arc<dyn Runtime>) -> Self {
+        let closed = Arc::new(AtomicBool::new(false));
+        Self {
+            same_clock: shared.same_clock(&runtime),
+            id: shared.next_link(),
+            gate: MemoryGate::new(shared.clone(), closed.clone()),
+            bug: shared.settings.bug,
+            shared,
+            runtime,
+            closed,
+        }
+    }
+
+    /// The fence gate, with its check-and-write closure.
+    pub fn memory_gate(&self) -> &MemoryGate {
+        &self.gate
+    }
+
+    /// The client's time before the store is asked, and the same as the store's time if there is only one clock.
+    fn sent(&self) -> (Timestamp, Option<Timestamp>) {
+        let sent = self.runtime.now();
+        (sent, self.same_clock.then_some(sent))
+    }
+
+    fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
+        }
+        Ok(())
+    }
+
+    fn need(&self, capability: Capability) -> Result<()> {
+        if self.shared.caps.has(capability) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("this store does not declare {capability:?}"),
+        ))
+    }
+
+    fn check_name(&self, name: &LockName) -> Result<()> {
+        if name.as_bytes().len() > self.shared.caps.max_name_len {
+            return Err(invalid("the name is longer than the store takes").with_name(name));
+        }
+        Ok(())
+    }
+
+    fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        if ttl < self.shared.caps.min_ttl || ttl > self.shared.caps.max_ttl {
+            return Err(invalid("the ttl is outside of the range that the store takes"));
+        }
+        Ok(())
+    }
+
+    fn check_mode(&self, mode: Mode) -> Result<()> {
+        match mode {
+            Mode::Exclusive => Ok(()),
+            Mode::Shared { limit: None } => self.need(Capability::Shared),
+            Mode::Shared { limit: Some(_) } => self.need(Capability::Permits),
+        }
+    }
+
+    /// Everything that can be wrong with a request, before anything is touched.
+    fn check(&self, request: &Acquire) -> Result<()> {
+        self.open()?;
+        self.check_name(&request.key.name)?;
+        self.check_ttl(request.ttl)?;
+        self.check_mode(request.mode)?;
+        if request.queue == Queueing::Join {
+            self.need(Capability::Queue)?;
+            if request.queue_ttl.is_zero() {
+                return Err(invalid("a queue entry needs a ttl"));
+            }
+        }
+        if request.priority != Acquire::DEFAULT_PRIORITY {
+            self.need(Capability::Priority)?;
+            if !(1..=10).contains(&request.priority) {
+                return Err(invalid("a priority is between 1 and 10"));
+            }
+        }
+        if let Some(owner) = &request.owner {
+            self.need(Capability::OwnerLabel)?;
+            if owner.len() > self.shared.caps.max_owner_len {
+                return Err(invalid("the owner label is longer than the store takes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(&self, key: LeaseKey, held: Held, sent: Timestamp, now: Timestamp) -> Grant {
+        let mut grant = to_grant(key, held, sent, now.until(held.expires));
+        if !self.shared.caps.has(Capability::Fencing) {
+            grant.token = None;
+        }
+        grant
+    }
+
+    /// Enters a listener before the answer leaves: no grant falls between the two.
+    fn listen(
+        &self,
+        state: &mut State,
+        key: &LeaseKey,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> BoxStream<'static, Push> {
+        let (sender, receiver) = mpsc::unbounded();
+        let listeners = state.waiters.entry(key.clone()).or_default();
+        // A copy of the request whose reply was lost must not end the stream of the one that was answered.
+        listeners.retain(|l| !l.sender.is_closed());
+        listeners.push(Listener {
+            link: self.id,
+            sender,
+            anchor: self.anchor(sent, now),
+        });
+        receiver.boxed()
+    }
+
+    fn anchor(&self, sent: Timestamp, now: Timestamp) -> Anchor {
+        if self.same_clock {
+            Anchor::Same
+        } else {
+            Anchor::Pair(sent, now)
+        }
+    }
+
+    fn renew_one(&self, item: &RenewItem) -> RenewOutcome {
+        let checked = self.open().and_then(|()| match item.kind {
+            RenewKind::Lease => self.check_ttl(item.ttl),
+            RenewKind::Queued if item.ttl.is_zero() => Err(invalid("a queue entry needs a ttl")),
+            RenewKind::Queued => Ok(()),
+        });
+        if let Err(error) = checked {
+            return RenewOutcome::Failed(error.with_name(&item.key.name));
+        }
+        let (sent, known) = self.sent();
+        self.shared.run(known, |state, now, effects| match item.kind {
+            RenewKind::Lease => match state.table.renew(now, &item.key, item.ttl, effects) {
+                Some(held) => RenewOutcome::Renewed(Renewal::new(sent, now.until(held.expires))),
+                None => RenewOutcome::Gone,
+            },
+            RenewKind::Queued => match state.table.ask_again(now, &item.key, item.ttl, effects) {
+                Some(Asked::Granted(held)) => {
+                    RenewOutcome::Granted(self.grant(item.key.clone(), held, sent, now))
+                }
+                Some(Asked::Queued(place) | Asked::Held(place)) => {
+                    for listener in state.waiters.get_mut(&item.key).into_iter().flatten() {
+                        listener.anchor = self.anchor(sent, now);
+                    }
+                    RenewOutcome::Queued {
+                        recheck_in: place.recheck.map(|at| now.until(at)),
+                        ahead: Some(place.ahead),
+                    }
+                }
+                None => RenewOutcome::Gone,
+            },
+        })
+    }
+}
+
+fn invalid(message: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+fn wait(wake: Wake, place: Place, now: Timestamp) -> Wait {
+    let wait = Wait::new(wake).ahead(place.ahead);
+    match place.recheck {
+        Some(at) => wait.recheck_in(now.until(at)),
+        None => wait,
+    }
+}
+
+#[async_trait]
+impl Lock for MemoryLink {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.caps
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        let any = |caps: &[Capability]| caps.iter().any(|c| self.shared.caps.has(*c));
+        use Capability as C;
+        match kind {
+            PartKind::RwLock => any(&[C::Downgrade, C::Upgrade]).then_some(Part::RwLock(self)),
+            PartKind::Fencing => any(&[C::Fencing]).then_some(Part::Fencing(self)),
+            PartKind::Watch => any(&[C::Watch, C::Inspect, C::ForceRelease]).then_some(Part::Watch(self)),
+            PartKind::Renew => any(&[C::Renew]).then_some(Part::Renew(self)),
+        }
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let (sender, receiver) = mpsc::unbounded();
+        let mut state = self.shared.lock();
+        state.signals.retain(|s| !s.is_closed());
+        state.signals.push(sender);
+        receiver.boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.check(request)?;
+        let (sent, known) = self.sent();
+        self.shared.run(known, |state, now, effects| {
+            Ok(match state.table.attempt(now, request, effects)? {
+                Asked::Granted(held) => Attempt::Granted(self.grant(request.key.clone(), held, sent, now)),
+                Asked::Queued(place) => {
+                    let pushes = self.listen(state, &request.key, sent, now);
+                    Attempt::Queued(wait(Wake::Push(pushes), place, now))
+                }
+                Asked::Held(place) => {
+                    let seen = state.table.fingerprint(now, &request.key.name, effects);
+                    let probe = NameProbe {
+                        shared: self.shared.clone(),
+                        name: request.key.name.clone(),
+                        seen: AtomicU64::new(seen.unwrap_or(0)),
+                    };
+                    let wake = Wake::Poll {
+                        probe: Arc::new(probe),
+                        min: Duration::from_millis(1),
+                        max: Duration::from_secs(1),
+                    };
+                    Attempt::Held(wait(wake, place, now))
+                }
+            })
+        })
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        self.open()?;
+        if let Release::KeepFor(rest) = how {
+            self.need(Capability::MinimumHold)?;
+            if rest > self.shared.caps.max_ttl {
+                return Err(invalid("the minimum hold is longer than the largest ttl").with_name(&lease.name));
+            }
+        }
+        let (_, known) = self.sent();
+        Ok(self.shared.run(known, |state, now, effects| {
+            state.table.release(now, lease, how, effects)
+        }))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        let (_, known) = self.sent();
+        let abandon = |key: &LeaseKey| {
+            self.open()?;
+            let mut abandoned = self.shared.run(known, |state, now, effects| {
+                state.table.abandon(now, key, effects)
+            });
+            if let Abandoned::WasGranted(token) = &mut abandoned {
+                *token = token.filter(|_| self.shared.caps.has(Capability::Fencing));
+            }
+            Ok(abandoned)
+        };
+        requests.iter().map(abandon).collect()
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let (ended, wakers) = {
+            let mut state = self.shared.lock();
+            let mut ended = Vec::new();
+            state.waiters.retain(|_, listeners| {
+                ended.extend(listeners.extract_if(.., |l| l.link == self.id));
+                !listeners.is_empty()
+            });
+            let mine = state
+                .watchers
+                .values_mut()
+                .flatten()
+                .filter(|w| w.link == self.id);
+            let wakers: Vec<_> = mine.filter_map(|w| w.waker.take()).collect();
+            (ended, wakers)
+        };
+        // Outside the mutex: a waker may run code that calls the store.
+        drop(ended);
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl RwLock for MemoryLink {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        self.open()?;
+        self.check_mode(to)?;
+        self.need(if to.is_exclusive() {
+            Capability::Upgrade
+        } else {
+            Capability::Downgrade
+        })?;
+        let (sent, known) = self.sent();
+        self.shared.run(known, |state, now, effects| {
+            Ok(match state.table.convert(now, lease, to, effects)? {
+                Conversion::Done(held) => Converted::Done(self.grant(lease.clone(), held, sent, now)),
+                Conversion::Busy => Converted::Busy,
+                Conversion::WouldDeadlock => Converted::WouldDeadlock,
+            })
+        })
+    }
+}
+
+#[async_trait]
+impl Fencing for MemoryLink {
+    fn strength(&self) -> Strength {
+        self.shared.caps.strength.unwrap_or(Strength::WhileStateSurvives)
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        self.shared
+            .caps
+            .has(Capability::Gate)
+            .then_some(&self.gate as &dyn FenceGate)
+    }
+
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        self.open()?;
+        self.need(Capability::Raise)?;
+        let (_, known) = self.sent();
+        self.shared.run(known, |state, now, effects| {
+            state.table.raise(now, lease, to, effects)
+        })
+    }
+}
+
+#[async_trait]
+impl Watch for MemoryLink {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        self.open()?;
+        self.need(Capability::Watch)?;
+        self.check_name(name)?;
+        let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
+        Ok(Changes::new(shared, runtime, closed, self.id, name.clone()).boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.open()?;
+        self.need(Capability::Inspect)?;
+        self.check_name(name)?;
+        let (_, known) = self.sent();
+        Ok(self.shared.run(known, |state, now, effects| {
+            state.table.inspect(now, name, effects)
+        }))
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.open()?;
+        self.need(Capability::ForceRelease)?;
+        self.check_name(name)?;
+        let (_, known) = self.sent();
+        Ok(self.shared.run(known, |state, now, effects| {
+            state.table.force_release(now, name, effects)
+        }))
+    }
+}
+
+#[async_trait]
+impl Renew for MemoryLink {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        items.iter().map(|item| self.renew_one(item)).collect()
+    }
+}
+
+impl fmt::Debug for MemoryLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryLink")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether the holders of a name have changed since it was last asked.
+struct NameProbe {
+    shared: Arc<Shared>,
+    name: LockName,
+    seen: AtomicU64,
+}
+
+#[async_trait]
+impl Probe for NameProbe {
+    async fn changed(&self) -> Result<bool> {
+        let holders = self.shared.run(None, |state, now, effects| {
+            state.table.fingerprint(now, &self.name, effects)
+        });
+        Ok(match holders {
+            // A free name: there is always something to ask for.
+            None => true,
+            Some(holders) => self.seen.swap(holders, Ordering::AcqRel) != holders,
+        })
+    }
+}

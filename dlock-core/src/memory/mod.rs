@@ -1,0 +1,25 @@
+//! A lock store in the memory of this process: the reference backend.
+//!
+//! It claims every capability, so it is what the simulator and the tests of programs run on, and what other backends are
+//! compared with. Within one process it is also a lock service of its own, fast and with no server to run.
+//!
+//! ```text
+//! Memory ── the store ("server"), cheap to clone      store.rs
+//!   ├─ Table: the state machine, no clock, no I/O     table/
+//!   ├─ MemoryLink: one client's connection            link.rs
+//!   ├─ the stream of changes                          watch.rs
+//!   └─ MemoryGate: the fence gate                     gate.rs
+//! ```
+//!
+//! Nothing runs in the background: what runs out is taken back by the next call that touches its name, by a waiter that asks
+//! again when the wait told it to, or by a watcher, whose stream wakes itself.
+
+mod gate;
+mod link;
+mod store;
+mod table;
+mod watch;
+
+pub use gate::MemoryGate;
+pub use link::MemoryLink;
+pub use store::{Clock, Memory, MemoryBuilder, Sizes, Survives};

@@ -1,0 +1,558 @@
+//! The lock table: a state machine without I/O, without a clock and without async.
+//!
+//! Each method takes the time as an argument, changes the state, and reports what others must be told in [`Effects`]. All
+//! of them pass through [`Table::change`]: what has run out is taken back, the queue is admitted, the change is made, the queue is
+//! admitted again, and a name that is empty then is forgotten.
+
+mod entry;
+mod memo;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use entry::{Entry, Standing, Waiter};
+use memo::Memo;
+
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::saboteur::Planted;
+use crate::spi::{
+    Abandoned, Acquire, Change, Inspection, LeaseKey, Queueing, Raised, Release, Released, RequestId,
+};
+use crate::timestamp::Timestamp;
+use crate::token::Token;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// The largest token that can be raised to, so that minting never overflows and any store can keep it as a signed number.
+const MAX_RAISED: u64 = i64::MAX as u64;
+
+/// A lease in the server's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) token: Token,
+    pub(super) expires: Timestamp,
+    pub(super) provisional: bool,
+}
+
+/// What a request that is not granted learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) ahead: u32,
+    /// When the first thing in the way runs out.
+    pub(super) recheck: Option<Timestamp>,
+}
+
+/// The answer to an attempt or a re-ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Granted(Held),
+    Queued(Place),
+    /// Not granted, and nothing was left behind.
+    Held(Place),
+}
+
+/// The answer to a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conversion {
+    Done(Held),
+    Busy,
+    WouldDeadlock,
+}
+
+/// What others must be told of.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// Whether anybody watches anything; changes are not recorded otherwise.
+    pub(super) observed: bool,
+    /// Queued requests that hold the lock now.
+    pub(super) granted: Vec<(LeaseKey, Held)>,
+    /// Queue entries that ended otherwise.
+    pub(super) dropped: Vec<LeaseKey>,
+    /// In the order in which they happened.
+    pub(super) changes: Vec<(LockName, Change)>,
+    /// Nothing to report, but what runs out next runs out sooner.
+    pub(super) nudged: Vec<LockName>,
+}
+
+impl Effects {
+    fn change(&mut self, name: &LockName, change: impl FnOnce() -> Change) {
+        if self.observed {
+            self.changes.push((name.clone(), change()));
+        }
+    }
+}
+
+/// What the table is told at its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settings {
+    pub(super) claim_window: Option<Duration>,
+    pub(super) max_held: Option<u64>,
+    pub(super) max_waiters: Option<u64>,
+    pub(super) bug: Planted,
+}
+
+/// What all names share.
+#[derive(Debug)]
+pub(super) struct Desk {
+    /// The last token minted. One counter for all names: a name that is forgotten takes nothing with it.
+    counter: u64,
+    claim_window: Option<Duration>,
+    max_held: Option<u64>,
+    max_waiters: Option<u64>,
+    /// Held and queued requests of each client; kept only when there is a limit.
+    clients: Map<u128, u64>,
+}
+
+impl Desk {
+    fn mint(&mut self) -> Token {
+        // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
+        self.counter += 1;
+        Token::new(self.counter).unwrap_or(Token::MIN)
+    }
+
+    /// Counts one more request of that client, unless it is at its limit.
+    fn begin(&mut self, id: RequestId) -> Result<()> {
+        if let Some(max) = self.max_held {
+            let count = self.clients.entry(id.client()).or_default();
+            if *count >= max {
+                return Err(Error::new(
+                    ErrorKind::LimitReached,
+                    "this client holds and waits for as many locks as it may",
+                ));
+            }
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// A lease or queue entry of that client is over.
+    fn ended(&mut self, id: RequestId) {
+        if self.max_held.is_none() {
+            return;
+        }
+        if let Some(count) = self.clients.get_mut(&id.client()) {
+            *count -= 1;
+            if *count == 0 {
+                self.clients.remove(&id.client());
+            }
+        }
+    }
+}
+
+/// All names of a store.
+#[derive(Debug)]
+pub(super) struct Table {
+    names: Map<LockName, Entry>,
+    desk: Desk,
+    memo: Memo,
+    /// Which bug is planted, for the `if` lines in the table.
+    #[allow(dead_code)] // read only by planted bugs
+    pub(super) bug: Planted,
+}
+
+impl Table {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            names: Map::default(),
+            desk: Desk {
+                counter: 0,
+                claim_window: settings.claim_window,
+                max_held: settings.max_held,
+                max_waiters: settings.max_waiters,
+                clients: Map::default(),
+            },
+            memo: Memo::default(),
+            bug: settings.bug,
+        }
+    }
+
+    /// Asks for a name, once; idempotent in the key.
+    pub(super) fn attempt(
+        &mut self,
+        now: Timestamp,
+        request: &Acquire,
+        effects: &mut Effects,
+    ) -> Result<Asked> {
+        let key = &request.key;
+        // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
+        if self.memo.is_buried(key) {
+            return Err(Error::lost(LossReason::Refused).with_name(&key.name));
+        }
+        let memo = &self.memo;
+        let known = Self::change_in(
+            &mut self.names,
+            &mut self.desk,
+            &key.name,
+            now,
+            effects,
+            |entry, desk, effects| {
+                if let Some(lease) = entry.holder_mut(key.id) {
+                    return match lease.standing {
+                        Standing::Kept => Err(Error::lost(LossReason::Released).with_name(&key.name)),
+                        Standing::Full | Standing::Provisional => Ok(Asked::Granted(lease.held())),
+                    };
+                }
+                if let Some(position) = entry.position(key.id) {
+                    entry.renew_waiter(position, now + request.queue_ttl);
+                    return Ok(Asked::Queued(entry.place(position)));
+                }
+                if memo.was_released(key) {
+                    return Err(Error::lost(LossReason::Released).with_name(&key.name));
+                }
+                if !entry.fits(request.mode) {
+                    return Err(mismatch(&key.name, request.mode));
+                }
+                Self::enter(entry, desk, now, request, effects)
+            },
+        );
+        match known {
+            Some(answer) => answer,
+            None if self.memo.was_released(key) => {
+                Err(Error::lost(LossReason::Released).with_name(&key.name))
+            }
+            None => {
+                self.desk.begin(key.id)?;
+                let mut entry = Entry::new();
+                let held = entry.grant(
+                    &mut self.desk,
+                    &key.name,
+                    waiter(now, request),
+                    None,
+                    now,
+                    effects,
+                );
+                self.names.insert(key.name.clone(), entry);
+                Ok(Asked::Granted(held))
+            }
+        }
+    }
+
+    /// A request that is new to a name that others are at: granted at once only where it does not overtake anybody.
+    fn enter(
+        entry: &mut Entry,
+        desk: &mut Desk,
+        now: Timestamp,
+        request: &Acquire,
+        effects: &mut Effects,
+    ) -> Result<Asked> {
+        let key = &request.key;
+        let waiting = entry.waiting();
+        let turn = match request.queue {
+            Queueing::Join => entry.turn_of(request.priority),
+            Queueing::No => waiting,
+        };
+        if turn == 0 && entry.admissible(request.mode) {
+            desk.begin(key.id)?;
+            return Ok(Asked::Granted(entry.grant(
+                desk,
+                &key.name,
+                waiter(now, request),
+                None,
+                now,
+                effects,
+            )));
+        }
+        if request.queue == Queueing::No {
+            return Ok(Asked::Held(entry.place(waiting)));
+        }
+        if desk.max_waiters.is_some_and(|max| waiting as u64 >= max) {
+            return Err(
+                Error::new(ErrorKind::LimitReached, "as many wait for this lock as may").with_name(&key.name),
+            );
+        }
+        desk.begin(key.id)?;
+        entry.enqueue(turn, waiter(now, request));
+        Ok(Asked::Queued(entry.place(turn)))
+    }
+
+    /// Ends a lease, at once or after a minimum hold.
+    pub(super) fn release(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        how: Release,
+        effects: &mut Effects,
+    ) -> Released {
+        let memo = &mut self.memo;
+        let ended = Self::change_in(
+            &mut self.names,
+            &mut self.desk,
+            &key.name,
+            now,
+            effects,
+            |entry, desk, effects| {
+                let Some(index) = entry.holders.iter().position(|l| l.id == key.id) else {
+                    return false;
+                };
+                let lease = &mut entry.holders[index];
+                if lease.standing == Standing::Kept {
+                    return true; // a retry: it does not make the minimum hold any longer
+                }
+                desk.ended(key.id);
+                memo.note_released(key);
+                match how {
+                    Release::KeepFor(rest) if !rest.is_zero() => {
+                        lease.standing = Standing::Kept;
+                        lease.expires = now + rest;
+                        if effects.observed {
+                            effects.nudged.push(key.name.clone());
+                        }
+                    }
+                    Release::KeepFor(_) | Release::Now => {
+                        entry.holders.remove(index);
+                        effects.change(&key.name, || Change::Released { id: key.id });
+                    }
+                }
+                true
+            },
+        );
+        if ended.unwrap_or(false) || self.memo.was_released(key) {
+            Released::Released
+        } else {
+            Released::NotHeld
+        }
+    }
+
+    /// Undoes a request, whatever became of it, and keeps it from coming back.
+    pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
+        self.memo.bury(key, now);
+        self.change(&key.name, now, effects, |entry, desk, effects| {
+            if let Some(position) = entry.position(key.id) {
+                entry.withdraw(position);
+                desk.ended(key.id);
+                effects.dropped.push(key.clone());
+                return Abandoned::Withdrawn;
+            }
+            let held = |l: &entry::Lease| l.id == key.id && l.standing != Standing::Kept;
+            match entry.holders.iter().position(held) {
+                Some(index) => {
+                    let lease = entry.holders.remove(index);
+                    desk.ended(key.id);
+                    effects.change(&key.name, || Change::Released { id: key.id });
+                    Abandoned::WasGranted(Some(lease.token))
+                }
+                // A minimum hold stands: it was asked for, and it is nobody's lease.
+                None => Abandoned::Nothing,
+            }
+        })
+        .unwrap_or(Abandoned::Nothing)
+    }
+
+    /// Extends a lease and confirms a claim window; `None` if there is no such lease.
+    pub(super) fn renew(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        ttl: Duration,
+        effects: &mut Effects,
+    ) -> Option<Held> {
+        self.change(&key.name, now, effects, |entry, _, _| {
+            let lease = entry
+                .holder_mut(key.id)
+                .filter(|l| l.standing != Standing::Kept)?;
+            lease.extend(now, ttl);
+            Some(lease.held())
+        })
+        .flatten()
+    }
+
+    /// Extends a queue entry and asks again; `None` if there is neither it nor a grant that it became.
+    pub(super) fn ask_again(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        queue_ttl: Duration,
+        effects: &mut Effects,
+    ) -> Option<Asked> {
+        self.change(&key.name, now, effects, |entry, _, _| {
+            if let Some(position) = entry.position(key.id) {
+                entry.renew_waiter(position, now + queue_ttl);
+                return Some(Asked::Queued(entry.place(position)));
+            }
+            let lease = entry
+                .holder_mut(key.id)
+                .filter(|l| l.standing != Standing::Kept)?;
+            Some(Asked::Granted(lease.held()))
+        })
+        .flatten()
+    }
+
+    /// Turns a lease into another mode.
+    pub(super) fn convert(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        to: Mode,
+        effects: &mut Effects,
+    ) -> Result<Conversion> {
+        self.change(&key.name, now, effects, |entry, desk, effects| {
+            let index = entry
+                .holders
+                .iter()
+                .position(|l| l.id == key.id && l.standing != Standing::Kept)
+                .ok_or_else(|| Error::lost(LossReason::Refused).with_name(&key.name))?;
+            if !entry.fits(to) {
+                return Err(mismatch(&key.name, to));
+            }
+            let from = entry.holders[index].mode;
+            let others = entry.holders.len() > 1;
+            if to.is_exclusive() && !from.is_exclusive() && others {
+                // Both shared leases stay while both ask: each would wait for the other to go.
+                let rival = entry.holders.iter().any(|l| l.upgrading && l.id != key.id);
+                if rival {
+                    return Ok(Conversion::WouldDeadlock);
+                }
+                entry.holders[index].upgrading = true;
+                return Ok(Conversion::Busy);
+            }
+            entry.fix_class(to);
+            let lease = &mut entry.holders[index];
+            if to.is_exclusive() && !from.is_exclusive() {
+                // The readers of the same time may have a larger token than this lease had.
+                lease.token = desk.mint();
+            }
+            lease.mode = to;
+            lease.upgrading = false;
+            lease.extend(now, Duration::from_nanos(lease.ttl_nanos));
+            if from != to {
+                effects.change(&key.name, || Change::Granted(lease.holder(now)));
+            }
+            Ok(Conversion::Done(lease.held()))
+        })
+        .unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
+    }
+
+    /// Raises the token of a lease that is still held, and the counter with it.
+    pub(super) fn raise(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        to: Token,
+        effects: &mut Effects,
+    ) -> Result<Raised> {
+        if to.get() > MAX_RAISED {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a token cannot be raised beyond 2^63 - 1",
+            ));
+        }
+        let raised = self.change(&key.name, now, effects, |entry, desk, _| {
+            let lease = entry
+                .holder_mut(key.id)
+                .filter(|l| l.standing != Standing::Kept)?;
+            lease.token = lease.token.max(to);
+            desk.counter = desk.counter.max(to.get());
+            Some(lease.token)
+        });
+        Ok(raised.flatten().map_or(Raised::NotHeld, Raised::Raised))
+    }
+
+    /// Ends every lease of a name.
+    pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
+        self.change(name, now, effects, |entry, desk, effects| {
+            let ended = std::mem::take(&mut entry.holders);
+            for lease in &ended {
+                if lease.standing != Standing::Kept {
+                    desk.ended(lease.id);
+                }
+                effects.change(name, || Change::Forced { id: lease.id });
+            }
+            u32::try_from(ended.len()).unwrap_or(u32::MAX)
+        })
+        .unwrap_or(0)
+    }
+
+    /// The state of a name.
+    pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
+        self.change(name, now, effects, |entry, _, _| {
+            let holders = entry.holders.iter().map(|l| l.holder(now)).collect();
+            Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
+        })
+        .unwrap_or_default()
+    }
+
+    /// Takes back what has run out, and tells when the next lease of the name does.
+    pub(super) fn expire(
+        &mut self,
+        now: Timestamp,
+        name: &LockName,
+        effects: &mut Effects,
+    ) -> Option<Timestamp> {
+        self.change(name, now, effects, |_, _, _| ());
+        self.names.get(name)?.holders.iter().map(|l| l.expires).min()
+    }
+
+    /// A number that differs whenever the holders of a name differ; `None` when the name is free.
+    pub(super) fn fingerprint(
+        &mut self,
+        now: Timestamp,
+        name: &LockName,
+        effects: &mut Effects,
+    ) -> Option<u64> {
+        self.change(name, now, effects, |_, _, _| ());
+        self.names.get(name).map(Entry::fingerprint)
+    }
+
+    /// How many names have a record, how many requests are queued, and how many tombstones there are.
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        let queued = self.names.values().map(Entry::waiting).sum();
+        (self.names.len(), queued, self.memo.tombstones())
+    }
+
+    fn change<R>(
+        &mut self,
+        name: &LockName,
+        now: Timestamp,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
+    ) -> Option<R> {
+        Self::change_in(&mut self.names, &mut self.desk, name, now, effects, change)
+    }
+
+    /// The frame around every change of a name that exists. See the module's documentation.
+    fn change_in<R>(
+        names: &mut Map<LockName, Entry>,
+        desk: &mut Desk,
+        name: &LockName,
+        now: Timestamp,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
+    ) -> Option<R> {
+        let entry = names.get_mut(name)?;
+        entry.purge(desk, name, now, effects);
+        entry.admit(desk, name, now, effects);
+        let answer = change(entry, desk, effects);
+        entry.admit(desk, name, now, effects);
+        if entry.is_empty() {
+            names.remove(name);
+            // A map never shrinks by itself; after a hundred thousand names were held at once it gives the space back.
+            if names.capacity() > 8192 && names.len() < names.capacity() / 16 {
+                names.shrink_to(names.len() * 2);
+            }
+        }
+        Some(answer)
+    }
+}
+
+fn waiter(now: Timestamp, request: &Acquire) -> Waiter {
+    Waiter {
+        id: request.key.id,
+        mode: request.mode,
+        ttl: request.ttl,
+        priority: request.priority,
+        expires: now + request.queue_ttl,
+        owner: request.owner.clone(),
+    }
+}
+
+fn mismatch(name: &LockName, mode: Mode) -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!("this lock is in use in another shared mode than `{mode}`; one name is one kind of lock"),
+    )
+    .with_name(name)
+}

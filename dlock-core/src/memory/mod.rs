@@ -18,6 +18,8 @@ mod gate;
 mod link;
 mod store;
 mod table;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use gate::MemoryGate;

@@ -1,1 +1,508 @@
+use std::num::NonZeroU32;
 
+use super::*;
+use crate::spi::Queueing::{Join, No};
+
+const TTL: u64 = 1000;
+const QUEUE_TTL: u64 = 100_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos((1_000_000 + ms) * 1_000_000)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn key(n: u64) -> LeaseKey {
+    named("a", n)
+}
+
+fn named(name: &str, n: u64) -> LeaseKey {
+    LeaseKey::new(LockName::new(name).unwrap(), RequestId::new(u128::from(n % 3), n))
+}
+
+fn permit(n: u32) -> Mode {
+    Mode::permit(NonZeroU32::new(n).unwrap())
+}
+
+/// A table, the time, and what the last call told others.
+struct Bench {
+    table: Table,
+    now: Timestamp,
+    told: Effects,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Self {
+        Self {
+            table: Table::new(settings),
+            now: at(0),
+            told: Effects::default(),
+        }
+    }
+
+    fn call<R>(&mut self, f: impl FnOnce(&mut Table, Timestamp, &mut Effects) -> R) -> R {
+        self.told = Effects {
+            observed: true,
+            ..Effects::default()
+        };
+        f(&mut self.table, self.now, &mut self.told)
+    }
+
+    fn ask(&mut self, n: u64, mode: Mode, queue: Queueing, priority: u8) -> Result<Asked> {
+        let mut request = Acquire::new(key(n), ms(TTL))
+            .with_mode(mode)
+            .with_priority(priority);
+        request.queue = queue;
+        request.queue_ttl = ms(QUEUE_TTL);
+        self.call(|t, now, fx| t.attempt(now, &request, fx))
+    }
+
+    fn join(&mut self, n: u64, mode: Mode) -> Asked {
+        self.ask(n, mode, Join, 5).unwrap()
+    }
+
+    fn take(&mut self, n: u64, mode: Mode) -> Held {
+        match self.ask(n, mode, No, 5).unwrap() {
+            Asked::Granted(held) => held,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&mut self, n: u64) -> Released {
+        self.call(|t, now, fx| t.release(now, &key(n), Release::Now, fx))
+    }
+
+    fn renew(&mut self, n: u64) -> Option<Held> {
+        self.call(|t, now, fx| t.renew(now, &key(n), ms(TTL), fx))
+    }
+
+    fn abandon(&mut self, n: u64) -> Abandoned {
+        self.call(|t, now, fx| t.abandon(now, &key(n), fx))
+    }
+
+    fn convert(&mut self, n: u64, to: Mode) -> Result<Conversion> {
+        self.call(|t, now, fx| t.convert(now, &key(n), to, fx))
+    }
+
+    fn inspect(&mut self) -> Inspection {
+        self.call(|t, now, fx| t.inspect(now, &key(0).name, fx))
+    }
+
+    fn granted(&self) -> Vec<u64> {
+        self.told.granted.iter().map(|(k, _)| k.id.sequence()).collect()
+    }
+
+    fn is_free(&mut self) -> bool {
+        self.inspect() == Inspection::default()
+    }
+}
+
+fn is_queued(asked: &Asked, ahead: u32) -> bool {
+    matches!(asked, Asked::Queued(p) if p.ahead == ahead)
+}
+
+#[test]
+fn a_held_name_is_refused_and_leaves_nothing_behind() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    let Asked::Held(place) = b.ask(2, Mode::Exclusive, No, 5).unwrap() else {
+        panic!("granted twice")
+    };
+    assert_eq!(place.recheck, Some(at(TTL)));
+    assert_eq!(b.release(1), Released::Released);
+    assert!(b.told.granted.is_empty());
+    assert_eq!(b.table.sizes(), (0, 0, 0));
+}
+
+#[test]
+fn a_retry_answers_the_same_grant_with_its_remaining_life() {
+    let mut b = Bench::new();
+    let first = b.take(1, Mode::Exclusive);
+    b.now = at(400);
+    assert_eq!(b.take(1, Mode::Exclusive), first);
+    b.join(2, Mode::Exclusive);
+    assert!(is_queued(&b.join(2, Mode::Exclusive), 0));
+    assert_eq!(b.inspect().waiting, 1);
+}
+
+#[test]
+fn a_lease_ends_at_its_ttl_and_not_before() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    b.now = at(TTL - 1);
+    assert!(matches!(b.ask(2, Mode::Exclusive, No, 5), Ok(Asked::Held(_))));
+    b.now = at(TTL);
+    assert_eq!(b.renew(1), None, "what ran out is gone even if nobody else came");
+    b.take(2, Mode::Exclusive);
+    assert_eq!(b.release(1), Released::NotHeld);
+    assert_eq!(
+        b.inspect().holders.len(),
+        1,
+        "the late release touches nobody else's lease"
+    );
+}
+
+#[test]
+fn one_release_admits_every_reader_up_to_the_next_writer() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    for n in 2..=4 {
+        b.join(n, Mode::READER);
+    }
+    b.join(5, Mode::Exclusive);
+    b.join(6, Mode::READER);
+    b.release(1);
+    assert_eq!(b.granted(), [2, 3, 4]);
+    b.release(2);
+    b.release(3);
+    assert!(
+        b.granted().is_empty(),
+        "only the last reader's release admits the writer"
+    );
+    b.release(4);
+    assert_eq!(b.granted(), [5]);
+    b.release(5);
+    assert_eq!(b.granted(), [6]);
+}
+
+#[test]
+fn a_new_reader_does_not_overtake_a_waiting_writer() {
+    let mut b = Bench::new();
+    b.take(1, Mode::READER);
+    b.join(2, Mode::Exclusive);
+    assert!(matches!(b.ask(3, Mode::READER, No, 5), Ok(Asked::Held(_))));
+    assert!(is_queued(&b.join(4, Mode::READER), 1));
+}
+
+#[test]
+fn a_withdrawn_or_lapsed_writer_lets_in_the_readers_behind_it() {
+    let mut b = Bench::new();
+    b.take(1, Mode::READER);
+    b.join(2, Mode::Exclusive);
+    b.join(3, Mode::READER);
+    assert_eq!(b.abandon(2), Abandoned::Withdrawn);
+    assert_eq!(b.granted(), [3]);
+
+    let mut b = Bench::new();
+    b.take(1, Mode::READER);
+    b.call(|t, now, fx| t.renew(now, &key(1), ms(QUEUE_TTL * 2), fx));
+    b.join(2, Mode::Exclusive);
+    b.now = at(QUEUE_TTL - 1);
+    assert!(is_queued(&b.join(3, Mode::READER), 1));
+    b.now = at(QUEUE_TTL);
+    let again = b.call(|t, now, fx| t.ask_again(now, &key(3), ms(QUEUE_TTL), fx));
+    assert!(matches!(again, Some(Asked::Granted(_))), "{again:?}");
+    assert_eq!(b.told.dropped, [key(2)]);
+}
+
+#[test]
+fn expiry_hands_over_to_the_waiter_that_asks_again() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    let Asked::Queued(place) = b.join(2, Mode::Exclusive) else {
+        panic!()
+    };
+    b.now = place.recheck.unwrap();
+    let again = b.call(|t, now, fx| t.ask_again(now, &key(2), ms(QUEUE_TTL), fx));
+    assert!(matches!(again, Some(Asked::Granted(_))));
+    assert!(matches!(
+        b.told.changes.as_slice(),
+        [(_, Change::Expired { .. }), (_, Change::Granted(_))]
+    ));
+}
+
+#[test]
+fn the_queue_goes_by_priority_then_arrival() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    for (n, priority) in [(2, 5), (3, 9), (4, 5), (5, 9), (6, 1)] {
+        b.ask(n, Mode::Exclusive, Join, priority).unwrap();
+    }
+    let mut order = vec![];
+    let mut holder = 1;
+    while b.release(holder) == Released::Released && !b.told.granted.is_empty() {
+        holder = b.granted()[0];
+        order.push(holder);
+    }
+    assert_eq!(order, [3, 5, 2, 4, 6]);
+}
+
+#[test]
+fn permits_are_as_many_as_declared_and_another_class_is_refused() {
+    let mut b = Bench::new();
+    b.take(1, permit(2));
+    b.take(2, permit(2));
+    assert!(is_queued(&b.join(3, permit(2)), 0));
+    for other in [permit(3), Mode::READER] {
+        assert_eq!(
+            b.ask(4, other, Join, 5).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+    }
+    b.join(5, Mode::Exclusive);
+    for n in [1, 2, 3, 5] {
+        assert_eq!(b.release(n), Released::Released);
+    }
+    b.take(6, permit(3));
+}
+
+#[test]
+fn a_claim_window_is_confirmed_by_the_first_renewal() {
+    let settings = Settings {
+        claim_window: Some(ms(50)),
+        ..Settings::default()
+    };
+    let mut b = Bench::with(settings);
+    assert!(
+        !b.take(1, Mode::Exclusive).provisional,
+        "only a hand-off is provisional"
+    );
+    b.join(2, Mode::Exclusive);
+    b.join(3, Mode::Exclusive);
+    b.release(1);
+    let (_, held) = b.told.granted[0].clone();
+    assert_eq!((held.provisional, held.expires), (true, at(50)));
+    b.now = at(50);
+    let again = b.call(|t, now, fx| t.ask_again(now, &key(3), ms(QUEUE_TTL), fx));
+    assert!(
+        matches!(again, Some(Asked::Granted(h)) if h.provisional),
+        "an unclaimed window costs one window"
+    );
+    let full = b.renew(3).unwrap();
+    assert_eq!((full.provisional, full.expires), (false, at(50 + TTL)));
+}
+
+#[test]
+fn a_minimum_hold_keeps_the_name_taken_and_belongs_to_nobody() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    b.join(2, Mode::Exclusive);
+    let keep = |b: &mut Bench, d| b.call(|t, now, fx| t.release(now, &key(1), Release::KeepFor(ms(d)), fx));
+    assert_eq!(keep(&mut b, 300), Released::Released);
+    b.now = at(299);
+    assert_eq!(
+        keep(&mut b, 300),
+        Released::Released,
+        "a retry says the same and keeps it no longer"
+    );
+    assert_eq!(b.renew(1), None);
+    assert_eq!(b.abandon(1), Abandoned::Nothing);
+    assert_eq!(
+        b.ask(1, Mode::Exclusive, No, 5).unwrap_err().kind(),
+        ErrorKind::Lost
+    );
+    assert!(b.told.granted.is_empty());
+    b.now = at(300);
+    assert_eq!(b.inspect().holders[0].id, key(2).id);
+}
+
+#[test]
+fn an_abandoned_or_released_request_does_not_come_back() {
+    let mut b = Bench::new();
+    assert_eq!(b.abandon(1), Abandoned::Nothing);
+    assert_eq!(
+        b.ask(1, Mode::Exclusive, Join, 5).unwrap_err().kind(),
+        ErrorKind::Lost
+    );
+    let held = b.take(2, Mode::Exclusive);
+    b.join(3, Mode::Exclusive);
+    assert_eq!(b.abandon(2), Abandoned::WasGranted(Some(held.token)));
+    assert_eq!(b.granted(), [3]);
+    b.release(3);
+    assert_eq!(b.release(3), Released::Released, "a retried release");
+    assert_eq!(
+        b.ask(3, Mode::Exclusive, No, 5).unwrap_err().kind(),
+        ErrorKind::Lost
+    );
+    assert_eq!(b.table.sizes(), (0, 0, 2));
+    b.now = at(130_000);
+    b.abandon(4);
+    assert_eq!(b.table.sizes(), (0, 0, 1), "old tombstones are gone");
+}
+
+#[test]
+fn a_downgrade_keeps_the_token_and_admits_readers() {
+    let mut b = Bench::new();
+    let held = b.take(1, Mode::Exclusive);
+    b.join(2, Mode::READER);
+    b.join(3, Mode::Exclusive);
+    let Ok(Conversion::Done(after)) = b.convert(1, Mode::READER) else {
+        panic!()
+    };
+    assert_eq!(after.token, held.token);
+    assert_eq!(b.granted(), [2]);
+}
+
+#[test]
+fn an_upgrade_needs_to_be_alone_and_two_upgraders_do_not_deadlock() {
+    let mut b = Bench::new();
+    b.take(1, Mode::READER);
+    let second = b.take(2, Mode::READER);
+    b.join(3, Mode::Exclusive);
+    assert_eq!(b.convert(1, Mode::Exclusive).unwrap(), Conversion::Busy);
+    assert_eq!(b.convert(2, Mode::Exclusive).unwrap(), Conversion::WouldDeadlock);
+    assert!(b.renew(2).is_some(), "a failed upgrade keeps the shared lease");
+    b.release(2);
+    let Ok(Conversion::Done(up)) = b.convert(1, Mode::Exclusive) else {
+        panic!()
+    };
+    assert!(up.token > second.token);
+    assert_eq!(b.convert(2, Mode::Exclusive).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn a_raise_lifts_the_lease_and_every_later_token() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    let to = Token::new(500).unwrap();
+    let raise = |b: &mut Bench, to| b.call(|t, now, fx| t.raise(now, &key(1), to, fx));
+    assert_eq!(raise(&mut b, to).unwrap(), Raised::Raised(to));
+    assert_eq!(
+        raise(&mut b, Token::MIN).unwrap(),
+        Raised::Raised(to),
+        "never lowered"
+    );
+    b.release(1);
+    assert_eq!(raise(&mut b, Token::new(900).unwrap()).unwrap(), Raised::NotHeld);
+    assert_eq!(b.take(2, Mode::Exclusive).token.get(), 501);
+}
+
+#[test]
+fn force_release_ends_all_and_admits_the_next() {
+    let mut b = Bench::new();
+    b.take(1, Mode::READER);
+    b.take(2, Mode::READER);
+    b.join(3, Mode::Exclusive);
+    assert_eq!(b.call(|t, now, fx| t.force_release(now, &key(1).name, fx)), 2);
+    assert_eq!(b.granted(), [3]);
+    assert_eq!((b.renew(1), b.release(2)), (None, Released::NotHeld));
+}
+
+#[test]
+fn limits_refuse_and_free_up_again() {
+    let settings = Settings {
+        max_held: Some(1),
+        max_waiters: Some(1),
+        ..Settings::default()
+    };
+    let mut b = Bench::with(settings);
+    b.take(3, Mode::Exclusive); // client 0
+    let other = Acquire::new(named("b", 6), ms(TTL));
+    let refused = b.call(|t, now, fx| t.attempt(now, &other, fx));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::LimitReached);
+    b.join(4, Mode::Exclusive); // client 1
+    assert_eq!(
+        b.ask(5, Mode::Exclusive, Join, 5).unwrap_err().kind(),
+        ErrorKind::LimitReached
+    );
+    b.release(3);
+    assert!(b.call(|t, now, fx| t.attempt(now, &other, fx)).is_ok());
+}
+
+/// A small generator of its own, so that a failure is a function of the seed in its message.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+}
+
+#[test]
+fn no_sequence_of_calls_breaks_exclusion_order_or_leaves_a_residue() {
+    for seed in 1..=400u64 {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut b = Bench::with(Settings {
+            claim_window: (seed % 2 == 0).then(|| ms(40)),
+            max_held: (seed % 3 == 0).then_some(6),
+            ..Settings::default()
+        });
+        let shared = if seed % 4 < 2 { Mode::READER } else { permit(2) };
+        let (mut asked, mut time, mut last_exclusive, mut last_any) = (0, 0, 0, 0);
+        for _ in 0..200 {
+            time += [0, 1, 30, 400][dice.below(4) as usize];
+            b.now = at(time);
+            let n = 1 + dice.below(asked.max(1));
+            match dice.below(10) {
+                0..=3 => {
+                    asked += 1;
+                    let mode = if dice.below(2) == 0 {
+                        Mode::Exclusive
+                    } else {
+                        shared
+                    };
+                    let queue = if dice.below(4) == 0 { No } else { Join };
+                    let _ = b.ask(asked, mode, queue, 1 + dice.below(10) as u8);
+                }
+                4..=5 => drop(b.release(n)),
+                6 => drop(b.abandon(n)),
+                7 => drop(b.renew(n)),
+                8 => drop(b.convert(
+                    n,
+                    if dice.below(2) == 0 {
+                        Mode::Exclusive
+                    } else {
+                        shared
+                    },
+                )),
+                _ => drop(b.call(|t, now, fx| t.ask_again(now, &key(n), ms(500), fx))),
+            }
+            let changes: Vec<_> = b.told.changes.drain(..).collect();
+            for (_, change) in changes {
+                let Change::Granted(holder) = change else { continue };
+                let token = holder.token.unwrap().get();
+                if holder.mode.is_exclusive() {
+                    assert!(
+                        token > last_any,
+                        "seed {seed}: exclusive {token} after {last_any}"
+                    );
+                    last_exclusive = token;
+                } else {
+                    assert!(
+                        token >= last_exclusive,
+                        "seed {seed}: shared {token} after {last_exclusive}"
+                    );
+                }
+                last_any = last_any.max(token);
+            }
+            let seen = b.inspect();
+            let exclusive = seen.holders.iter().filter(|h| h.mode.is_exclusive()).count();
+            let others = seen.holders.len() - exclusive;
+            assert!(
+                exclusive <= 1 && (exclusive == 0 || others == 0),
+                "seed {seed}: {seen:?}"
+            );
+            assert!(
+                seen.holders
+                    .iter()
+                    .all(|h| h.mode.is_exclusive() || h.mode == shared),
+                "seed {seed}"
+            );
+            assert!(shared == Mode::READER || others <= 2, "seed {seed}: {seen:?}");
+            assert!(
+                seen.waiting == 0 || !seen.holders.is_empty(),
+                "seed {seed}: a free name has waiters"
+            );
+        }
+        for n in 1..=asked {
+            b.release(n);
+            b.abandon(n);
+        }
+        assert!(b.is_free(), "seed {seed}: {:?}", b.inspect());
+        let (names, queued, _) = b.table.sizes();
+        assert_eq!(
+            (names, queued, b.table.desk.clients.len()),
+            (0, 0, 0),
+            "seed {seed}"
+        );
+    }
+}

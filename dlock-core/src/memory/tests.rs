@@ -1,0 +1,218 @@
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
+
+use super::*;
+use crate::error::{ErrorKind, Result};
+use crate::name::LockName;
+use crate::runtime::Runtime;
+use crate::spi::{
+    Access, Acquire, Attempt, Change, LeaseKey, Lock, Push, Release, RequestId, Wait, Wake, Watch,
+};
+use crate::timestamp::Timestamp;
+use crate::token::Token;
+
+/// A clock that stands still until it is moved, with sleeps that end as it moves.
+#[derive(Debug)]
+struct Hand {
+    now: Mutex<Timestamp>,
+    sleeps: Mutex<Vec<(Timestamp, oneshot::Sender<()>)>>,
+}
+
+impl Hand {
+    fn new(nanos: u64) -> Arc<Self> {
+        Arc::new(Self {
+            now: Mutex::new(Timestamp::from_nanos(nanos)),
+            sleeps: Mutex::default(),
+        })
+    }
+
+    fn advance(&self, d: Duration) {
+        let now = *self.now.lock().unwrap() + d;
+        *self.now.lock().unwrap() = now;
+        self.sleeps.lock().unwrap().retain(|(at, _)| *at > now);
+    }
+}
+
+impl Runtime for Hand {
+    fn spawn(&self, _: BoxFuture<'static, ()>) {
+        panic!("the memory backend spawns nothing")
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let (sender, receiver) = oneshot::channel();
+        self.sleeps.lock().unwrap().push((self.now() + duration, sender));
+        receiver.map(|_| ()).boxed()
+    }
+    fn now(&self) -> Timestamp {
+        *self.now.lock().unwrap()
+    }
+    fn fill_random(&self, buffer: &mut [u8]) {
+        buffer.fill(7);
+    }
+    fn name(&self) -> &'static str {
+        "hand"
+    }
+}
+
+const TTL: Duration = Duration::from_secs(1);
+
+fn name() -> LockName {
+    LockName::new("a").unwrap()
+}
+
+fn request(n: u64) -> Acquire {
+    Acquire::new(LeaseKey::new(name(), RequestId::new(1, n)), TTL).with_queue(Duration::from_secs(60))
+}
+
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("the memory backend never waits")
+}
+
+fn queued(link: &MemoryLink, n: u64) -> BoxStream<'static, Push> {
+    match ready(link.attempt(&request(n))) {
+        Ok(Attempt::Queued(Wait {
+            wake: Wake::Push(pushes),
+            ..
+        })) => pushes,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn next(stream: &mut BoxStream<'static, Result<Change>>) -> Option<Option<Result<Change>>> {
+    stream.next().now_or_never()
+}
+
+#[test]
+fn a_hand_off_is_pushed_with_a_deadline_on_the_waiters_own_clock() {
+    let (server, client) = (Hand::new(5_000_000_000), Hand::new(900_000_000_000));
+    let store = Memory::new(server.clone());
+    let (holder, waiter) = (store.link(), store.link_on(client.clone()));
+    assert!(matches!(
+        ready(holder.attempt(&request(1))),
+        Ok(Attempt::Granted(_))
+    ));
+    let mut pushes = queued(&waiter, 2);
+    assert!(pushes.next().now_or_never().is_none());
+    server.advance(TTL / 2);
+    client.advance(TTL / 2);
+    ready(holder.release(&request(1).key, Release::Now)).unwrap();
+    let Some(Some(Push::Granted(grant))) = pushes.next().now_or_never() else {
+        panic!()
+    };
+    assert_eq!(grant.counted_from + grant.expires_in, client.now() + TTL);
+    assert_eq!(grant.key, request(2).key);
+    assert_eq!(store.sizes().listeners, 0);
+}
+
+#[test]
+fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
+    let hand = Hand::new(1);
+    let store = Memory::new(hand.clone());
+    let link = store.link();
+    ready(link.attempt(&request(1))).unwrap();
+    let mut changes = ready(link.watch(&name())).unwrap();
+    let first = next(&mut changes);
+    assert!(
+        matches!(first, Some(Some(Ok(Change::Snapshot { now, skipped: false }))) if now.holders.len() == 1)
+    );
+    let mut pushes = queued(&link, 2);
+    assert!(next(&mut changes).is_none());
+    hand.advance(TTL);
+    assert!(matches!(next(&mut changes), Some(Some(Ok(Change::Expired { id }))) if id == request(1).key.id));
+    assert!(matches!(next(&mut changes), Some(Some(Ok(Change::Granted(h)))) if h.id == request(2).key.id));
+    assert!(matches!(
+        pushes.next().now_or_never(),
+        Some(Some(Push::Granted(_)))
+    ));
+    drop(changes);
+    assert_eq!(store.sizes().watchers, 0);
+}
+
+#[test]
+fn a_slow_watcher_costs_bounded_memory_and_is_told_so() {
+    let store = Memory::new(Hand::new(1));
+    let link = store.link();
+    let mut changes = ready(link.watch(&name())).unwrap();
+    for n in 0..2000 {
+        ready(link.attempt(&request(n))).unwrap();
+        ready(link.release(&request(n).key, Release::Now)).unwrap();
+    }
+    ready(link.attempt(&request(5000))).unwrap();
+    let Some(Some(Ok(Change::Snapshot { now, skipped: true }))) = next(&mut changes) else {
+        panic!()
+    };
+    assert_eq!(now.holders[0].id, request(5000).key.id);
+    assert!(next(&mut changes).is_none());
+}
+
+#[test]
+fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
+    let store = Memory::new(Hand::new(1));
+    let link = store.link();
+    ready(link.attempt(&request(1))).unwrap();
+    let mut pushes = queued(&link, 2);
+    let mut changes = ready(link.watch(&name())).unwrap();
+    store.crash(Survives::Memory);
+    assert!(matches!(pushes.next().now_or_never(), Some(None)));
+    let broken = next(&mut changes);
+    assert!(matches!(broken, Some(Some(Err(e))) if e.kind() == ErrorKind::Unavailable));
+    assert!(matches!(next(&mut changes), Some(None)));
+    assert_eq!((store.sizes().names, store.sizes().queued), (1, 1));
+    store.crash(Survives::Nothing);
+    assert_eq!(store.sizes(), Sizes::default());
+}
+
+#[test]
+fn bad_requests_and_closed_links_are_refused() {
+    let store = Memory::builder(Hand::new(1)).max_name_len(1024).build();
+    let link = store.link();
+    let mut zero = request(1);
+    zero.ttl = Duration::ZERO;
+    let mut long = request(1);
+    long.key.name = LockName::new([b'x'; 1025]).unwrap();
+    for bad in [zero, long, request(1).with_priority(11)] {
+        assert_eq!(
+            ready(link.attempt(&bad)).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+    }
+    ready(link.close()).unwrap();
+    assert_eq!(
+        ready(link.attempt(&request(1))).unwrap_err().kind(),
+        ErrorKind::Closed
+    );
+    assert!(
+        ready(store.connect().attempt(&request(1))).is_ok(),
+        "other links go on"
+    );
+}
+
+#[test]
+fn the_gate_refuses_an_overtaken_writer_without_running_its_change() {
+    let store = Memory::new(Hand::new(1));
+    let link = store.link();
+    let token = |n| Token::new(n).unwrap();
+    let add = |t, b| {
+        link.memory_gate()
+            .write_with(&name(), token(t), Access::Exclusive, |v| v.push(b))
+            .unwrap()
+    };
+    assert_eq!(add(2, b'x'), Ok(()));
+    assert_eq!(add(1, b'y'), Err(token(2)));
+    let stored = ready(link.fencing_gate().read(&name())).unwrap().unwrap();
+    assert_eq!(stored.value, b"x");
+}
+
+impl MemoryLink {
+    fn fencing_gate(&self) -> &dyn crate::spi::FenceGate {
+        let lock: &dyn Lock = self;
+        lock.fencing_part()
+            .and_then(|f| f.gate())
+            .expect("the memory backend has a gate")
+    }
+}

@@ -1,14 +1,25 @@
 //! The core of `dlock`.
 
+pub mod blocking;
 mod capabilities;
+mod client;
 pub mod combinators;
+mod engine;
 mod error;
+mod events;
+mod guard;
+mod lock;
 pub mod memory;
 mod mode;
 mod name;
+mod observe;
+mod options;
+mod reentrant;
 pub mod runtime;
+mod rwlock;
 #[doc(hidden)]
 pub mod saboteur;
+mod semaphore;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod spi;
@@ -16,10 +27,35 @@ mod timestamp;
 mod token;
 
 pub use capabilities::{Capabilities, Capability, Nature};
+pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind, LossReason, Result};
+pub use events::{GuardEvent, GuardEvents};
+pub use guard::{Guard, Held, Upgrade};
+pub use lock::Lock;
 pub use memory::Memory;
 pub use mode::Mode;
 pub use name::LockName;
+pub use options::{AutoRenew, Drift, LockOptions};
+pub use reentrant::Owner;
 pub use runtime::Runtime;
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;
 pub use timestamp::Timestamp;
 pub use token::{Strength, Token};
+
+/// A client over a store in memory, for the examples in the documentation.
+#[doc(hidden)]
+#[must_use]
+pub fn doc_client() -> Client {
+    let runtime = runtime::own_thread().expect("the documentation is built with a runtime");
+    let store = Memory::new(runtime.clone());
+    Client::builder(store.connect(), runtime)
+        .build()
+        .expect("the memory backend keeps its claims")
+}
+
+/// Drives an example in the documentation.
+#[doc(hidden)]
+pub fn doc_block_on<T>(future: impl Future<Output = T>) -> T {
+    pollster::block_on(future)
+}

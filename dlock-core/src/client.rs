@@ -1,0 +1,326 @@
+//! A client of one backend.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+
+use crate::capabilities::{Capabilities, Capability};
+use crate::engine::{Ask, Engine, Settings};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::Lock;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::options::{LockOptions, check_mode, check_name, need};
+use crate::reentrant::Owner;
+use crate::runtime::Runtime;
+use crate::rwlock::RwLock;
+use crate::saboteur::Planted;
+use crate::semaphore::Semaphore;
+use crate::spi::{self, Change, FenceGate, Inspection};
+
+/// A client of one backend: gives handles to named locks, and keeps what they hold alive.
+///
+/// Cloning is cheap, and clones are the same client. Two handles of one client exclude one another exactly like two
+/// clients: what holds is the guard.
+///
+/// Dropping the last clone ends nothing: guards keep the engine alive, and a guard that is dropped is still released.
+/// Only [`close`](Self::close) ends what is held.
+#[derive(Clone)]
+pub struct Client {
+    engine: Arc<Engine>,
+    defaults: Arc<LockOptions>,
+}
+
+impl Client {
+    /// Begins to set up a client of that backend on that runtime.
+    pub fn builder(backend: Arc<dyn spi::Lock>, runtime: Arc<dyn Runtime>) -> ClientBuilder {
+        ClientBuilder {
+            backend,
+            runtime,
+            defaults: LockOptions::new(),
+            op_timeout: Duration::from_secs(5),
+            bug: Planted::NONE,
+        }
+    }
+
+    /// The exclusive lock of that name.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is empty or too long.
+    pub fn lock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Lock> {
+        self.handle(name, Mode::Exclusive)
+    }
+
+    /// The read-write lock of that name.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is empty or too long; `Unsupported` where the backend has no shared mode.
+    pub fn rwlock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<RwLock> {
+        Ok(RwLock::new(self.handle(name, Mode::READER)?))
+    }
+
+    /// The semaphore of that name, with `n` permits. Everybody who uses the name at the same time gives the same `n`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is empty or too long, or for no permits; `Unsupported` where the backend has none.
+    pub fn semaphore(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Semaphore> {
+        let n = std::num::NonZeroU32::new(n)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "a semaphore needs at least one permit"))?;
+        Ok(Semaphore::new(self.handle(name, Mode::permit(n))?))
+    }
+
+    fn handle(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock> {
+        let name = name.try_into().map_err(Into::into)?;
+        check_name(&name, &self.engine.caps)?;
+        check_mode(mode, &self.engine.caps)?;
+        Ok(Lock::new(
+            self.engine.clone(),
+            Ask {
+                name,
+                mode,
+                options: self.defaults.clone(),
+            },
+        ))
+    }
+
+    /// What the backend claims.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.engine.caps
+    }
+
+    /// The runtime that the client was set up with.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.engine.runtime
+    }
+
+    /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this client.
+    pub fn backend(&self) -> &Arc<dyn spi::Lock> {
+        &self.engine.backend
+    }
+
+    /// A new owner, for re-entrant use: see [`Lock::reentrant`].
+    pub fn owner(&self) -> Owner {
+        Owner::new(&self.engine)
+    }
+
+    /// The changes of that name, as a stream: first a snapshot, then each change in grant order; a further snapshot with
+    /// `skipped: true` where changes may be missing. Needs no lock and slows none.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind. The stream may be dropped at any time.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend cannot watch; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    pub async fn watch(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+    ) -> Result<BoxStream<'static, Result<Change>>> {
+        let (name, part) = self.watch_part(name, Capability::Watch, "watching")?;
+        self.engine.request(part.watch(&name)).await
+    }
+
+    /// Who holds that name now, with which tokens and for how long yet, and how many wait.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    pub async fn inspect(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Inspection> {
+        let (name, part) = self.watch_part(name, Capability::Inspect, "inspecting")?;
+        self.engine.request(part.inspect(&name)).await
+    }
+
+    /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended. For operators:
+    /// a former holder learns it at its next renewal, and until then only the fence keeps its writes out.
+    ///
+    /// # Cancel safety
+    /// Dropped before it completes, it has happened or not.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `Unknown`, `PermissionDenied`, `Closed`.
+    pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
+        let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
+        self.engine.request(part.force_release(&name)).await
+    }
+
+    fn watch_part(
+        &self,
+        name: impl TryInto<LockName, Error: Into<Error>>,
+        capability: Capability,
+        what: &str,
+    ) -> Result<(LockName, &dyn spi::Watch)> {
+        self.engine.check_open()?;
+        let name = name.try_into().map_err(Into::into)?;
+        check_name(&name, &self.engine.caps)?;
+        need(&self.engine.caps, capability, what)?;
+        match self.engine.backend.watch_part() {
+            Some(part) => Ok((name, part)),
+            None => Err(no_part(&self.engine.caps, "Watch")),
+        }
+    }
+
+    /// The fence gate in the backend's own store.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend has none.
+    pub fn gate(&self) -> Result<&dyn FenceGate> {
+        need(&self.engine.caps, Capability::Gate, "a fence gate")?;
+        let gate = self.engine.backend.fencing_part().and_then(spi::Fencing::gate);
+        gate.ok_or_else(|| no_part(&self.engine.caps, "fence gate"))
+    }
+
+    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the connection is closed.
+    /// Closing again does nothing. Later calls answer `Closed`.
+    ///
+    /// # Cancel safety
+    /// Once polled, closing goes on in the background, whether or not this is awaited to its end.
+    ///
+    /// # Errors
+    /// None at present: what the store cannot be told any more lapses with its ttl.
+    pub async fn close(&self) -> Result<()> {
+        self.engine.close().await
+    }
+
+    /// The same client for threads that block instead of awaiting.
+    pub fn blocking(&self) -> crate::blocking::Client {
+        crate::blocking::Client::new(self.clone())
+    }
+}
+
+fn no_part(caps: &Capabilities, part: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{} claims a {part} and does not have it", caps.backend),
+    )
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("backend", &self.engine.caps.backend)
+            .field("runtime", &self.engine.runtime.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sets up a [`Client`].
+pub struct ClientBuilder {
+    backend: Arc<dyn spi::Lock>,
+    runtime: Arc<dyn Runtime>,
+    defaults: LockOptions,
+    op_timeout: Duration,
+    bug: Planted,
+}
+
+impl ClientBuilder {
+    /// What handles start with; [`Lock::options`] replaces it for one handle.
+    #[must_use]
+    pub fn defaults(mut self, options: LockOptions) -> Self {
+        self.defaults = options;
+        self
+    }
+
+    /// How long one request to the store may take, and for how long failing requests are repeated before the caller is told.
+    /// More than zero; 5 s unless set.
+    #[must_use]
+    pub fn op_timeout(mut self, limit: Duration) -> Self {
+        self.op_timeout = limit;
+        self
+    }
+
+    /// Plants a bug, in a build made for that.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planted(mut self, bug: Planted) -> Self {
+        self.bug = bug;
+        self
+    }
+
+    /// Starts the client and its keeper.
+    ///
+    /// # Errors
+    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend whose claims
+    /// and parts do not agree.
+    pub fn build(self) -> Result<Client> {
+        let caps = self.backend.capabilities();
+        self.defaults.check(caps)?;
+        if self.op_timeout.is_zero() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "an operation timeout of zero would fail every request",
+            ));
+        }
+        let parts = [
+            (Capability::Renew, "Renew", self.backend.renew_part().is_some()),
+            (
+                Capability::Fencing,
+                "Fencing",
+                self.backend.fencing_part().is_some(),
+            ),
+            (
+                Capability::Gate,
+                "Fencing",
+                self.backend.fencing_part().is_some_and(|f| f.gate().is_some()),
+            ),
+            (Capability::Watch, "Watch", self.backend.watch_part().is_some()),
+            (Capability::Inspect, "Watch", self.backend.watch_part().is_some()),
+            (
+                Capability::ForceRelease,
+                "Watch",
+                self.backend.watch_part().is_some(),
+            ),
+            (
+                Capability::Downgrade,
+                "RwLock",
+                self.backend.rwlock_part().is_some(),
+            ),
+            (
+                Capability::Upgrade,
+                "RwLock",
+                self.backend.rwlock_part().is_some(),
+            ),
+            // A queue entry has a lease of its own, which is renewed like any other.
+            (Capability::Queue, "Renew", self.backend.renew_part().is_some()),
+        ];
+        for (capability, part, there) in parts {
+            if caps.has(capability) && !there {
+                let message = format!(
+                    "{} claims {capability:?} but has no {part} part for it",
+                    caps.backend
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        }
+        let Self {
+            backend,
+            runtime,
+            defaults,
+            op_timeout,
+            bug,
+        } = self;
+        let engine = Engine::start(Settings {
+            backend,
+            runtime,
+            op_timeout,
+            bug,
+        });
+        Ok(Client {
+            engine,
+            defaults: Arc::new(defaults),
+        })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("backend", &self.backend.capabilities().backend)
+            .field("runtime", &self.runtime.name())
+            .field("defaults", &self.defaults)
+            .field("op_timeout", &self.op_timeout)
+            .finish_non_exhaustive()
+    }
+}

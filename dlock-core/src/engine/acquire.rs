@@ -1,0 +1,358 @@
+//! One acquire, from the first attempt to a guard.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *The future is dropped at any poll.* From before the request may have been sent until a guard exists, a `Request` is on
+//!   the stack. Dropped while armed, it owes the store an abandon, which the keeper performs (I1). Abandoning leaves a tombstone,
+//!   so it does not matter which of the two messages arrives first.
+//! * *The reply is lost.* The attempt is repeated with the same key; the store recognises its own grant and answers its
+//!   remaining life (I5). When time runs out the outcome is `Unknown`, and the request is abandoned.
+//! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that is seen here; it
+//!   is given back and the wait goes on under a new key. A grant that is over never becomes a guard.
+//! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers, nothing is held
+//!   afterwards, and `Timeout` is true.
+//! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::core::{Engine, closed};
+use super::lease::Lease;
+use super::validity::Look;
+use super::wait::{Woken, wait};
+use crate::capabilities::Capability;
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::observe;
+use crate::options::LockOptions;
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
+use crate::timestamp::Timestamp;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
+    pub(crate) options: Arc<LockOptions>,
+}
+
+/// For how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Does not wait for a holder.
+    Try,
+    /// Waits that long for holders; `None` for ever.
+    Wait(Option<Duration>),
+}
+
+/// Acquires; `None` only with `Patience::Try`.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    ask: &Ask,
+    patience: Patience,
+) -> Result<Option<Arc<Lease>>> {
+    engine.check_open()?;
+    let request = Request::new(engine, ask, patience);
+    let limit = match patience {
+        Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
+        _ => engine.op_timeout,
+    };
+    let answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
+        Ok(answer) => answer,
+        Err(e) => {
+            return Box::pin(pursue(request, Err(e), patience, limit))
+                .await
+                .map_err(|e| e.with_name(&ask.name));
+        }
+    };
+    match answer {
+        // The common case, without the large future of the other ones.
+        Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(&grant) {
+            Accepted::Held(lease) => Ok(Some(lease)),
+            Accepted::Refused(request, why) => {
+                Box::pin(pursue(request, Err(why), patience, Duration::ZERO)).await
+            }
+        },
+        Ok(Attempt::Held(_)) if patience == Patience::Try => {
+            request.disarm();
+            Ok(None)
+        }
+        other => Box::pin(pursue(request, other, patience, Duration::ZERO)).await,
+    }
+    .map_err(|e| e.with_name(&ask.name))
+}
+
+/// A request that may have reached the store. Dropped while armed, it owes the store an abandon.
+pub(super) struct Request<'a> {
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) acquire: Acquire,
+    ask: &'a Ask,
+    /// When it was called, once it has had to wait.
+    started: Option<Timestamp>,
+    armed: bool,
+}
+
+enum Accepted<'a> {
+    Held(Arc<Lease>),
+    /// It is over already, or the client is closing.
+    Refused(Request<'a>, Error),
+}
+
+impl<'a> Request<'a> {
+    fn new(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Self {
+        let options = &ask.options;
+        let mut acquire = Acquire::new(engine.new_key(&ask.name), options.ttl)
+            .with_mode(ask.mode)
+            .with_priority(options.priority);
+        acquire.queue_ttl = options.queue_ttl();
+        acquire.owner = options.owner_label.clone();
+        if patience != Patience::Try && engine.caps.has(Capability::Queue) {
+            acquire.queue = Queueing::Join;
+        }
+        engine.in_flight.fetch_add(1, Ordering::AcqRel);
+        Self {
+            engine,
+            acquire,
+            ask,
+            started: None,
+            armed: true,
+        }
+    }
+
+    pub(super) fn key(&self) -> &LeaseKey {
+        &self.acquire.key
+    }
+
+    /// Nothing of it is in the store: nothing is owed.
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+
+    /// Gives back what may be in the store under this key, in the background, and goes on under a new key.
+    fn start_over(&mut self) {
+        self.engine
+            .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
+        self.acquire.key = self.engine.new_key(&self.ask.name);
+    }
+
+    /// Turns a grant into a lease under the keeper's care.
+    fn accept(mut self, grant: &Grant) -> Accepted<'a> {
+        let now = self.engine.now();
+        let lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now);
+        if !matches!(lease.look(now), Look::Valid(_)) {
+            return Accepted::Refused(self, over());
+        }
+        let lease = Arc::new(lease);
+        if !self.engine.hold(&lease) {
+            return Accepted::Refused(self, closed());
+        }
+        self.armed = false;
+        observe::acquired(&self.engine.caps, &lease, grant, self.started, now);
+        Accepted::Held(lease)
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.engine
+                .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
+        }
+        if self.engine.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.engine.check_open().is_err() {
+            self.engine.wake_keeper();
+        }
+    }
+}
+
+/// A grant came so late that it is over.
+fn over() -> Error {
+    Error::lost(LossReason::Expired)
+}
+
+/// Everything but the common case. `spent` is how long the first attempt took, if long.
+async fn pursue(
+    mut request: Request<'_>,
+    mut answer: Result<Attempt>,
+    patience: Patience,
+    spent: Duration,
+) -> Result<Option<Arc<Lease>>> {
+    let engine = request.engine;
+    let started = engine.now().saturating_sub(spent);
+    let mut asked_at = started;
+    request.started = Some(started);
+    let until = match patience {
+        Patience::Wait(Some(limit)) => Some(started + limit),
+        Patience::Try | Patience::Wait(None) => None,
+    };
+    // Since when, without a success in between, and how often the store could not be asked.
+    let mut failing = Failing::default();
+    loop {
+        let woken = match answer {
+            Ok(Attempt::Granted(grant)) => Woken::Granted(grant),
+            Ok(Attempt::Held(_)) if patience == Patience::Try => {
+                request.disarm();
+                return Ok(None);
+            }
+            Ok(Attempt::Held(w)) => {
+                failing = Failing::default();
+                wait(&request, w, None, until).await
+            }
+            Ok(Attempt::Queued(w)) => {
+                failing = Failing::default();
+                let queue_ttl = Some(request.acquire.queue_ttl);
+                wait(&request, w, queue_ttl, until).await
+            }
+            Err(e) => Woken::Failed(e),
+        };
+        match woken {
+            Woken::Granted(grant) => {
+                let confirmed = match confirm_if_needed(&request, &grant).await {
+                    Ok(grant) => grant,
+                    Err(e) => {
+                        answer = Err(e);
+                        continue;
+                    }
+                };
+                match request.accept(&confirmed) {
+                    Accepted::Held(lease) => return Ok(Some(lease)),
+                    Accepted::Refused(back, why) => {
+                        request = back;
+                        answer = Err(why);
+                        continue;
+                    }
+                }
+            }
+            Woken::AskAgain => {}
+            Woken::TimedOut => return Err(give_up(request).await),
+            Woken::Closed => return Err(closed()),
+            Woken::Failed(e) => match e.kind() {
+                // The key is of no use any more: the grant was over, or the store has a tombstone for it.
+                ErrorKind::Lost => {
+                    request.start_over();
+                    failing.count(asked_at, false);
+                    if failing.longer_than(engine.op_timeout, engine.now()) {
+                        let message = "grants of the store are over before they arrive: the ttl is too short for its latency";
+                        return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
+                    }
+                }
+                ErrorKind::Unavailable | ErrorKind::Unknown => {
+                    failing.count(asked_at, e.may_be_held());
+                    if failing.longer_than(engine.op_timeout, engine.now()) {
+                        return Err(failing.verdict(request, e));
+                    }
+                }
+                ErrorKind::Closed => return Err(e),
+                _ => {
+                    if !failing.may_be_held && !e.may_be_held() {
+                        request.disarm();
+                    }
+                    return Err(e);
+                }
+            },
+        }
+        if failing.tries > 0 {
+            let pause = engine.backoff(failing.tries);
+            let now = engine.now();
+            if until.is_some_and(|t| t <= now + pause) {
+                engine
+                    .pause(until.map_or(Duration::ZERO, |t| now.until(t)))
+                    .await?;
+                return Err(give_up(request).await);
+            }
+            engine.pause(pause).await?;
+        }
+        engine.check_open()?;
+        if until.is_some_and(|t| t <= engine.now()) {
+            return Err(give_up(request).await);
+        }
+        asked_at = engine.now();
+        let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
+        answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
+            Ok(answer) => answer,
+            Err(e) => Err(e),
+        };
+    }
+}
+
+/// A row of failures.
+#[derive(Default)]
+struct Failing {
+    since: Option<Timestamp>,
+    tries: u32,
+    /// Whether one of them may have taken effect.
+    may_be_held: bool,
+}
+
+impl Failing {
+    fn count(&mut self, now: Timestamp, may_be_held: bool) {
+        self.since.get_or_insert(now);
+        self.tries += 1;
+        self.may_be_held |= may_be_held;
+    }
+
+    fn longer_than(&self, limit: Duration, now: Timestamp) -> bool {
+        self.since.is_some_and(|since| now.since(since) >= limit)
+    }
+
+    /// What to tell after the last try.
+    fn verdict(&self, request: Request<'_>, last: Error) -> Error {
+        if !self.may_be_held && request.acquire.queue == Queueing::No {
+            request.disarm();
+            return last;
+        }
+        if self.may_be_held && last.kind() != ErrorKind::Unknown {
+            let message = "whether the lock was taken is not known: an earlier answer of the store was lost";
+            return Error::new(ErrorKind::Unknown, message).with_source(last);
+        }
+        last
+    }
+}
+
+/// The wait limit ran out: takes the request back, and says what is true then.
+async fn give_up(request: Request<'_>) -> Error {
+    let engine = request.engine;
+    let keys = [request.key().clone()];
+    let mut answers = match engine.ask(engine.op_timeout, engine.backend.abandon(&keys)).await {
+        Ok(answers) => answers,
+        Err(e) => vec![Err(e)],
+    };
+    match answers.pop() {
+        Some(Ok(_)) => {
+            request.disarm();
+            Error::new(ErrorKind::Timeout, "the lock was not free within the wait limit")
+        }
+        Some(Err(e)) if e.kind() == ErrorKind::Closed => e,
+        Some(Err(e)) => {
+            let message = "the wait limit ran out and the request could not be taken back yet";
+            Error::new(ErrorKind::Unknown, message).with_source(e)
+        }
+        None => Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon"),
+    }
+}
+
+/// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third of it, confirms
+/// it; without, or when the window is so short that a round trip or two could use it up, it is confirmed here.
+async fn confirm_if_needed(request: &Request<'_>, grant: &Grant) -> Result<Grant> {
+    const SHORT: Duration = Duration::from_millis(100);
+    let options = &request.ask.options;
+    if !grant.provisional || (options.renew_period(grant.expires_in).is_some() && grant.expires_in >= SHORT) {
+        return Ok(grant.clone());
+    }
+    let engine = request.engine;
+    let Some(renew) = engine.backend.renew_part() else {
+        return Ok(grant.clone());
+    };
+    let items = [RenewItem::lease(grant.key.clone(), options.ttl)];
+    match engine.ask(engine.op_timeout, renew.renew(&items)).await?.pop() {
+        Some(RenewOutcome::Renewed(r)) => Ok(Grant::new(
+            grant.key.clone(),
+            grant.token,
+            r.counted_from,
+            r.expires_in,
+        )),
+        Some(RenewOutcome::Failed(e)) => Err(e),
+        _ => Err(over()),
+    }
+}

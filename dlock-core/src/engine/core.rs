@@ -1,0 +1,501 @@
+//! What a client, its guards, its waiting futures and its keeper share.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use event_listener::Event;
+use futures::future::{Either, select};
+use futures::task::AtomicWaker;
+
+use super::jobs::{Duty, Job};
+use super::keeper;
+use super::lease::Lease;
+use super::poller::Poller;
+use super::timers::{Entry, Timers};
+use super::validity::Look;
+use super::waiter::Waiter;
+use crate::capabilities::{Capabilities, Nature};
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::name::LockName;
+use crate::observe;
+use crate::options::LockOptions;
+use crate::runtime::Runtime;
+use crate::saboteur::Planted;
+use crate::spi::{self, LeaseKey, Release, RequestId};
+use crate::timestamp::Timestamp;
+
+/// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper works on. When the
+/// last is dropped the keeper finishes what is owed and ends.
+#[derive(Debug)]
+pub(crate) struct Engine(Arc<Core>);
+
+impl Deref for Engine {
+    type Target = Arc<Core>;
+    fn deref(&self) -> &Arc<Core> {
+        &self.0
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // No I/O and no lock: this runs wherever the last guard is dropped (I2).
+        self.0.retired.store(true, Ordering::Release);
+        self.0.wake_keeper();
+    }
+}
+
+/// How a client was set up.
+pub(crate) struct Settings {
+    pub(crate) backend: Arc<dyn spi::Lock>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) op_timeout: Duration,
+    pub(crate) bug: Planted,
+}
+
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn spi::Lock>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) caps: Capabilities,
+    /// How long one request to the store may take, and for how long failing requests are repeated.
+    pub(crate) op_timeout: Duration,
+    pub(crate) bug: Planted,
+    client: u128,
+    sequence: AtomicU64,
+    random: AtomicU64,
+    phase: AtomicU8,
+    retired: AtomicBool,
+    /// Requests whose outcome somebody still has to take: closing waits for them.
+    pub(super) in_flight: AtomicUsize,
+    /// How many pollers there are, to be seen without the lock.
+    pub(super) pollers: AtomicUsize,
+    state: Mutex<State>,
+    keeper: AtomicWaker,
+    poked: AtomicBool,
+    /// Told when closing begins.
+    pub(super) closing: Event,
+    /// Told when closing has ended.
+    closed: Event,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("backend", &self.caps.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the lock guards. Nothing is awaited, woken or dropped into user code under it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) timers: Timers,
+    /// New obligations for the keeper.
+    pub(super) inbox: Vec<Arc<Job>>,
+    pub(super) pollers: HashMap<LockName, Arc<Poller>>,
+    /// Pollers that are to look at once.
+    pub(super) pokes: Vec<Arc<Poller>>,
+    /// When the keeper wakes by itself. Whoever puts something earlier into the timers wakes it.
+    pub(super) armed: Timestamp,
+}
+
+/// Where the life of an engine has got to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    Closing,
+    Closed,
+}
+
+impl Engine {
+    /// Starts an engine and its keeper.
+    pub(crate) fn start(settings: Settings) -> Arc<Self> {
+        let Settings {
+            backend,
+            runtime,
+            op_timeout,
+            bug,
+        } = settings;
+        let mut seed = [0; 24];
+        runtime.fill_random(&mut seed);
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|j| seed[8 * i + j]));
+        let core = Arc::new(Core {
+            caps: backend.capabilities().clone(),
+            backend,
+            op_timeout,
+            bug,
+            client: u128::from(word(0)) << 64 | u128::from(word(1)),
+            sequence: AtomicU64::new(1),
+            random: AtomicU64::new(word(2)),
+            phase: AtomicU8::new(Phase::Open as u8),
+            retired: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            pollers: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                timers: Timers::default(),
+                inbox: Vec::new(),
+                pollers: HashMap::new(),
+                pokes: Vec::new(),
+                armed: Timestamp::MAX,
+            }),
+            keeper: AtomicWaker::new(),
+            poked: AtomicBool::new(false),
+            closing: Event::new(),
+            closed: Event::new(),
+            runtime,
+        });
+        let keeper = keeper::start(core.clone());
+        core.runtime.spawn(keeper);
+        Arc::new(Self(core))
+    }
+
+    /// Ends every hold and every wait, releases what is held, and ends the keeper.
+    pub(crate) async fn close(&self) -> Result<()> {
+        loop {
+            let done = self.closed.listen();
+            match self.phase() {
+                Phase::Closed => return Ok(()),
+                Phase::Open => self.begin_closing(),
+                Phase::Closing => {}
+            }
+            done.await;
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+
+    /// A fresh key (I5).
+    pub(super) fn new_key(&self, name: &LockName) -> LeaseKey {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
+    }
+
+    /// A random duration up to that, seeded from the runtime (splitmix64).
+    pub(super) fn jitter(&self, up_to: Duration) -> Duration {
+        let mut z = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        let share = (z >> 11) as f64 / (1_u64 << 53) as f64;
+        up_to.mul_f64(share)
+    }
+
+    /// The pause after that many failed tries: 25 ms doubling to 1 s, half of it random.
+    pub(super) fn backoff(&self, tries: u32) -> Duration {
+        let full = Duration::from_millis(25) * 2_u32.pow(tries.clamp(1, 6) - 1);
+        let full = full.min(Duration::from_secs(1));
+        full / 2 + self.jitter(full / 2)
+    }
+
+    // ---- life ----
+
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Open,
+            1 => Phase::Closing,
+            _ => Phase::Closed,
+        }
+    }
+
+    pub(super) fn retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.phase() {
+            Phase::Open => Ok(()),
+            _ => Err(closed()),
+        }
+    }
+
+    fn begin_closing(&self) {
+        let (open, closing) = (Phase::Open as u8, Phase::Closing as u8);
+        if self
+            .phase
+            .compare_exchange(open, closing, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
+            self.closing.notify(usize::MAX);
+            self.wake_keeper();
+        }
+    }
+
+    /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing may be
+    /// believed from here on.
+    pub(super) fn end_of_keeper(&self) {
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        let entries: Vec<Entry> = {
+            let mut state = self.state();
+            state.inbox.clear();
+            std::iter::from_fn(|| state.timers.pop_due(Timestamp::MAX)).collect()
+        };
+        for entry in &entries {
+            if let Entry::Lease(lease) = entry
+                && lease.lose(LossReason::Closed)
+            {
+                observe::lost(&self.caps, lease, LossReason::Closed);
+            }
+        }
+        self.closing.notify(usize::MAX);
+        self.closed.notify(usize::MAX);
+    }
+
+    // ---- the keeper's bell ----
+
+    pub(super) fn wake_keeper(&self) {
+        if !self.poked.swap(true, Ordering::AcqRel) {
+            self.keeper.wake();
+        }
+    }
+
+    /// Whether the bell rang. Registers first and looks second, so that no ring is lost.
+    pub(super) fn poll_bell(&self, cx: &mut std::task::Context<'_>) -> bool {
+        self.keeper.register(cx.waker());
+        self.poked.swap(false, Ordering::AcqRel)
+    }
+
+    // ---- the table ----
+
+    /// Puts a lease under the keeper's care. `false` if the client is closing: then the caller gives it back.
+    pub(super) fn hold(&self, lease: &Arc<Lease>) -> bool {
+        let Some(at) = lease.next_event() else {
+            return false;
+        };
+        let earlier = {
+            let mut state = self.state();
+            // Under the lock, so that closing, which takes the lock to end what is held, cannot miss it.
+            if self.phase() != Phase::Open {
+                return false;
+            }
+            state.timers.set(at, Entry::Lease(lease.clone()));
+            at < state.armed
+        };
+        if earlier {
+            self.wake_keeper();
+        }
+        true
+    }
+
+    /// Lets the keeper look at a lease again when it is due next, if it is held.
+    pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
+        let earlier = {
+            let mut state = self.state();
+            // Asked under the lock: whoever ends the lease takes it out under the lock afterwards.
+            match lease.next_event() {
+                Some(at) => {
+                    state.timers.set(at, Entry::Lease(lease.clone()));
+                    at < state.armed
+                }
+                None => {
+                    state.timers.remove(&lease.place);
+                    false
+                }
+            }
+        };
+        if earlier {
+            self.wake_keeper();
+        }
+    }
+
+    /// Takes a lease out of the keeper's care.
+    pub(super) fn let_go(&self, lease: &Lease) {
+        self.state().timers.remove(&lease.place);
+    }
+
+    /// Hands an obligation to the keeper.
+    pub(super) fn owe(&self, job: Job) {
+        if self.phase() == Phase::Closed {
+            return;
+        }
+        self.state().inbox.push(Arc::new(job));
+        self.wake_keeper();
+    }
+
+    /// By when the store has let a lease or queue entry of that length lapse, counted from now. Sessions outlive ttls.
+    pub(super) fn moot_at(&self, lease: Duration) -> Timestamp {
+        match self.caps.nature {
+            Nature::Session => Timestamp::MAX,
+            _ => self.now() + lease + self.op_timeout,
+        }
+    }
+
+    /// Owes the release of a lease that is over for us but may not be for the store.
+    pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
+        let how = self.release_mode(lease);
+        let moot_at = self.moot_at(lease.span());
+        self.owe(Job::new(
+            Duty::Release(how, Some(lease.clone())),
+            lease.key.clone(),
+            moot_at,
+        ));
+    }
+
+    /// Owes the undoing of a request.
+    pub(super) fn owe_abandon(&self, key: LeaseKey, ttl: Duration) {
+        self.owe(Job::new(Duty::Abandon, key, self.moot_at(ttl)));
+    }
+
+    /// At once, or not before the minimum hold is over.
+    pub(super) fn release_mode(&self, lease: &Lease) -> Release {
+        match lease.options.min_hold {
+            None => Release::Now,
+            Some(at_least) => {
+                let rest = at_least.saturating_sub(self.now().since(lease.acquired_at));
+                if rest.is_zero() {
+                    Release::Now
+                } else {
+                    Release::KeepFor(rest)
+                }
+            }
+        }
+    }
+
+    /// How long a lease may be believed yet, by the clock. The look that finds it over sees to the rest.
+    pub(crate) fn remaining(&self, lease: &Arc<Lease>) -> Duration {
+        let now = self.now();
+        match lease.look(now) {
+            Look::Valid(deadline) => now.until(deadline),
+            Look::JustExpired => {
+                self.expired(lease);
+                Duration::ZERO
+            }
+            Look::Ended => Duration::ZERO,
+        }
+    }
+
+    /// What there is to do, once, for a lease whose deadline has passed.
+    pub(super) fn expired(&self, lease: &Arc<Lease>) {
+        self.let_go(lease);
+        observe::lost(&self.caps, lease, LossReason::Expired);
+        // The store may keep it for the margin yet: the others have it sooner this way.
+        self.owe_release(lease);
+    }
+
+    /// Ends a lease as lost; `release` says whether the store may still keep it.
+    pub(super) fn lose(&self, lease: &Arc<Lease>, reason: LossReason, release: bool) {
+        if lease.lose(reason) {
+            self.let_go(lease);
+            observe::lost(&self.caps, lease, reason);
+            if release {
+                self.owe_release(lease);
+            }
+        }
+    }
+
+    /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next look.
+    pub(super) fn poke_poller(&self, name: &LockName) {
+        if self.pollers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state();
+        if let Some(poller) = state.pollers.get(name).cloned() {
+            state.pokes.push(poller);
+            drop(state);
+            self.wake_keeper();
+        }
+    }
+
+    /// Asks for a waiter again at once.
+    pub(super) fn hasten(&self, waiter: &Arc<Waiter>) {
+        let now = self.now();
+        self.state().timers.hasten(now, &Entry::Waiter(waiter.clone()));
+        self.wake_keeper();
+    }
+
+    // ---- one request to the store ----
+
+    /// Gives a request of a user its time limit, and ends it when the client closes. The timer is only made when the first
+    /// poll did not complete the request: a store in this process answers at once, and pays nothing.
+    pub(super) async fn ask<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
+        let mut request = pin!(request);
+        if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
+            return Ok(answer);
+        }
+        let closing = self.closing.listen();
+        self.check_open()?;
+        match select(pin!(self.timed(limit, request)), closing).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(closed()),
+        }
+    }
+
+    /// One request of a user that is not about a lease.
+    pub(crate) async fn request<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.ask(self.op_timeout, request).await.and_then(|answer| answer)
+    }
+
+    /// Sleeps, unless the client closes.
+    pub(super) async fn pause(&self, d: Duration) -> Result<()> {
+        self.ask(Duration::MAX, self.runtime.sleep(d)).await
+    }
+
+    /// Gives a request its time limit.
+    pub(super) async fn timed<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
+        let mut request = pin!(request);
+        if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
+            return Ok(answer);
+        }
+        match select(request, self.runtime.sleep(limit.min(FOREVER))).await {
+            Either::Left((answer, _)) => Ok(answer),
+            Either::Right(_) => Err(no_answer(limit)),
+        }
+    }
+
+    /// When to ask again for a waiter: at a third of its queue entry's life, or when something is known to run out.
+    pub(super) fn next_ask(
+        &self,
+        waiter: &Waiter,
+        now: Timestamp,
+        recheck_in: Option<Duration>,
+    ) -> Timestamp {
+        // What is known to run out is asked for just after; by the two first in line at once, by the others later and
+        // spread, since for them it pays only if those before them are dead.
+        let recheck = recheck_in.map(|d| {
+            let d = d + Duration::from_millis(1);
+            if waiter.ahead() < 2 {
+                d
+            } else {
+                d + self.jitter(d + Duration::from_millis(50))
+            }
+        });
+        let regular = waiter.queue_ttl.unwrap_or(LONGEST_UNASKED) / 3;
+        let regular = regular - self.jitter(regular / 10);
+        now + recheck.map_or(regular, |r| r.min(regular))
+    }
+}
+
+/// Longer than any wait, and short enough for every timer.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A request that the store does not queue is attempted again at a third of this, if nothing else says sooner.
+const LONGEST_UNASKED: Duration = Duration::from_secs(3);
+
+impl LockOptions {
+    /// How long a queue entry lives without renewal.
+    pub(super) fn queue_ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+pub(super) fn no_answer(after: Duration) -> Error {
+    Error::new(
+        ErrorKind::Unknown,
+        format!("the store did not answer within {after:?}"),
+    )
+}

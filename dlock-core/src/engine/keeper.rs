@@ -1,0 +1,619 @@
+//! The one background task of a client.
+//!
+//! It renews what falls due in batches, tells losses on time, re-asks for waiters, looks for pollers, and works off what is
+//! owed to the store. It sleeps until the first of these is due. Requests run beside its timer, never before it: however long
+//! a renewal hangs, the loss of its lease is told at the deadline (I4).
+//!
+//! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is due is taken out
+//! under the lock, handled without it, and put back under it, where whoever has ended meanwhile is seen to have ended.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+
+use super::core::{Core, Phase};
+use super::jobs::{Duty, Job};
+use super::lease::Lease;
+use super::poller::Poller;
+use super::release::settle;
+use super::timers::Entry;
+use super::validity::Look;
+use super::waiter::{Delivery, Waiter};
+use crate::capabilities::Nature;
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::events::GuardEvent;
+use crate::observe;
+use crate::spi::{Abandoned, LostLeases, Released, RenewItem, RenewOutcome, Signal};
+use crate::timestamp::Timestamp;
+
+/// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
+const BATCH: usize = 256;
+
+/// How many releases are on their way at once.
+const RELEASES: usize = 64;
+
+/// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the keeper looks at
+/// the clock at least this often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The keeper of an engine, to be spawned. Dropped before it has ended (its runtime was shut down), it says so.
+pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
+    let end = EndOfKeeper(core.clone());
+    let mut keeper = Keeper {
+        signals: Some(core.backend.signals()),
+        requests: FuturesUnordered::new(),
+        answers: Vec::new(),
+        jobs: 0,
+        releases: Vec::new(),
+        releasing: 0,
+        closing_since: None,
+        core,
+    };
+    Box::pin(async move {
+        let _end = end;
+        keeper.run().await;
+    })
+}
+
+struct EndOfKeeper(Arc<Core>);
+
+impl Drop for EndOfKeeper {
+    fn drop(&mut self) {
+        self.0.end_of_keeper();
+    }
+}
+
+struct Keeper {
+    core: Arc<Core>,
+    signals: Option<BoxStream<'static, Signal>>,
+    requests: FuturesUnordered<BoxFuture<'static, Answer>>,
+    answers: Vec<Answer>,
+    /// Obligations that are not met yet, wherever they are.
+    jobs: usize,
+    /// Releases that wait for one of those on their way to be answered.
+    releases: Vec<Arc<Job>>,
+    releasing: usize,
+    closing_since: Option<Timestamp>,
+}
+
+/// What a renewal is for.
+#[derive(Debug)]
+enum Target {
+    Lease(Arc<Lease>),
+    Waiter(Arc<Waiter>),
+}
+
+/// What came back from the store.
+enum Answer {
+    Renewed(Vec<Target>, Result<Vec<RenewOutcome>>),
+    Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
+    Released(Arc<Job>, Result<Released>),
+    Looked(Arc<Poller>, Result<bool>),
+    Signal(Signal),
+}
+
+/// What is due, taken out of the timers.
+#[derive(Default)]
+struct Due {
+    leases: Vec<Arc<Lease>>,
+    waiters: Vec<Arc<Waiter>>,
+    pollers: Vec<Arc<Poller>>,
+    jobs: Vec<Arc<Job>>,
+}
+
+impl Keeper {
+    async fn run(&mut self) {
+        loop {
+            for answer in std::mem::take(&mut self.answers) {
+                self.take_answer(answer);
+            }
+            let now = self.core.now();
+            let due = self.collect(now);
+            self.handle(due, now);
+            if self.is_done(now) {
+                break;
+            }
+            let until = self.arm(now);
+            self.idle(now, until).await;
+        }
+        let core = &self.core;
+        // Whatever the store says to this, there is nobody left to tell.
+        let _ = core
+            .timed(
+                core.op_timeout,
+                AssertUnwindSafe(core.backend.close()).catch_unwind(),
+            )
+            .await;
+    }
+
+    /// Sleeps until something is due, an answer or signal arrives, or the bell rings.
+    async fn idle(&mut self, now: Timestamp, until: Timestamp) {
+        let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(now.until(until)));
+        std::future::poll_fn(|cx| {
+            let mut ready = self.core.poll_bell(cx);
+            while let Poll::Ready(Some(answer)) = self.requests.poll_next_unpin(cx) {
+                self.answers.push(answer);
+                ready = true;
+            }
+            while let Some(signals) = &mut self.signals {
+                match signals.poll_next_unpin(cx) {
+                    Poll::Ready(Some(signal)) => {
+                        self.answers.push(Answer::Signal(signal));
+                        ready = true;
+                    }
+                    Poll::Ready(None) => self.signals = None,
+                    Poll::Pending => break,
+                }
+            }
+            if ready || timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready()) {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Says when to wake next, so that whoever has something earlier rings the bell.
+    fn arm(&self, now: Timestamp) -> Timestamp {
+        let mut state = self.core.state();
+        let mut until = state.timers.next().unwrap_or(Timestamp::MAX);
+        if state.timers.len() > 0 {
+            until = until.min(now + LONGEST_SLEEP);
+        }
+        if let Some(since) = self.closing_since {
+            until = until.min(since + self.core.op_timeout);
+        }
+        state.armed = until;
+        until
+    }
+
+    /// Whether there is nothing left to do, and nobody left to do it for.
+    fn is_done(&mut self, now: Timestamp) -> bool {
+        let core = &self.core;
+        let idle = self.jobs == 0 && self.requests.is_empty() && self.answers.is_empty();
+        match core.phase() {
+            Phase::Closed => true,
+            Phase::Closing => {
+                let since = *self.closing_since.get_or_insert(now);
+                let in_flight = core.in_flight.load(Ordering::Acquire);
+                (idle && in_flight == 0 && core.state().inbox.is_empty())
+                    || now.since(since) >= core.op_timeout
+            }
+            Phase::Open => idle && core.retired() && core.state().inbox.is_empty(),
+        }
+    }
+
+    // ---- what is due ----
+
+    fn collect(&mut self, now: Timestamp) -> Due {
+        let mut due = Due::default();
+        let mut state = self.core.state();
+        // Everything once, when closing begins; from then on nothing new is held.
+        let by = match (self.core.phase(), self.closing_since) {
+            (Phase::Closing, None) => {
+                self.closing_since = Some(now);
+                Timestamp::MAX
+            }
+            _ => now,
+        };
+        while let Some(entry) = state.timers.pop_due(by) {
+            due.push(entry);
+        }
+        // What is renewed soon comes along with what is renewed now. Only leases whose next event is that renewal are near
+        // the top of the heap, so a few looks suffice; what does not come along goes back.
+        if let Some(horizon) = due
+            .leases
+            .iter()
+            .filter_map(|l| l.options.renew_period(l.span()))
+            .min()
+        {
+            let horizon = now + horizon / 8;
+            while let Some(entry) = state.timers.pop_due(horizon) {
+                due.push(entry);
+            }
+        }
+        let inbox = std::mem::take(&mut state.inbox);
+        self.jobs += inbox.len();
+        due.jobs.extend(inbox);
+        due.pollers.append(&mut state.pokes);
+        due
+    }
+
+    fn handle(&mut self, due: Due, now: Timestamp) {
+        let closing = self.core.phase() != Phase::Open;
+        let mut targets = Vec::new();
+        for lease in due.leases {
+            self.due_lease(lease, now, closing, &mut targets);
+        }
+        for waiter in due.waiters {
+            if !closing {
+                self.due_waiter(waiter, &mut targets);
+            }
+        }
+        self.renew(targets);
+        for poller in due.pollers {
+            if !closing {
+                self.look(poller);
+            }
+        }
+        self.pay(due.jobs);
+    }
+
+    fn due_lease(&self, lease: Arc<Lease>, now: Timestamp, closing: bool, targets: &mut Vec<Target>) {
+        let core = &self.core;
+        if closing {
+            return core.lose(&lease, LossReason::Closed, true);
+        }
+        match lease.look(now) {
+            Look::Valid(_) => {}
+            Look::JustExpired => return core.expired(&lease),
+            Look::Ended => return,
+        }
+        if lease.max_hold_at() <= now {
+            return core.lose(&lease, LossReason::MaxHold, true);
+        }
+        if lease.take_due_warning(now) {
+            lease.emit(GuardEvent::HeldLong);
+        }
+        let horizon = lease
+            .options
+            .renew_period(lease.span())
+            .map_or(now, |p| now + p / 8);
+        if lease.take_due_renewal(horizon) {
+            targets.push(Target::Lease(lease.clone()));
+        }
+        core.reschedule(&lease);
+    }
+
+    fn due_waiter(&self, waiter: Arc<Waiter>, targets: &mut Vec<Target>) {
+        if waiter.queue_ttl.is_none() {
+            waiter.deliver(Delivery::AskAgain);
+            self.seat(&waiter, None);
+        } else if waiter.begin_ask() {
+            targets.push(Target::Waiter(waiter));
+        }
+    }
+
+    /// Puts a waiter back into the timers, unless it has left.
+    fn seat(&self, waiter: &Arc<Waiter>, recheck_in: Option<Duration>) {
+        let at = self.core.next_ask(waiter, self.core.now(), recheck_in);
+        self.seat_at(waiter, at);
+    }
+
+    fn seat_at(&self, waiter: &Arc<Waiter>, at: Timestamp) {
+        let mut state = self.core.state();
+        if !waiter.has_left() {
+            state.timers.set(at, Entry::Waiter(waiter.clone()));
+        }
+    }
+
+    // ---- requests ----
+
+    fn send(&self, request: impl Future<Output = Answer> + Send + 'static) {
+        self.requests.push(Box::pin(request));
+    }
+
+    fn renew(&self, mut targets: Vec<Target>) {
+        while !targets.is_empty() {
+            let rest = targets.split_off(targets.len().min(BATCH));
+            let batch = std::mem::replace(&mut targets, rest);
+            let core = self.core.clone();
+            self.send(async move {
+                let items: Vec<_> = batch
+                    .iter()
+                    .map(|t| match t {
+                        Target::Lease(l) => RenewItem::lease(l.key.clone(), l.options.ttl),
+                        Target::Waiter(w) => {
+                            RenewItem::queued(w.key.clone(), w.queue_ttl.unwrap_or_default())
+                        }
+                    })
+                    .collect();
+                let answer = match core.backend.renew_part() {
+                    Some(part) => guarded(&core, part.renew(&items)).await,
+                    None => Err(Error::new(
+                        ErrorKind::Unsupported,
+                        "the backend has no Renew part",
+                    )),
+                };
+                Answer::Renewed(batch, answer)
+            });
+        }
+    }
+
+    fn look(&self, poller: Arc<Poller>) {
+        if poller.begin_look() {
+            let core = self.core.clone();
+            self.send(async move {
+                let answer = guarded(&core, poller.probe.changed()).await.and_then(|a| a);
+                Answer::Looked(poller, answer)
+            });
+        }
+    }
+
+    fn pay(&mut self, jobs: Vec<Arc<Job>>) {
+        let now = self.core.now();
+        let mut abandons = Vec::new();
+        for job in jobs {
+            if job.moot_at <= now {
+                self.paid(&job, None);
+                continue;
+            }
+            match job.duty {
+                Duty::Abandon => abandons.push(job),
+                Duty::Release(..) => self.releases.push(job),
+            }
+        }
+        while !abandons.is_empty() {
+            let rest = abandons.split_off(abandons.len().min(BATCH));
+            let batch = std::mem::replace(&mut abandons, rest);
+            let core = self.core.clone();
+            self.send(async move {
+                let keys: Vec<_> = batch.iter().map(|j| j.key.clone()).collect();
+                let answer = guarded(&core, core.backend.abandon(&keys)).await;
+                Answer::Abandoned(batch, answer)
+            });
+        }
+        while self.releasing < RELEASES
+            && let Some(job) = self.releases.pop()
+        {
+            self.releasing += 1;
+            let core = self.core.clone();
+            self.send(async move {
+                let Duty::Release(how, _) = &job.duty else {
+                    unreachable!("only releases are put there")
+                };
+                let answer = guarded(&core, core.backend.release(&job.key, *how))
+                    .await
+                    .and_then(|a| a);
+                Answer::Released(job, answer)
+            });
+        }
+    }
+
+    /// An obligation is met (`Some`), or moot (`None`).
+    fn paid(&mut self, job: &Job, released: Option<Released>) {
+        self.jobs -= 1;
+        match &job.duty {
+            Duty::Release(_, Some(lease)) => settle(&self.core, lease, released.unwrap_or(Released::NotHeld)),
+            _ => self.core.poke_poller(&job.key.name),
+        }
+    }
+
+    /// An obligation could not be met yet.
+    fn unpaid(&mut self, job: Arc<Job>, why: &Error) {
+        let now = self.core.now();
+        // A closed backend ends every lease of a session; of a lease store, time does.
+        if job.moot_at <= now || why.kind() == ErrorKind::Closed {
+            return self.paid(&job, None);
+        }
+        let at = now + self.core.backoff(job.failed());
+        self.core.state().timers.set(at.min(job.moot_at), Entry::Job(job));
+    }
+
+    // ---- answers ----
+
+    fn take_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Renewed(targets, Ok(outcomes)) if outcomes.len() == targets.len() => {
+                let mut granted = Vec::new();
+                for (target, outcome) in targets.into_iter().zip(outcomes) {
+                    match target {
+                        Target::Lease(lease) => self.renewed(&lease, outcome),
+                        Target::Waiter(waiter) => self.asked(&waiter, outcome, &mut granted),
+                    }
+                }
+                for name in granted {
+                    self.core.poke_poller(&name);
+                }
+            }
+            Answer::Renewed(targets, answer) => {
+                let why = match answer {
+                    Err(e) => e,
+                    Ok(_) => Error::new(ErrorKind::BackendData, "the backend did not answer every renewal"),
+                };
+                for target in targets {
+                    match target {
+                        Target::Lease(lease) => self.renewed(&lease, RenewOutcome::Failed(why.clone())),
+                        Target::Waiter(waiter) => {
+                            self.asked(&waiter, RenewOutcome::Failed(why.clone()), &mut Vec::new());
+                        }
+                    }
+                }
+            }
+            Answer::Abandoned(jobs, answer) => {
+                let answers = match answer {
+                    Ok(answers) if answers.len() == jobs.len() => answers,
+                    Ok(_) => {
+                        let e =
+                            Error::new(ErrorKind::BackendData, "the backend did not answer every abandon");
+                        vec![Err(e); jobs.len()]
+                    }
+                    Err(e) => vec![Err(e); jobs.len()],
+                };
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    match answer {
+                        Ok(_) => self.paid(&job, None),
+                        Err(e) => self.unpaid(job, &e),
+                    }
+                }
+            }
+            Answer::Released(job, answer) => {
+                self.releasing -= 1;
+                match answer {
+                    Ok(released) => self.paid(&job, Some(released)),
+                    Err(e) => self.unpaid(job, &e),
+                }
+                self.pay(Vec::new());
+            }
+            Answer::Looked(poller, answer) => self.looked(&poller, &answer),
+            Answer::Signal(signal) => self.signalled(signal),
+        }
+    }
+
+    fn renewed(&self, lease: &Arc<Lease>, outcome: RenewOutcome) {
+        let core = &self.core;
+        let now = core.now();
+        match outcome {
+            RenewOutcome::Renewed(r) => match lease.confirm(now, r.counted_from, r.expires_in) {
+                Look::Valid(_) => {
+                    observe::renewed(&core.caps, lease, now.since(r.counted_from));
+                    lease.schedule_renewal(r.counted_from, r.expires_in);
+                    lease.emit(GuardEvent::Renewed);
+                }
+                Look::JustExpired => core.expired(lease),
+                Look::Ended => {}
+            },
+            RenewOutcome::Gone => core.lose(lease, LossReason::Refused, false),
+            other => {
+                let why = match other {
+                    RenewOutcome::Failed(e) => e,
+                    _ => Error::new(
+                        ErrorKind::BackendData,
+                        "the backend gave a waiter's answer to a lease",
+                    ),
+                };
+                observe::renewal_failed(&core.caps, lease, &why);
+                lease.emit(GuardEvent::RenewalFailed(why));
+                // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.
+                let left = match lease.look(now) {
+                    Look::Valid(deadline) => now.until(deadline),
+                    Look::JustExpired => return core.expired(lease),
+                    Look::Ended => return,
+                };
+                let pause = (left / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
+                lease.renew_at(now + pause / 2 + core.jitter(pause / 2));
+            }
+        }
+        core.reschedule(lease);
+    }
+
+    fn asked(&self, waiter: &Arc<Waiter>, outcome: RenewOutcome, granted: &mut Vec<crate::name::LockName>) {
+        waiter.end_ask();
+        let core = &self.core;
+        match outcome {
+            RenewOutcome::Granted(grant) => {
+                granted.push(grant.key.name.clone());
+                waiter.deliver(Delivery::Granted(grant));
+            }
+            RenewOutcome::Queued { recheck_in, ahead } => {
+                waiter.succeeded();
+                waiter.set_ahead(ahead);
+                self.seat(waiter, recheck_in);
+            }
+            RenewOutcome::Failed(e) => {
+                let now = core.now();
+                let hopeless = !e.is_retryable();
+                if hopeless || waiter.failing_for(now) >= core.op_timeout {
+                    // The queue entry may still be there: the waiting future abandons it.
+                    waiter.deliver(Delivery::Failed(e));
+                } else {
+                    self.seat_at(waiter, now + core.backoff(3));
+                }
+            }
+            // The store does not know it (any more): attempted again under the same key.
+            RenewOutcome::Gone | RenewOutcome::Renewed(_) => waiter.deliver(Delivery::AskAgain),
+        }
+    }
+
+    fn looked(&self, poller: &Arc<Poller>, answer: &Result<bool>) {
+        let again = poller.end_look();
+        let changed = !matches!(answer, Ok(false));
+        if changed {
+            if answer.is_ok() {
+                poller.reset();
+            }
+            let mut targets = Vec::new();
+            for waiter in poller.first_in_line() {
+                self.due_waiter(waiter, &mut targets);
+            }
+            self.renew(targets);
+        }
+        let now = self.core.now();
+        let interval = poller.next_interval();
+        let mut state = self.core.state();
+        if state
+            .pollers
+            .get(&poller.name)
+            .is_some_and(|p| Arc::ptr_eq(p, poller))
+        {
+            if again {
+                state.pokes.push(poller.clone());
+                drop(state);
+                self.core.wake_keeper();
+            } else {
+                let pause = interval - self.core.jitter(interval / 4);
+                state.timers.set(now + pause, Entry::Poller(poller.clone()));
+            }
+        }
+    }
+
+    fn signalled(&self, signal: Signal) {
+        let core = &self.core;
+        let (leases, waiters) = {
+            let state = core.state();
+            let mut leases = Vec::new();
+            let mut waiters = Vec::new();
+            for entry in state.timers.entries() {
+                match entry {
+                    Entry::Lease(lease) => leases.push(lease.clone()),
+                    Entry::Waiter(waiter) => waiters.push(waiter.clone()),
+                    Entry::Poller(_) | Entry::Job(_) => {}
+                }
+            }
+            (leases, waiters)
+        };
+        match signal {
+            Signal::Lost(LostLeases::All, reason) => {
+                for lease in &leases {
+                    core.lose(lease, reason, core.caps.nature != Nature::Session);
+                }
+            }
+            Signal::Lost(LostLeases::These(keys), reason) => {
+                for lease in leases.iter().filter(|l| keys.contains(&l.key)) {
+                    core.lose(lease, reason, core.caps.nature != Nature::Session);
+                }
+            }
+            Signal::Doubt | Signal::Back => {
+                let now = core.now();
+                for lease in &leases {
+                    if lease.options.renew_period(lease.span()).is_some() {
+                        lease.renew_at(now);
+                        core.reschedule(lease);
+                    }
+                }
+                for waiter in &waiters {
+                    core.state().timers.hasten(now, &Entry::Waiter(waiter.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Due {
+    fn push(&mut self, entry: Entry) {
+        match entry {
+            Entry::Lease(x) => self.leases.push(x),
+            Entry::Waiter(x) => self.waiters.push(x),
+            Entry::Poller(x) => self.pollers.push(x),
+            Entry::Job(x) => self.jobs.push(x),
+        }
+    }
+}
+
+/// A request of the keeper: with its time limit, and without the power to take the keeper down.
+async fn guarded<T>(core: &Core, request: impl Future<Output = T>) -> Result<T> {
+    match core
+        .timed(core.op_timeout, AssertUnwindSafe(request).catch_unwind())
+        .await
+    {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,401 @@
+//! A lease as the client knows it.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use event_listener::Event;
+
+use super::timers::Place;
+use super::validity::{Look, Validity};
+use crate::error::LossReason;
+use crate::events::{GuardEvent, Subscribers};
+use crate::mode::Mode;
+use crate::options::LockOptions;
+use crate::spi::{Grant, LeaseKey};
+use crate::timestamp::Timestamp;
+use crate::token::Token;
+
+/// One acquisition, shared by its guards, its observers and the keeper. About 200 bytes; no task, no timer of its own.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) key: LeaseKey,
+    pub(crate) options: Arc<LockOptions>,
+    pub(crate) acquired_at: Timestamp,
+    validity: Validity,
+    mode: AtomicU64,
+    token: AtomicU64,
+    /// The effective length of the lease, as the store last gave it, in nanoseconds.
+    span: AtomicU64,
+    /// How it ended; see [`End`].
+    end: AtomicU8,
+    /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
+    holds: AtomicU32,
+    /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
+    renew_at: AtomicU64,
+    /// When the keeper says next that it is held long. Only under the lock of the engine's state.
+    warn_at: AtomicU64,
+    pub(crate) place: Place,
+    observers: Event,
+    subscribers: OnceLock<Box<Subscribers>>,
+}
+
+/// How far the end of a lease has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It is held, as far as is known.
+    Held,
+    /// A release was begun; its outcome is not known yet. Nothing renews it any more.
+    Releasing,
+    Released,
+    Lost(LossReason),
+}
+
+impl End {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Held => 0,
+            Self::Releasing => 1,
+            Self::Released => 2,
+            Self::Lost(LossReason::Expired) => 3,
+            Self::Lost(LossReason::Refused) => 4,
+            Self::Lost(LossReason::SessionLost) => 5,
+            Self::Lost(LossReason::MaxHold) => 6,
+            Self::Lost(LossReason::Closed) => 7,
+            Self::Lost(LossReason::Released) => 8,
+        }
+    }
+
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Held,
+            1 => Self::Releasing,
+            2 => Self::Released,
+            3 => Self::Lost(LossReason::Expired),
+            4 => Self::Lost(LossReason::Refused),
+            5 => Self::Lost(LossReason::SessionLost),
+            6 => Self::Lost(LossReason::MaxHold),
+            7 => Self::Lost(LossReason::Closed),
+            _ => Self::Lost(LossReason::Released),
+        }
+    }
+}
+
+/// Above every time that is ever reached.
+const NEVER: u64 = u64::MAX;
+
+impl Lease {
+    /// The lease of a grant; its deadline may be past already.
+    pub(crate) fn new(grant: &Grant, mode: Mode, options: Arc<LockOptions>, now: Timestamp) -> Self {
+        let lease = Self {
+            key: grant.key.clone(),
+            acquired_at: now,
+            validity: Validity::until(deadline_of(&options, grant.counted_from, grant.expires_in)),
+            mode: AtomicU64::new(encode(mode)),
+            token: AtomicU64::new(grant.token.map_or(0, Token::get)),
+            span: AtomicU64::new(as_nanos(grant.expires_in)),
+            end: AtomicU8::new(End::Held.code()),
+            holds: AtomicU32::new(1),
+            renew_at: AtomicU64::new(NEVER),
+            warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
+            place: Place::nowhere(),
+            observers: Event::new(),
+            subscribers: OnceLock::new(),
+            options,
+        };
+        lease.schedule_renewal(grant.counted_from, grant.expires_in);
+        lease
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        decode(self.mode.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.mode.store(encode(mode), Ordering::Release);
+    }
+
+    pub(crate) fn token(&self) -> Option<Token> {
+        Token::new(self.token.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_token(&self, token: Option<Token>) {
+        self.token.store(token.map_or(0, Token::get), Ordering::Release);
+    }
+
+    /// The effective length of the lease.
+    pub(crate) fn span(&self) -> Duration {
+        Duration::from_nanos(self.span.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn end(&self) -> End {
+        End::from_code(self.end.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match self.end() {
+            End::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The local deadline; `None` once it has ended.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.validity.deadline()
+    }
+
+    /// Whether it may be believed at that time. The look that finds the deadline passed ends it, and its caller sees to the rest.
+    pub(crate) fn look(&self, now: Timestamp) -> Look {
+        self.noticed(self.validity.look(now))
+    }
+
+    /// Takes over what a confirmed renewal or conversion gave, unless it came too late: then it is lost.
+    pub(crate) fn confirm(&self, now: Timestamp, counted_from: Timestamp, expires_in: Duration) -> Look {
+        let to = deadline_of(&self.options, counted_from, expires_in);
+        let look = self.noticed(self.validity.confirm(now, to));
+        if let Look::Valid(_) = look {
+            self.span.store(as_nanos(expires_in), Ordering::Relaxed);
+        }
+        look
+    }
+
+    fn noticed(&self, look: Look) -> Look {
+        if look == Look::JustExpired {
+            self.finish(End::Lost(LossReason::Expired));
+        }
+        look
+    }
+
+    /// Ends it as lost, once. `true` if this call did; observers are told then.
+    pub(crate) fn lose(&self, reason: LossReason) -> bool {
+        self.validity.end() && self.finish(End::Lost(reason))
+    }
+
+    /// Begins its release, if it is valid: from here on it is neither valid nor renewed.
+    pub(crate) fn begin_release(&self, now: Timestamp) -> Look {
+        match self.look(now) {
+            Look::Valid(_) if !self.validity.end() => Look::Ended,
+            Look::Valid(deadline) => {
+                self.finish(End::Releasing);
+                Look::Valid(deadline)
+            }
+            over => over,
+        }
+    }
+
+    /// Says how a release that was begun went: `true` if the store confirmed it, `false` if there was no lease any more.
+    pub(crate) fn end_release(&self, released: bool) {
+        let end = if released {
+            End::Released
+        } else {
+            End::Lost(LossReason::Expired)
+        };
+        let begun = End::Releasing.code();
+        if self
+            .end
+            .compare_exchange(begun, end.code(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
+            self.tell_end();
+        }
+    }
+
+    /// The first end counts.
+    fn finish(&self, end: End) -> bool {
+        let held = End::Held.code();
+        if self
+            .end
+            .compare_exchange(held, end.code(), Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
+            return false;
+        }
+        if end != End::Releasing {
+            self.tell_end();
+        }
+        true
+    }
+
+    fn tell_end(&self) {
+        if let Some(subscribers) = self.subscribers.get() {
+            subscribers.close();
+        }
+        self.observers.notify(usize::MAX);
+    }
+
+    /// Completes when the lease is lost; never after a release.
+    pub(crate) async fn lost(self: Arc<Self>) -> LossReason {
+        loop {
+            // Listen first, look second: a loss between the two is seen by the look.
+            let listener = self.observers.listen();
+            match self.end() {
+                End::Lost(reason) => return reason,
+                End::Released => std::future::pending().await,
+                End::Held | End::Releasing => listener.await,
+            }
+        }
+    }
+
+    pub(crate) fn subscribers(&self) -> &Subscribers {
+        self.subscribers.get_or_init(Box::default)
+    }
+
+    pub(crate) fn emit(&self, event: GuardEvent) {
+        if let Some(subscribers) = self.subscribers.get() {
+            subscribers.emit(event);
+        }
+    }
+
+    /// One more guard shares it, unless the last one has gone.
+    pub(crate) fn enter(&self, limit: u32) -> Entered {
+        let mut holds = self.holds.load(Ordering::Acquire);
+        loop {
+            match holds {
+                0 => return Entered::Gone,
+                n if n >= limit => return Entered::LimitReached,
+                n => match self
+                    .holds
+                    .compare_exchange_weak(n, n + 1, Ordering::AcqRel, Ordering::Acquire)
+                {
+                    Ok(_) => return Entered::Yes,
+                    Err(current) => holds = current,
+                },
+            }
+        }
+    }
+
+    /// One guard less. `true` if it was the last.
+    pub(crate) fn leave(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether guards share it yet after this one has left.
+    pub(crate) fn is_shared_by_others(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
+    }
+
+    /// A renewal is due one period after the lease began to count.
+    pub(crate) fn schedule_renewal(&self, counted_from: Timestamp, expires_in: Duration) {
+        let at = self
+            .options
+            .renew_period(expires_in)
+            .map_or(NEVER, |p| (counted_from + p).as_nanos());
+        self.renew_at.store(at, Ordering::Relaxed);
+    }
+
+    pub(crate) fn renew_at(&self, at: Timestamp) {
+        self.renew_at.store(at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Takes the renewal that is due by then, so that only one is on its way.
+    pub(crate) fn take_due_renewal(&self, by: Timestamp) -> bool {
+        let due = self.renew_at.load(Ordering::Relaxed) <= by.as_nanos();
+        if due {
+            self.renew_at.store(NEVER, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Whether it is time to say that it is held long; schedules the next time.
+    pub(crate) fn take_due_warning(&self, by: Timestamp) -> bool {
+        let at = self.warn_at.load(Ordering::Relaxed);
+        let due = at <= by.as_nanos();
+        if due && let Some(every) = self.options.warn_after {
+            self.warn_at.store((by + every).as_nanos(), Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// When its maximum hold is over.
+    pub(crate) fn max_hold_at(&self) -> Timestamp {
+        self.options
+            .max_hold
+            .map_or(Timestamp::MAX, |d| self.acquired_at + d)
+    }
+
+    /// The next time at which the keeper has something to do for it; `None` once it has ended.
+    pub(crate) fn next_event(&self) -> Option<Timestamp> {
+        let deadline = self.deadline()?;
+        let others = self
+            .renew_at
+            .load(Ordering::Relaxed)
+            .min(self.warn_at.load(Ordering::Relaxed));
+        Some(
+            deadline
+                .min(self.max_hold_at())
+                .min(Timestamp::from_nanos(others)),
+        )
+    }
+}
+
+/// The answer to a re-entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    Yes,
+    Gone,
+    LimitReached,
+}
+
+/// Deadline = a time before the send + what the store gave − the drift margin (I3).
+pub(crate) fn deadline_of(options: &LockOptions, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
+    counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
+}
+
+fn as_nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// 0 exclusive, 1 reader, n + 1 for one of n permits.
+fn encode(mode: Mode) -> u64 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared { limit: None } => 1,
+        Mode::Shared { limit: Some(n) } => u64::from(n.get()) + 1,
+    }
+}
+
+fn decode(word: u64) -> Mode {
+    match word {
+        0 => Mode::Exclusive,
+        1 => Mode::READER,
+        n => match u32::try_from(n - 1).ok().and_then(std::num::NonZeroU32::new) {
+            Some(n) => Mode::permit(n),
+            None => Mode::READER,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn every_mode_survives_its_encoding() {
+        for mode in [
+            Mode::Exclusive,
+            Mode::READER,
+            Mode::permit(NonZeroU32::MIN),
+            Mode::permit(NonZeroU32::MAX),
+        ] {
+            assert_eq!(decode(encode(mode)), mode);
+        }
+    }
+
+    #[test]
+    fn every_end_survives_its_encoding() {
+        for code in 0..=8 {
+            assert_eq!(End::from_code(code).code(), code);
+        }
+    }
+
+    #[test]
+    fn a_held_lock_costs_at_most_two_hundred_and_fifty_bytes_here() {
+        assert!(
+            std::mem::size_of::<Lease>() + 16 <= 250,
+            "{}",
+            std::mem::size_of::<Lease>()
+        );
+    }
+}

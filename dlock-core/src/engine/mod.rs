@@ -1,0 +1,30 @@
+//! All policy: waiting, backoff, deadlines, renewal, loss, cancellation. The only code with timers.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `core.rs` | what is shared: the backend, the runtime, the table of what is held and waited for |
+//! | `acquire.rs` | one acquire from the first attempt to a guard, and what is owed when it is dropped half-way |
+//! | `wait.rs` | being in line: pushes, re-asks, polling, the wait limit |
+//! | `release.rs` | letting go, and what is owed when that is dropped half-way |
+//! | `keeper.rs` | the one background task: renewals in batches, losses on time, obligations until they are met |
+//! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
+//! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
+
+mod acquire;
+mod convert;
+mod core;
+mod jobs;
+mod keeper;
+mod lease;
+mod poller;
+mod release;
+mod timers;
+mod validity;
+mod wait;
+mod waiter;
+
+pub(crate) use self::acquire::{Ask, Patience, acquire};
+pub(crate) use self::convert::convert;
+pub(crate) use self::core::{Core, Engine, Settings};
+pub(crate) use self::lease::{End, Entered, Lease};
+pub(crate) use self::release::{drop_lease, release, renew};

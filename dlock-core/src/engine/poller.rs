@@ -1,0 +1,116 @@
+//! One poller per client and name, for stores that do not push.
+//!
+//! However many tasks of this client wait for a name, one cheap question per look goes to the store. When something has
+//! changed, the first few in line are asked for in full, in one batch; when one of them was granted, the next few are asked
+//! for at once, so that one release that admits a hundred readers reaches them all without a hundred questions a look.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::timers::Place;
+use super::waiter::Waiter;
+use crate::name::LockName;
+use crate::spi::Probe;
+
+pub(crate) struct Poller {
+    pub(crate) name: LockName,
+    pub(crate) probe: Arc<dyn Probe>,
+    min: Duration,
+    max: Duration,
+    interval: AtomicU64,
+    /// Whether a probe is on its way.
+    looking: AtomicU64,
+    /// Asked to look again while looking.
+    again: AtomicU64,
+    waiters: Mutex<Vec<Arc<Waiter>>>,
+    pub(crate) place: Place,
+}
+
+impl std::fmt::Debug for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poller")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many waiters are asked for in full at once.
+const FIRST_IN_LINE: usize = 8;
+
+impl Poller {
+    pub(crate) fn new(name: LockName, probe: Arc<dyn Probe>, min: Duration, max: Duration) -> Self {
+        let min = min.max(Duration::from_micros(100));
+        Self {
+            name,
+            probe,
+            min,
+            max: max.max(min),
+            interval: AtomicU64::new(min.as_nanos() as u64),
+            looking: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+            waiters: Mutex::default(),
+            place: Place::nowhere(),
+        }
+    }
+
+    fn waiters(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Waiter>>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn join(&self, waiter: Arc<Waiter>) {
+        self.waiters().push(waiter);
+        self.reset();
+    }
+
+    /// Takes a waiter out; `true` if it was the last.
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut waiters = self.waiters();
+        waiters.retain(|w| !Arc::ptr_eq(w, waiter));
+        waiters.is_empty()
+    }
+
+    /// Those who are asked for in full when something has changed.
+    pub(crate) fn first_in_line(&self) -> Vec<Arc<Waiter>> {
+        let mut waiters = self.waiters().clone();
+        // Stable: of those with the same number ahead, the first to arrive comes first.
+        waiters.sort_by_key(|w| w.ahead());
+        let unqueued = waiters
+            .iter()
+            .filter(|w| w.queue_ttl.is_none())
+            .cloned()
+            .collect::<Vec<_>>();
+        waiters.retain(|w| w.queue_ttl.is_some());
+        waiters.truncate(FIRST_IN_LINE);
+        waiters.extend(unqueued);
+        waiters
+    }
+
+    /// Something changed, or somebody new waits: look often again.
+    pub(crate) fn reset(&self) {
+        self.interval.store(self.min.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// How long until the next look, before jitter; longer each time nothing has changed.
+    pub(crate) fn next_interval(&self) -> Duration {
+        let now = self.interval.load(Ordering::Relaxed);
+        let longer = (now + now / 2).min(self.max.as_nanos() as u64);
+        self.interval.store(longer, Ordering::Relaxed);
+        Duration::from_nanos(now)
+    }
+
+    /// Takes the right to look; if a look is on its way, asks it to look again.
+    pub(crate) fn begin_look(&self) -> bool {
+        if self.looking.swap(1, Ordering::AcqRel) == 0 {
+            return true;
+        }
+        self.again.store(1, Ordering::Release);
+        false
+    }
+
+    /// Whether to look again at once.
+    pub(crate) fn end_look(&self) -> bool {
+        self.looking.store(0, Ordering::Release);
+        self.again.swap(0, Ordering::AcqRel) == 1
+    }
+}

@@ -1,0 +1,158 @@
+//! Letting go, and renewing by hand.
+//!
+//! What could break a release, and why it does not:
+//!
+//! * *The future is dropped at any poll, or the guard is.* The lease is first marked as releasing, so that nothing renews
+//!   it and no guard calls it valid; an `Owed` on the stack hands the rest to the keeper. At the latest it lapses.
+//! * *The reply is lost.* `Unknown`; the keeper goes on, the guard can be asked again. Every release names this acquisition's
+//!   key, so however late it arrives it cannot end a successor's lease (I5).
+//! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to renew, and the
+//!   renewal's answer finds the lease ended here and changes nothing.
+//! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
+
+use std::sync::Arc;
+
+use super::core::{Core, Engine};
+use super::lease::{End, Lease};
+use super::validity::Look;
+use crate::capabilities::Capability;
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::events::GuardEvent;
+use crate::observe;
+use crate::options::need;
+use crate::spi::{Released, RenewItem, RenewOutcome};
+
+/// Releases a lease whose last guard lets go.
+pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    match lease.begin_release(engine.now()) {
+        Look::Valid(_) => engine.let_go(lease),
+        Look::JustExpired => {
+            engine.expired(lease);
+            return Err(Error::lost(LossReason::Expired).with_name(&lease.key.name));
+        }
+        Look::Ended => match lease.end() {
+            // Begun before, with an unknown outcome: asked again.
+            End::Releasing => {}
+            End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
+            End::Released | End::Held => {
+                return Err(Error::lost(LossReason::Released).with_name(&lease.key.name));
+            }
+        },
+    }
+    let owed = Owed {
+        core: engine,
+        lease,
+        armed: true,
+    };
+    let how = engine.release_mode(lease);
+    let answer = engine
+        .ask(engine.op_timeout, engine.backend.release(&lease.key, how))
+        .await;
+    match answer.and_then(|a| a) {
+        Ok(released) => {
+            owed.disarm();
+            settle(engine, lease, released);
+            match released {
+                Released::Released => Ok(()),
+                Released::NotHeld => Err(Error::lost(LossReason::Expired).with_name(&lease.key.name)),
+            }
+        }
+        // The lease may have been released by the keeper meanwhile.
+        Err(_) if lease.end() == End::Released => Ok(()),
+        Err(e) if e.kind() == ErrorKind::Closed => Err(e.with_name(&lease.key.name)),
+        Err(e) => {
+            let message = "whether the lock was released is not known; it is tried again in the background";
+            Err(Error::new(ErrorKind::Unknown, message)
+                .with_name(&lease.key.name)
+                .with_source(e))
+        }
+    }
+}
+
+/// Notes the outcome of a release.
+pub(super) fn settle(core: &Core, lease: &Lease, released: Released) {
+    lease.end_release(released == Released::Released);
+    if released == Released::Released {
+        observe::released(&core.caps, lease, || core.now());
+    }
+    core.poke_poller(&lease.key.name);
+}
+
+/// A release that was begun and of which the outcome is not known. Dropped while armed, the keeper owes it.
+struct Owed<'a> {
+    core: &'a Core,
+    lease: &'a Arc<Lease>,
+    armed: bool,
+}
+
+impl Owed<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.owe_release(self.lease);
+        }
+    }
+}
+
+/// The last guard was dropped without a release: the keeper owes it. Neither blocks nor does I/O (I2).
+pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
+    match lease.begin_release(core.now()) {
+        Look::Valid(_) => {
+            core.let_go(lease);
+            core.owe_release(lease);
+        }
+        Look::JustExpired => core.expired(lease),
+        Look::Ended => {}
+    }
+}
+
+/// Renews by hand. The deadline moves only when the answer is here: dropped before, nothing has changed.
+pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    let named = |e: Error| e.with_name(&lease.key.name);
+    engine.check_open().map_err(named)?;
+    let Some(part) = engine.backend.renew_part() else {
+        return need(&engine.caps, Capability::Renew, "renewing");
+    };
+    if engine.remaining(lease).is_zero() {
+        return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
+    }
+    let items = [RenewItem::lease(lease.key.clone(), lease.options.ttl)];
+    let outcome = engine
+        .ask(engine.op_timeout, part.renew(&items))
+        .await
+        .map_err(named)?
+        .pop();
+    match outcome {
+        Some(RenewOutcome::Renewed(r)) => {
+            match lease.confirm(engine.now(), r.counted_from, r.expires_in) {
+                Look::Valid(_) => {
+                    lease.schedule_renewal(r.counted_from, r.expires_in);
+                    engine.reschedule(lease);
+                    lease.emit(GuardEvent::Renewed);
+                    return Ok(());
+                }
+                // The answer came after the deadline: lost all the same, and given back.
+                Look::JustExpired => engine.expired(lease),
+                Look::Ended => {}
+            }
+            Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))))
+        }
+        Some(RenewOutcome::Gone) => {
+            engine.lose(lease, LossReason::Refused, false);
+            Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))))
+        }
+        Some(RenewOutcome::Failed(e)) => {
+            lease.emit(GuardEvent::RenewalFailed(e.clone()));
+            Err(named(e))
+        }
+        _ => Err(named(Error::new(
+            ErrorKind::BackendData,
+            "the backend gave no answer to a renewal",
+        ))),
+    }
+}

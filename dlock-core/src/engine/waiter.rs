@@ -1,0 +1,121 @@
+//! One waiting acquire.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::task::AtomicWaker;
+
+use super::timers::Place;
+use crate::error::Error;
+use crate::spi::{Grant, LeaseKey};
+use crate::timestamp::Timestamp;
+
+/// Shared by the future that waits and the keeper that re-asks for it.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) key: LeaseKey,
+    /// The life of its queue entry; `None` if the store does not queue it and the future itself asks again.
+    pub(crate) queue_ttl: Option<Duration>,
+    inbox: Mutex<Option<Delivery>>,
+    task: AtomicWaker,
+    /// How many were ahead when the store last said so. Orders the re-asks of one name in one client.
+    ahead: AtomicU64,
+    /// Since when re-asking has failed without a success in between; 0 if it has not.
+    failing_since: AtomicU64,
+    /// Whether a re-ask is on its way.
+    asking: AtomicU64,
+    /// Whether the future has gone.
+    left: std::sync::atomic::AtomicBool,
+    pub(crate) place: Place,
+}
+
+/// What the keeper has for a waiter.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Granted(Grant),
+    /// Attempt again: something changed, or the store does not know the queue entry any more.
+    AskAgain,
+    Failed(Error),
+}
+
+impl Waiter {
+    pub(crate) fn new(key: LeaseKey, queue_ttl: Option<Duration>, ahead: Option<u32>) -> Self {
+        Self {
+            key,
+            queue_ttl,
+            inbox: Mutex::new(None),
+            task: AtomicWaker::new(),
+            ahead: AtomicU64::new(ahead.map_or(0, u64::from)),
+            failing_since: AtomicU64::new(0),
+            asking: AtomicU64::new(0),
+            left: std::sync::atomic::AtomicBool::new(false),
+            place: Place::nowhere(),
+        }
+    }
+
+    /// Leaves something for the waiting future and wakes it. A grant is never replaced.
+    pub(crate) fn deliver(&self, delivery: Delivery) {
+        {
+            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if !matches!(*inbox, Some(Delivery::Granted(_))) {
+                *inbox = Some(delivery);
+            }
+        }
+        self.task.wake();
+    }
+
+    pub(crate) fn poll_delivery(&self, cx: &mut Context<'_>) -> Poll<Delivery> {
+        // Register first, look second: a delivery between the two wakes the task.
+        self.task.register(cx.waker());
+        match self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(delivery) => Poll::Ready(delivery),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The future has gone: nobody takes deliveries any more. Only under the lock of the engine's state.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn ahead(&self) -> u64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_ahead(&self, ahead: Option<u32>) {
+        if let Some(n) = ahead {
+            self.ahead.store(u64::from(n), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the right to re-ask, so that only one is on its way.
+    pub(crate) fn begin_ask(&self) -> bool {
+        self.asking.swap(1, Ordering::AcqRel) == 0
+    }
+
+    pub(crate) fn end_ask(&self) {
+        self.asking.store(0, Ordering::Release);
+    }
+
+    /// Notes a failed re-ask and says for how long it has failed.
+    pub(crate) fn failing_for(&self, now: Timestamp) -> Duration {
+        let since = match self.failing_since.load(Ordering::Relaxed) {
+            0 => {
+                self.failing_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+                now
+            }
+            since => Timestamp::from_nanos(since),
+        };
+        now.since(since)
+    }
+
+    pub(crate) fn succeeded(&self) {
+        self.failing_since.store(0, Ordering::Relaxed);
+    }
+}

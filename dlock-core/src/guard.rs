@@ -1,0 +1,327 @@
+//! What is held.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew};
+use crate::error::{Error, LossReason, Result};
+use crate::events::GuardEvents;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::{Converted, RequestId};
+use crate::timestamp::Timestamp;
+use crate::token::Token;
+
+/// A held lock.
+///
+/// A lease can end while a guard exists: its holder may have been paused or cut off for longer than its ttl. So a guard knows
+/// its own [`deadline`](Self::deadline), [tells](Self::lost) when it is lost, at the deadline at the latest, and
+/// carries a [fencing token](Self::token) by which a resource can refuse a holder that does not know yet.
+///
+/// Dropping a guard releases the lock in the background; it neither blocks nor panics and needs no runtime, on any thread.
+/// [`release`](Self::release) tells how it went.
+pub struct Guard {
+    engine: Arc<Engine>,
+    lease: Arc<Lease>,
+    /// Whether this guard has let go, of a lease that others may share.
+    left: AtomicBool,
+}
+
+/// How an upgrade went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub enum Upgrade {
+    /// The guard is exclusive now, with a new token.
+    Done,
+    /// Others share the lock; the guard is as it was.
+    Busy,
+    /// Another holder is upgrading, and each would wait for the other; the guard is as it was. Release it, and acquire anew.
+    WouldDeadlock,
+}
+
+impl Guard {
+    pub(crate) fn new(engine: Arc<Engine>, lease: Arc<Lease>) -> Self {
+        Self {
+            engine,
+            lease,
+            left: AtomicBool::new(false),
+        }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        &self.lease.key.name
+    }
+
+    /// The acquisition: unguessable, and never the same again.
+    pub fn id(&self) -> RequestId {
+        self.lease.key.id
+    }
+
+    /// The fencing token; `None` only where the backend does not claim [`Capability::Fencing`](crate::Capability::Fencing).
+    pub fn token(&self) -> Option<Token> {
+        self.lease.token()
+    }
+
+    /// In which mode it is held.
+    pub fn mode(&self) -> Mode {
+        self.lease.mode()
+    }
+
+    /// The effective ttl, as the store last gave it.
+    pub fn ttl(&self) -> Duration {
+        self.lease.span()
+    }
+
+    /// Until when it may be believed, unless it is renewed. Once it is over: [`Timestamp::ZERO`].
+    ///
+    /// Counted from before the request was sent, less the drift margin, so that it is never later than the store's own.
+    pub fn deadline(&self) -> Timestamp {
+        self.view().deadline()
+    }
+
+    /// How long it may be believed yet: from the clock, not from a flag. Zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.view().remaining()
+    }
+
+    /// Whether it may be believed now: from the clock, not from a flag. Once `false`, never `true` again.
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Why it was lost, if it was.
+    pub fn loss(&self) -> Option<LossReason> {
+        self.view().loss()
+    }
+
+    /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never after a
+    /// release. Any number of these may be awaited anywhere; they keep nothing alive.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
+        self.lease.clone().lost()
+    }
+
+    /// What happens to it from now on, as a stream that ends with `Lost` or `Released`.
+    pub fn events(&self) -> GuardEvents {
+        GuardEvents::new(self.lease.clone())
+    }
+
+    /// What a body that runs under the lock may know of it.
+    pub fn held(&self) -> Held {
+        Held {
+            core: Arc::clone(&**self.engine),
+            lease: self.lease.clone(),
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            core: &self.engine,
+            lease: &self.lease,
+            left: self.left.load(Ordering::Acquire),
+        }
+    }
+
+    /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition, and never
+    /// shortens what was promised; it keeps the token.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the deadline is the old or the new one, and never beyond the store's.
+    ///
+    /// # Errors
+    /// `Lost` if it had ended; `Unavailable` or `Unknown` if it could not be renewed and may be tried again until the
+    /// deadline; `Unsupported`, `Closed`.
+    pub async fn renew(&self) -> Result<()> {
+        if self.left.load(Ordering::Acquire) {
+            return Err(self.gone());
+        }
+        renew(&self.engine, &self.lease).await
+    }
+
+    /// Lets go, and tells how that went.
+    ///
+    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that shares its
+    /// lease with others of the same owner only counts down.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the guard is not valid any more and nothing renews it; the release goes on in the background and at
+    /// the latest it lapses by its ttl.
+    ///
+    /// # Errors
+    /// `Lost` if the hold had ended before, with the reason (`Released` the second time); `Unknown` if the store could
+    /// not be asked: it goes on in the background, and this may be called again to learn how.
+    pub async fn release(&self) -> Result<()> {
+        if !self.left.swap(true, Ordering::AcqRel) && !self.lease.leave() {
+            // Others of the same owner hold it yet.
+            return match self.lease.loss() {
+                Some(reason) => Err(Error::lost(reason).with_name(self.name())),
+                None => Ok(()),
+            };
+        }
+        if self.lease.is_shared_by_others() {
+            return Err(self.gone());
+        }
+        release(&self.engine, &self.lease).await
+    }
+
+    fn gone(&self) -> Error {
+        Error::lost(self.lease.loss().unwrap_or(LossReason::Released)).with_name(self.name())
+    }
+
+    /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come in at once.
+    /// Keeps the token. Of a hold that is shared already it does nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until this is called again.
+    ///
+    /// # Errors
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`.
+    pub async fn downgrade(&self) -> Result<()> {
+        if self.left.load(Ordering::Acquire) {
+            return Err(self.gone());
+        }
+        if !self.mode().is_exclusive() {
+            return Ok(());
+        }
+        convert(&self.engine, &self.lease, Mode::READER).await.map(|_| ())
+    }
+
+    /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits, never deadlocks; if it
+    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive until this is called again.
+    ///
+    /// # Errors
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`.
+    pub async fn try_upgrade(&self) -> Result<Upgrade> {
+        if self.left.load(Ordering::Acquire) {
+            return Err(self.gone());
+        }
+        if self.mode().is_exclusive() {
+            return Ok(Upgrade::Done);
+        }
+        Ok(match convert(&self.engine, &self.lease, Mode::Exclusive).await? {
+            Converted::Done(_) => Upgrade::Done,
+            Converted::Busy => Upgrade::Busy,
+            Converted::WouldDeadlock => Upgrade::WouldDeadlock,
+        })
+    }
+}
+
+/// Releases in the background: no I/O here, no blocking, no runtime (I2).
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.left.swap(true, Ordering::AcqRel) && self.lease.leave() {
+            drop_lease(&self.engine, &self.lease);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug("Guard", &self.view(), f)
+    }
+}
+
+/// What a body that runs under a lock may know of it: everything but letting go. Cheap to clone; keeps nothing alive.
+#[derive(Clone)]
+pub struct Held {
+    core: Arc<Core>,
+    lease: Arc<Lease>,
+}
+
+impl Held {
+    fn view(&self) -> View<'_> {
+        View {
+            core: &self.core,
+            lease: &self.lease,
+            left: false,
+        }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        &self.lease.key.name
+    }
+
+    /// The fencing token: see [`Guard::token`].
+    pub fn token(&self) -> Option<Token> {
+        self.lease.token()
+    }
+
+    /// Until when it may be believed: see [`Guard::deadline`].
+    pub fn deadline(&self) -> Timestamp {
+        self.view().deadline()
+    }
+
+    /// How long it may be believed yet: see [`Guard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.view().remaining()
+    }
+
+    /// Whether it may be believed now: see [`Guard::is_valid`].
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Completes when the lock is lost: see [`Guard::lost`].
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
+        self.lease.clone().lost()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug("Held", &self.view(), f)
+    }
+}
+
+/// What a guard and a `Held` have in common.
+struct View<'a> {
+    core: &'a Core,
+    lease: &'a Arc<Lease>,
+    left: bool,
+}
+
+impl View<'_> {
+    fn remaining(&self) -> Duration {
+        if self.left {
+            Duration::ZERO
+        } else {
+            self.core.remaining(self.lease)
+        }
+    }
+
+    fn deadline(&self) -> Timestamp {
+        if self.left {
+            Timestamp::ZERO
+        } else {
+            self.lease.deadline().unwrap_or(Timestamp::ZERO)
+        }
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        // The clock may know it before anybody has looked.
+        let _ = self.remaining();
+        match self.lease.end() {
+            End::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+fn debug(what: &str, view: &View<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(what)
+        .field("name", &view.lease.key.name)
+        .field("mode", &view.lease.mode())
+        .field("token", &view.lease.token())
+        .field("remaining", &view.remaining())
+        .finish_non_exhaustive()
+}

@@ -1,0 +1,339 @@
+//! How a lock is asked for and held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capabilities::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::Acquire;
+
+/// Whether and how often a held lock is renewed without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AutoRenew {
+    /// Every third of the effective ttl.
+    On,
+    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called.
+    Off,
+    /// That often; at most half of the ttl.
+    Every(Duration),
+}
+
+/// How much earlier than the store the client stops believing in a lease: a share of the lease for clocks that run at
+/// different speeds, and a fixed part for their resolution.
+///
+/// The promise of a lease lock holds while the two clocks drift apart by no more than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drift {
+    /// Parts per million of the lease.
+    pub ppm: u32,
+    /// On top of that.
+    pub fixed: Duration,
+}
+
+impl Drift {
+    /// 1 % and 2 ms.
+    pub const DEFAULT: Self = Self::new(10_000, Duration::from_millis(2));
+
+    /// That share in parts per million, and that much on top.
+    pub const fn new(ppm: u32, fixed: Duration) -> Self {
+        Self { ppm, fixed }
+    }
+
+    /// The margin of a lease of that length.
+    pub fn margin(self, lease: Duration) -> Duration {
+        let share = lease.as_nanos().saturating_mul(u128::from(self.ppm)) / 1_000_000;
+        Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX)).saturating_add(self.fixed)
+    }
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// How a lock is asked for and held. Checked against the backend's capabilities when it is given to a handle.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_core::{AutoRenew, LockOptions};
+/// let nightly = LockOptions::new()
+///     .ttl(Duration::from_secs(60))
+///     .wait_limit(Duration::from_secs(5))
+///     .owner_label("nightly@web-3")
+///     .max_hold(Duration::from_secs(3600));
+/// # let _ = nightly;
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) wait_limit: Option<Duration>,
+    pub(crate) priority: u8,
+    pub(crate) owner_label: Option<Arc<str>>,
+    pub(crate) auto_renew: AutoRenew,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) drift: Drift,
+    pub(crate) warn_after: Option<Duration>,
+}
+
+impl LockOptions {
+    /// A ttl of 30 s, renewed automatically, waiting without limit, priority 5, drift 1 % + 2 ms, nothing else.
+    pub fn new() -> Self {
+        Self {
+            ttl: Duration::from_secs(30),
+            wait_limit: None,
+            priority: Acquire::DEFAULT_PRIORITY,
+            owner_label: None,
+            auto_renew: AutoRenew::On,
+            max_hold: None,
+            min_hold: None,
+            drift: Drift::DEFAULT,
+            warn_after: None,
+        }
+    }
+
+    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs the
+    /// others up to this; a holder that pauses longer than this loses the lock.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`acquire`](crate::Lock::acquire) waits at most. Zero is the same as trying once.
+    #[must_use]
+    pub fn wait_limit(mut self, limit: Duration) -> Self {
+        self.wait_limit = Some(limit);
+        self
+    }
+
+    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs [`Capability::Priority`].
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger.
+    #[must_use]
+    pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.owner_label = Some(label.into());
+        self
+    }
+
+    /// Whether and how often the lock is renewed without being asked.
+    #[must_use]
+    pub fn auto_renew(mut self, auto_renew: AutoRenew) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and released.
+    #[must_use]
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// "Locked at least for": after an earlier release the name stays taken until that long after the acquisition. Keeps a
+    /// job that finished quickly from running again on a machine whose clock is a little behind. At most the ttl.
+    #[must_use]
+    pub fn min_hold(mut self, at_least: Duration) -> Self {
+        self.min_hold = Some(at_least);
+        self
+    }
+
+    /// How much earlier than the store the client stops believing in the lease.
+    #[must_use]
+    pub fn drift_margin(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and again after
+    /// each further such time.
+    #[must_use]
+    pub fn warn_after(mut self, held_for: Duration) -> Self {
+        self.warn_after = Some(held_for);
+        self
+    }
+
+    /// Checks everything that can be checked before any I/O.
+    pub(crate) fn check(&self, caps: &Capabilities) -> Result<()> {
+        let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
+        if self.ttl < caps.min_ttl || self.ttl > caps.max_ttl {
+            return invalid(format!(
+                "ttl {:?} is outside of what {} accepts, {:?} to {:?}",
+                self.ttl, caps.backend, caps.min_ttl, caps.max_ttl
+            ));
+        }
+        if self.drift.margin(self.ttl) >= self.ttl {
+            return invalid(format!(
+                "ttl {:?} is not longer than its drift margin {:?}: nothing of the lease would be left",
+                self.ttl,
+                self.drift.margin(self.ttl)
+            ));
+        }
+        if let AutoRenew::Every(period) = self.auto_renew
+            && (period.is_zero() || period > self.ttl / 2)
+        {
+            return invalid(format!(
+                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0 and at most half of the ttl",
+                self.ttl
+            ));
+        }
+        if !(1..=10).contains(&self.priority) {
+            return invalid(format!("priority {} is not within 1 to 10", self.priority));
+        }
+        if self.max_hold.is_some_and(|d| d.is_zero()) {
+            return invalid("a maximum hold of zero would end every hold at once".to_owned());
+        }
+        if self.warn_after.is_some_and(|d| d.is_zero()) {
+            return invalid("a warning after zero would never end".to_owned());
+        }
+        if let Some(min_hold) = self.min_hold {
+            if min_hold > self.ttl {
+                return invalid(format!(
+                    "a minimum hold of {min_hold:?} is longer than the ttl {:?}, which is what a crash leaves",
+                    self.ttl
+                ));
+            }
+            if self.max_hold.is_some_and(|max| max < min_hold) {
+                return invalid("the minimum hold is longer than the maximum hold".to_owned());
+            }
+            need(caps, Capability::MinimumHold, "a minimum hold")?;
+        }
+        if self.priority != Acquire::DEFAULT_PRIORITY {
+            need(caps, Capability::Priority, "a priority")?;
+        }
+        if let Some(label) = &self.owner_label {
+            need(caps, Capability::OwnerLabel, "an owner label")?;
+            if label.len() > caps.max_owner_len {
+                return invalid(format!(
+                    "the owner label has {} bytes, {} takes {}",
+                    label.len(),
+                    caps.backend,
+                    caps.max_owner_len
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How often a lease of that effective length is renewed; `None` for never.
+    pub(crate) fn renew_period(&self, lease: Duration) -> Option<Duration> {
+        match self.auto_renew {
+            AutoRenew::Off => None,
+            AutoRenew::On => Some(lease / 3),
+            AutoRenew::Every(period) => Some(period.min(lease / 2)),
+        }
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Refuses what the backend does not claim, before any I/O.
+pub(crate) fn need(caps: &Capabilities, capability: Capability, what: &str) -> Result<()> {
+    if caps.has(capability) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{what} needs {capability:?}, which {} does not offer",
+            caps.backend
+        ),
+    ))
+}
+
+/// Refuses a name that is too long, before any I/O; it is never hashed or cut.
+pub(crate) fn check_name(name: &LockName, caps: &Capabilities) -> Result<()> {
+    let len = name.as_bytes().len();
+    if len <= caps.max_name_len {
+        return Ok(());
+    }
+    let message = format!(
+        "the lock name has {len} bytes, {} takes {}",
+        caps.backend, caps.max_name_len
+    );
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
+/// Refuses a mode that the backend does not claim, before any I/O.
+pub(crate) fn check_mode(mode: Mode, caps: &Capabilities) -> Result<()> {
+    match mode {
+        Mode::Exclusive => Ok(()),
+        Mode::Shared { limit: None } => need(caps, Capability::Shared, "a read lock"),
+        Mode::Shared { limit: Some(_) } => need(caps, Capability::Permits, "a semaphore"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caps() -> Capabilities {
+        Capabilities::new("test")
+    }
+
+    fn kind(o: LockOptions) -> ErrorKind {
+        o.check(&caps()).unwrap_err().kind()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_kind_that_says_what_to_do() {
+        let ms = Duration::from_millis;
+        assert!(LockOptions::new().check(&caps()).is_ok());
+        assert_eq!(
+            kind(LockOptions::new().ttl(Duration::ZERO)),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            kind(LockOptions::new().ttl(Duration::MAX)),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            kind(LockOptions::new().ttl(ms(10)).drift_margin(Drift::new(0, ms(10)))),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            kind(LockOptions::new().auto_renew(AutoRenew::Every(ms(0)))),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            kind(
+                LockOptions::new()
+                    .ttl(ms(100))
+                    .auto_renew(AutoRenew::Every(ms(51)))
+            ),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(kind(LockOptions::new().priority(0)), ErrorKind::InvalidInput);
+        assert_eq!(kind(LockOptions::new().priority(11)), ErrorKind::InvalidInput);
+        assert_eq!(kind(LockOptions::new().priority(6)), ErrorKind::Unsupported);
+        assert_eq!(kind(LockOptions::new().min_hold(ms(1))), ErrorKind::Unsupported);
+        assert_eq!(kind(LockOptions::new().owner_label("me")), ErrorKind::Unsupported);
+        assert_eq!(kind(LockOptions::new().max_hold(ms(0))), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn the_margin_is_a_share_and_a_fixed_part() {
+        assert_eq!(
+            Drift::DEFAULT.margin(Duration::from_secs(10)),
+            Duration::from_millis(102)
+        );
+        assert_eq!(
+            Drift::new(u32::MAX, Duration::MAX).margin(Duration::MAX),
+            Duration::MAX
+        );
+    }
+}

@@ -530,7 +530,7 @@ impl Table {
         if entry.is_empty() {
             names.remove(name);
             // A map never shrinks by itself; after a hundred thousand names were held at once it gives the space back.
-            if names.capacity() > 8192 && names.len() < names.capacity() / 16 {
+            if names.capacity() > 1024 && names.len() < names.capacity() / 16 {
                 names.shrink_to(names.len() * 2);
             }
         }

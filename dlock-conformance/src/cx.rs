@@ -6,12 +6,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_core::{LockName, Runtime, Timestamp};
+use dlock_core::{Capability, LockName, Nature, Runtime, Timestamp};
 use futures::future::{Either, select};
 use futures::pin_mut;
 
+use crate::checker::{self, Judgement};
 use crate::claims::Claims;
 use crate::harness::{Clockwork, Harness};
+use crate::history::{Ends, Event, History, Lane, Model};
 use crate::rng::Rng;
 use crate::rule::Rule;
 use crate::subject::{Ask, Held, Subject};
@@ -39,6 +41,7 @@ struct Inner {
     evidence: Mutex<BTreeMap<&'static str, u64>>,
     notes: Mutex<Vec<String>>,
     clients: Mutex<Vec<Arc<dyn Subject>>>,
+    history: History,
 }
 
 /// How much work rules with rounds do.
@@ -80,6 +83,7 @@ impl Cx {
             rng: Mutex::new(Rng::new(setup.seed)),
             claims,
             harness: setup.harness,
+            history: History::new(Arc::clone(&runtime)),
             runtime,
             clockwork,
             canary: setup.canary,
@@ -341,6 +345,59 @@ impl Cx {
         }
     }
 
+    // --- histories ---
+
+    /// The history of this run.
+    pub fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// A lane of the history that works through that client. One per task: a lane does one thing at a time.
+    pub fn lane(&self, client: &Arc<dyn Subject>) -> Lane {
+        Lane::new(self.0.history.clone(), Arc::clone(client))
+    }
+
+    /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if fencing is claimed.
+    pub fn model(&self) -> Model {
+        let caps = &self.0.claims.capabilities;
+        Model {
+            ends: match caps.nature {
+                Nature::Lease => Ends::Lease,
+                _ => Ends::LeaseOrFault,
+            },
+            skew: self.0.claims.skew,
+            fenced: caps.has(Capability::Fencing),
+        }
+    }
+
+    /// Judges the history by all checkers.
+    ///
+    /// # Errors
+    /// `Broken` with one sentence and the events that it is about; `Inconclusive` if the search ran out of budget; `Kit` if it is
+    /// no history or the checkers contradict each other.
+    pub fn check_history(&self) -> Verdict {
+        self.check_history_as(&self.model())
+    }
+
+    /// The same, read in another way.
+    ///
+    /// # Errors
+    /// As [`check_history`](Self::check_history).
+    pub fn check_history_as(&self, model: &Model) -> Verdict {
+        let events = self.0.history.events();
+        let mut judgement = checker::judge(&events, model, checker::wgl::BUDGET).map_err(Failure::Kit)?;
+        if judgement == Judgement::Legal {
+            judgement = checker::belief::check(&events, model.skew);
+        }
+        match judgement {
+            Judgement::Legal => Ok(()),
+            Judgement::Unknown(why) => Err(Failure::Inconclusive(why)),
+            Judgement::Illegal(violation) => {
+                fail!("{violation}\n{}", checker::excerpt(&events, &violation))
+            }
+        }
+    }
+
     // --- what was seen ---
 
     /// Counts something that the run must have seen for a pass to mean anything.
@@ -360,6 +417,10 @@ impl Cx {
 
     pub(crate) fn take_evidence(&self) -> BTreeMap<&'static str, u64> {
         std::mem::take(&mut lock(&self.0.evidence))
+    }
+
+    pub(crate) fn take_history(&self) -> Vec<Event> {
+        self.0.history.events()
     }
 
     pub(crate) fn take_notes(&self) -> Vec<String> {

@@ -3,9 +3,11 @@
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with `harness = false`,
 //! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too.
 
+pub mod checker;
 pub mod claims;
 mod cx;
 mod harness;
+pub mod history;
 mod outcome;
 mod panics;
 mod rng;
@@ -20,6 +22,7 @@ mod verdict;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 pub use cx::{Cx, Effort};
 pub use harness::{Clockwork, Driven, Harness, RealTime};
+pub use history::{History, Lane, Recorded};
 pub use outcome::{Kind, Outcome};
 pub use rng::Rng;
 pub use rule::{Access, Detection, Evidence, Layer, Level, Rule, Test};

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cx::{Cx, Effort, Setup};
 use crate::harness::{Driven, Harness};
+use crate::history::Event;
 use crate::outcome::Outcome;
 use crate::panics;
 use crate::rule::Rule;
@@ -48,6 +49,9 @@ pub struct Attempt {
     pub evidence: BTreeMap<&'static str, u64>,
     /// What it noted.
     pub notes: Vec<String>,
+    /// What happened, if it was written down.
+    #[serde(skip)]
+    pub history: Vec<Event>,
 }
 
 /// Runs one rule once, with that seed, whatever it needs. `canary` is how late this machine was measured to be.
@@ -113,6 +117,7 @@ pub fn run_once(
         took,
         evidence,
         notes: cx.take_notes(),
+        history: cx.take_history(),
     }
 }
 

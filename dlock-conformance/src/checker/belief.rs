@@ -1,0 +1,110 @@
+//! What the holders believed: two who both think that they hold an exclusive lock, at one time, are the accident
+//! that a lock is there to prevent, whatever the store says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::{Judgement, Violation, ms};
+use crate::claims::Skew;
+use crate::history::{Event, EventKind, ModeTag, Op, OpOutcome};
+
+struct Belief<'a> {
+    name: &'a str,
+    op_id: u64,
+    lane: u32,
+    mode: ModeTag,
+    from: u64,
+    until: u64,
+    /// It let go, or was told of the loss, then.
+    ended: u64,
+}
+
+/// Each holder believes from the return of its acquire until its last known local deadline, or until it lets go or is told
+/// that it is lost. Beliefs in modes that do not share must not overlap by more than the skew over that time.
+pub fn check(events: &[Event], skew: Skew) -> Judgement {
+    let mut names: BTreeMap<&str, Vec<Belief<'_>>> = BTreeMap::new();
+    for belief in beliefs(events).into_values() {
+        names.entry(belief.name).or_default().push(belief);
+    }
+    for (name, mut beliefs) in names {
+        beliefs.sort_by_key(|b| b.from);
+        // Of each mode, the belief that lasts longest so far.
+        let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
+        for belief in &beliefs {
+            let clash = longest
+                .iter()
+                .filter(|(mode, _)| !belief.mode.shares_with(**mode))
+                .map(|(_, other)| *other)
+                .find(|other| belief.from.saturating_add(allowed(other, skew)) < other.end());
+            if let Some(other) = clash {
+                return Judgement::Illegal(Violation {
+                    name: name.to_owned(),
+                    explanation: format!(
+                        "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) was granted by {}: {} earlier",
+                        other.op_id,
+                        other.lane,
+                        ms(other.end()),
+                        belief.op_id,
+                        belief.lane,
+                        ms(belief.from),
+                        ms(other.end() - belief.from)
+                    ),
+                    operations: vec![other.op_id, belief.op_id],
+                    by: Some(belief.from),
+                });
+            }
+            let last = longest.entry(belief.mode).or_insert(belief);
+            if last.end() < belief.end() {
+                *last = belief;
+            }
+        }
+    }
+    Judgement::Legal
+}
+
+fn allowed(belief: &Belief<'_>, skew: Skew) -> u64 {
+    let d = Duration::from_nanos(belief.end().saturating_sub(belief.from));
+    u64::try_from(skew.of(d).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Belief<'_> {
+    fn end(&self) -> u64 {
+        self.until.min(self.ended)
+    }
+}
+
+fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
+    let mut beliefs: HashMap<u64, Belief<'_>> = HashMap::new();
+    for event in events {
+        let at = event.t_mono_ns;
+        let mine = event.of.unwrap_or(event.op_id);
+        match (event.kind, event.op, event.outcome) {
+            (EventKind::Return, Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
+                beliefs.insert(
+                    event.op_id,
+                    Belief {
+                        name: &event.name,
+                        op_id: event.op_id,
+                        lane: event.lane,
+                        mode: event.mode.unwrap_or(ModeTag::Exclusive),
+                        from: at,
+                        until: at,
+                        ended: u64::MAX,
+                    },
+                );
+            }
+            (EventKind::GrantedBeliefUntil, ..) => {
+                if let Some(belief) = beliefs.get_mut(&mine) {
+                    belief.until = belief.until.max(at.saturating_add(event.ttl_ns.unwrap_or(0)));
+                }
+            }
+            (EventKind::Lost | EventKind::Dropped, ..) | (EventKind::Invoke, Some(Op::Release), _) => {
+                if let Some(belief) = beliefs.get_mut(&mine) {
+                    belief.ended = belief.ended.min(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    beliefs
+}

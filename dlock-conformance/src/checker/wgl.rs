@@ -1,0 +1,379 @@
+//! Lease-aware linearizability: is there any order of the operations that explains what the clients saw?
+//!
+//! The search of Wing and Gong (1993) with the memo of Lowe (2017), per name. The sequential lock has holders and the
+//! largest tokens; its operations are *acquire* (admissible by mode, token in order), *renew* (still held) and *end*, each
+//! somewhere between the bounds of its [`Span`]. An end that nobody has confirmed is optional: it may be put
+//! anywhere from the earliest time at which the lease can have run out.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Judgement, Violation, ms};
+use crate::history::{Event, EventKind, ModeTag, Model, Span, spans};
+
+/// How many steps are enough for the histories of the rules.
+pub const BUDGET: u64 = 2_000_000;
+
+/// Checks every name. `events` are those that `names` was made of; they are needed to find the smallest illegal prefix.
+pub fn check(events: &[Event], names: &BTreeMap<String, Vec<Span>>, model: &Model, budget: u64) -> Judgement {
+    let mut unknown = None;
+    for (name, spans) in names {
+        match search(spans, model, budget) {
+            Found::Legal => {}
+            Found::Unknown => {
+                unknown.get_or_insert_with(|| {
+                    format!("`{name}`: no order was found and none was excluded within {budget} steps")
+                });
+            }
+            Found::Illegal {
+                explanation,
+                operations,
+            } => {
+                return Judgement::Illegal(Violation {
+                    name: name.clone(),
+                    explanation,
+                    operations,
+                    by: smallest_prefix(events, name, model, budget),
+                });
+            }
+        }
+    }
+    unknown.map_or(Judgement::Legal, Judgement::Unknown)
+}
+
+/// A prefix of a legal history is legal, so the smallest illegal one is found by halving.
+fn smallest_prefix(events: &[Event], name: &str, model: &Model, budget: u64) -> Option<u64> {
+    let of_name: Vec<Event> = events
+        .iter()
+        .filter(|e| e.name == name || e.kind == EventKind::FaultBegin)
+        .cloned()
+        .collect();
+    let illegal = |upto: usize| {
+        let cut = spans(&of_name[..upto], model);
+        cut.get(name)
+            .is_some_and(|s| matches!(search(s, model, budget), Found::Illegal { .. }))
+    };
+    let (mut legal, mut bad) = (0, of_name.len());
+    while bad - legal > 1 {
+        let middle = legal + (bad - legal) / 2;
+        if illegal(middle) {
+            bad = middle
+        } else {
+            legal = middle
+        }
+    }
+    of_name.get(bad.checked_sub(1)?).map(|e| e.t_mono_ns)
+}
+
+enum Found {
+    Legal,
+    Illegal {
+        explanation: String,
+        operations: Vec<u64>,
+    },
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Acquire,
+    Renew,
+    End,
+}
+
+/// An operation of the sequential lock, and when it can have taken effect.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    from: u64,
+    /// `u64::MAX`: it need not have happened at all.
+    by: u64,
+    what: What,
+    span: usize,
+}
+
+/// The sequential lock.
+#[derive(Clone, Debug, Default)]
+struct State {
+    holders: Vec<usize>,
+    largest: u64,
+    largest_exclusive: u64,
+    /// How many exclusive grants there were: with tokens, their order is known.
+    exclusive: usize,
+}
+
+/// Which steps were taken: all before `base`, and those in `beyond`. The state is a function of it.
+type Taken = (usize, Vec<u32>);
+
+struct Frame {
+    taken: Taken,
+    state: State,
+    candidates: Vec<u32>,
+}
+
+struct Search<'a> {
+    spans: &'a [Span],
+    steps: Vec<Step>,
+    /// Of each exclusive span: its place in the order of tokens. Empty if the order is not known.
+    rank: Vec<usize>,
+    fenced: bool,
+    /// The latest `by` of the steps before each index.
+    latest: Vec<u64>,
+}
+
+fn search(spans: &[Span], model: &Model, budget: u64) -> Found {
+    let search = Search::new(spans, model);
+    let root = Frame {
+        taken: (0, Vec::new()),
+        state: State::default(),
+        candidates: search.candidates(&(0, Vec::new()), &State::default()),
+    };
+    let mut deepest = (0, root.taken.clone(), root.state.clone());
+    let mut stack = vec![root];
+    let mut seen: HashSet<Taken> = HashSet::new();
+    let mut steps = 0;
+    while let Some(frame) = stack.last_mut() {
+        if search.is_done(&frame.taken) {
+            return Found::Legal;
+        }
+        let Some(next) = frame.candidates.pop() else {
+            stack.pop();
+            continue;
+        };
+        steps += 1;
+        if steps > budget {
+            return Found::Unknown;
+        }
+        let taken = search.take(&frame.taken, next);
+        if !seen.insert(taken.clone()) {
+            continue;
+        }
+        let state = search.apply(&frame.state, next);
+        let depth = taken.0 + taken.1.len();
+        if depth > deepest.0 {
+            deepest = (depth, taken.clone(), state.clone());
+        }
+        if search.is_cut(&taken) {
+            // Every order passes through this very set of steps, so there is nothing to come back to.
+            stack.clear();
+            seen.clear();
+        }
+        let candidates = search.candidates(&taken, &state);
+        stack.push(Frame {
+            taken,
+            state,
+            candidates,
+        });
+    }
+    search.explain(&deepest.1, &deepest.2)
+}
+
+impl<'a> Search<'a> {
+    fn new(spans: &'a [Span], model: &Model) -> Self {
+        let mut steps = Vec::new();
+        for (i, span) in spans.iter().enumerate() {
+            steps.push(Step {
+                from: span.begin.0,
+                by: span.begin.1,
+                what: What::Acquire,
+                span: i,
+            });
+            for renewal in &span.renewed {
+                steps.push(Step {
+                    from: renewal.0,
+                    by: renewal.1,
+                    what: What::Renew,
+                    span: i,
+                });
+            }
+            if span.end_from < u64::MAX || span.end_by.is_some() {
+                steps.push(Step {
+                    from: span.end_from,
+                    by: span.end_by.unwrap_or(u64::MAX),
+                    what: What::End,
+                    span: i,
+                });
+            }
+        }
+        steps.sort_by_key(|s| (s.from, s.what, s.by));
+        let mut latest = Vec::with_capacity(steps.len() + 1);
+        let mut max = 0;
+        for step in &steps {
+            latest.push(max);
+            max = max.max(step.by);
+        }
+        latest.push(max);
+        Self {
+            spans,
+            rank: if model.fenced { rank(spans) } else { Vec::new() },
+            steps,
+            fenced: model.fenced,
+            latest,
+        }
+    }
+
+    /// Whether every step that must have happened is taken.
+    fn is_done(&self, taken: &Taken) -> bool {
+        self.left(taken).all(|i| self.steps[i].by == u64::MAX)
+    }
+
+    fn left<'b>(&'b self, taken: &'b Taken) -> impl Iterator<Item = usize> + 'b {
+        (taken.0..self.steps.len()).filter(|i| taken.1.binary_search(&(*i as u32)).is_err())
+    }
+
+    /// Whether all steps before `base`, and none beyond, are over before the next can begin.
+    fn is_cut(&self, taken: &Taken) -> bool {
+        taken.1.is_empty()
+            && self
+                .steps
+                .get(taken.0)
+                .is_none_or(|next| self.latest[taken.0] < next.from)
+    }
+
+    fn take(&self, taken: &Taken, step: u32) -> Taken {
+        let (mut base, mut beyond) = taken.clone();
+        if let Err(at) = beyond.binary_search(&step) {
+            beyond.insert(at, step);
+        }
+        let run = beyond
+            .iter()
+            .enumerate()
+            .take_while(|(i, s)| **s as usize == base + i)
+            .count();
+        beyond.drain(..run);
+        base += run;
+        (base, beyond)
+    }
+
+    /// The steps that may come next, the most urgent last.
+    fn candidates(&self, taken: &Taken, state: &State) -> Vec<u32> {
+        // A step may come next unless another that is left was over before it began.
+        let mut first_over = u64::MAX;
+        let mut open = Vec::new();
+        for i in self.left(taken) {
+            let step = &self.steps[i];
+            if step.from > first_over {
+                break;
+            }
+            first_over = first_over.min(step.by);
+            open.push(i as u32);
+        }
+        open.retain(|i| {
+            let step = &self.steps[*i as usize];
+            step.from <= first_over && self.is_possible(step, state)
+        });
+        // Optional steps last of all: they are taken where nothing else helps.
+        open.sort_by_key(|i| std::cmp::Reverse((self.steps[*i as usize].by, *i)));
+        open
+    }
+
+    fn is_possible(&self, step: &Step, state: &State) -> bool {
+        let span = &self.spans[step.span];
+        match step.what {
+            What::Renew | What::End => state.holders.contains(&step.span),
+            What::Acquire => {
+                state.holders.len() < span.mode.limit()
+                    && state
+                        .holders
+                        .iter()
+                        .all(|h| self.spans[*h].mode.shares_with(span.mode))
+                    && self.token_fits(step.span, state)
+            }
+        }
+    }
+
+    fn token_fits(&self, index: usize, state: &State) -> bool {
+        let span = &self.spans[index];
+        let Some(token) = span.token.filter(|_| self.fenced) else {
+            return true;
+        };
+        if span.mode != ModeTag::Exclusive {
+            return token >= state.largest_exclusive;
+        }
+        // With the order of exclusive grants known, any other one is a dead end.
+        token > state.largest && self.rank.get(index).is_none_or(|rank| *rank == state.exclusive)
+    }
+
+    fn apply(&self, state: &State, step: u32) -> State {
+        let step = &self.steps[step as usize];
+        let mut state = state.clone();
+        match step.what {
+            What::Renew => {}
+            What::End => state.holders.retain(|h| *h != step.span),
+            What::Acquire => {
+                state.holders.push(step.span);
+                let span = &self.spans[step.span];
+                let token = span.token.unwrap_or(0);
+                state.largest = state.largest.max(token);
+                if span.mode == ModeTag::Exclusive {
+                    state.largest_exclusive = state.largest_exclusive.max(token);
+                    state.exclusive += 1;
+                }
+            }
+        }
+        state
+    }
+
+    fn explain(&self, taken: &Taken, state: &State) -> Found {
+        let blocked = self
+            .left(taken)
+            .min_by_key(|i| self.steps[*i].by)
+            .map(|i| self.steps[i]);
+        let Some(blocked) = blocked else {
+            return Found::Unknown;
+        };
+        let span = &self.spans[blocked.span];
+        let what = match blocked.what {
+            What::Acquire => "the grant",
+            What::Renew => "a renewal",
+            What::End => "the end",
+        };
+        let holders = if state.holders.is_empty() {
+            "nobody".to_owned()
+        } else {
+            let list: Vec<String> = state
+                .holders
+                .iter()
+                .map(|h| {
+                    format!(
+                        "operation {} (lane {})",
+                        self.spans[*h].op_id, self.spans[*h].lane
+                    )
+                })
+                .collect();
+            list.join(", ")
+        };
+        let token = span.token.map_or_else(String::new, |t| format!(", token {t}"));
+        Found::Illegal {
+            explanation: format!(
+                "no order explains it: after the longest one ({} of {} steps, held by {holders}, largest token {}), {what} of operation {} (lane {}{token}), which was over by {}, has no place",
+                taken.0 + taken.1.len(),
+                self.steps.len(),
+                state.largest,
+                span.op_id,
+                span.lane,
+                ms(blocked.by),
+            ),
+            operations: state
+                .holders
+                .iter()
+                .map(|h| self.spans[*h].op_id)
+                .chain([span.op_id])
+                .collect(),
+        }
+    }
+}
+
+/// The place of each exclusive span in the order of tokens; empty if one of them has no token.
+fn rank(spans: &[Span]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..spans.len())
+        .filter(|i| spans[*i].mode == ModeTag::Exclusive)
+        .collect();
+    if order.iter().any(|i| spans[*i].token.is_none()) {
+        return Vec::new();
+    }
+    order.sort_by_key(|i| spans[*i].token);
+    let mut rank = vec![0; spans.len()];
+    for (place, i) in order.into_iter().enumerate() {
+        rank[i] = place;
+    }
+    rank
+}

@@ -1,0 +1,162 @@
+//! One line of a history.
+
+use dlock_core::{Error, ErrorKind, Mode};
+use serde::{Deserialize, Serialize};
+
+/// One line of a history. Times are nanoseconds of one monotonic clock, that of the harness's runtime.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When.
+    pub t_mono_ns: u64,
+    /// In which lane; a lane has one operation in flight at most.
+    pub lane: u32,
+    /// Which operation; the same in its invoke and its return. For point events of a grant, the acquire that made it.
+    pub op_id: u64,
+    /// What kind of event.
+    pub kind: EventKind,
+    /// Which operation it is, in invokes and returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<Op>,
+    /// Which lock.
+    pub name: String,
+    /// The acquire that made the grant that a renew or release is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
+    /// In which mode, in invokes of acquires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ModeTag>,
+    /// The subject's own id of the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_id: Option<String>,
+    /// The fencing token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// The effective ttl; in `granted_belief_until`, how long the holder believes yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ns: Option<u64>,
+    /// How it came out, in returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<OpOutcome>,
+    /// The kind of the error, in returns that are not ok.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub err_kind: Option<String>,
+    /// Anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What kind of event it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An operation begins.
+    Invoke,
+    /// An operation ends.
+    Return,
+    /// The holder believes for `ttl_ns` from here on.
+    GrantedBeliefUntil,
+    /// The holder is told that it holds no more.
+    Lost,
+    /// The guard is dropped.
+    Dropped,
+    /// Something that a watcher was told.
+    Watch,
+    /// A write to a fenced resource; accepted if the outcome is ok.
+    ResourceWrite,
+    /// A fault begins.
+    FaultBegin,
+    /// A fault ends.
+    FaultEnd,
+    /// The machine stood still for `ttl_ns`.
+    CanaryStall,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// A waiting acquire.
+    Acquire,
+    /// An acquire that does not wait.
+    Try,
+    /// A renewal.
+    Renew,
+    /// A release.
+    Release,
+    /// A look.
+    ReadInfo,
+}
+
+/// How an operation came out, as far as the model is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpOutcome {
+    /// Done.
+    Ok,
+    /// Refused, no effect.
+    Held,
+    /// Waited in vain, no effect.
+    TimedOut,
+    /// The hold had ended before the return.
+    Lost,
+    /// No effect.
+    Failed,
+    /// May have taken effect, or take effect later.
+    Unknown,
+}
+
+impl OpOutcome {
+    /// What an error means to the model.
+    pub fn of(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Timeout => Self::TimedOut,
+            ErrorKind::Lost => Self::Lost,
+            ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+            | ErrorKind::LimitReached
+            | ErrorKind::Unavailable
+            | ErrorKind::PermissionDenied => Self::Failed,
+            // `BackendData` and `Closed` do not say whether something was sent.
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A mode, as it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeTag {
+    /// Alone.
+    Exclusive,
+    /// With any number of readers.
+    Reader,
+    /// One of that many permits.
+    Permit(u32),
+}
+
+impl From<Mode> for ModeTag {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Shared { limit: None } => Self::Reader,
+            Mode::Shared { limit: Some(n) } => Self::Permit(n.get()),
+            // A mode that the kit does not know yet is held to the strictest rule.
+            _ => Self::Exclusive,
+        }
+    }
+}
+
+impl ModeTag {
+    /// Whether holders in these two modes may overlap, count aside.
+    pub fn shares_with(self, other: Self) -> bool {
+        self == other && self != Self::Exclusive
+    }
+
+    /// How many holders at once.
+    pub fn limit(self) -> usize {
+        match self {
+            Self::Exclusive => 1,
+            Self::Reader => usize::MAX,
+            Self::Permit(n) => n as usize,
+        }
+    }
+}

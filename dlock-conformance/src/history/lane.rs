@@ -1,0 +1,289 @@
+//! Operations that are written down as they happen.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{LockName, Result};
+
+use super::event::{Event, EventKind, ModeTag, Op, OpOutcome};
+use super::recorder::History;
+use crate::subject::{Ask, Held, Subject};
+
+/// One line of work: at most one operation in flight, each written down at its begin and its end.
+///
+/// An operation whose future is dropped is written down as returned with outcome unknown at that moment.
+pub struct Lane {
+    history: History,
+    client: Arc<dyn Subject>,
+    id: u32,
+}
+
+/// A guard whose acquire was written down. Renew, release and drop it through a [`Lane`]; look at it as at any [`Held`].
+pub struct Recorded {
+    held: Box<dyn Held>,
+    op_id: u64,
+    name: String,
+}
+
+impl Lane {
+    pub(crate) fn new(history: History, client: Arc<dyn Subject>) -> Self {
+        let id = history.next_lane();
+        Self { history, client, id }
+    }
+
+    /// The client that it works through.
+    pub fn client(&self) -> &Arc<dyn Subject> {
+        &self.client
+    }
+
+    /// [`Subject::try_acquire`], written down.
+    ///
+    /// # Errors
+    /// Those of the subject.
+    pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
+        self.acquiring(Op::Try, name, ask, self.client.try_acquire(name, ask))
+            .await
+    }
+
+    /// [`Subject::acquire`], written down.
+    ///
+    /// # Errors
+    /// Those of the subject.
+    pub async fn acquire(&self, name: &LockName, ask: &Ask) -> Result<Recorded> {
+        let acquire = async { self.client.acquire(name, ask).await.map(Some) };
+        let held = self.acquiring(Op::Acquire, name, ask, acquire).await?;
+        Ok(held.expect("an acquire that answers Ok answers a guard"))
+    }
+
+    /// [`Subject::acquire_timeout`], written down.
+    ///
+    /// # Errors
+    /// Those of the subject.
+    pub async fn acquire_timeout(&self, name: &LockName, ask: &Ask, limit: Duration) -> Result<Recorded> {
+        let acquire = async { self.client.acquire_timeout(name, ask, limit).await.map(Some) };
+        let held = self.acquiring(Op::Acquire, name, ask, acquire).await?;
+        Ok(held.expect("an acquire that answers Ok answers a guard"))
+    }
+
+    /// [`Held::renew`], written down.
+    ///
+    /// # Errors
+    /// Those of the subject.
+    pub async fn renew(&self, held: &Recorded) -> Result<()> {
+        let flight = self.invoke(Op::Renew, &held.name, Some(held.op_id), None);
+        let result = held.held.renew().await;
+        flight.end(match &result {
+            Ok(()) => Return::ok(Some(&*held.held)),
+            Err(e) => Return::error(e),
+        });
+        if result.is_ok() {
+            self.believe(held);
+        }
+        result
+    }
+
+    /// [`Held::release`], written down.
+    ///
+    /// # Errors
+    /// Those of the subject.
+    pub async fn release(&self, held: &Recorded) -> Result<()> {
+        // What it believed up to here counts: between this and the release nobody else may believe the same.
+        self.believe(held);
+        let flight = self.invoke(Op::Release, &held.name, Some(held.op_id), None);
+        let result = held.held.release().await;
+        flight.end(match &result {
+            Ok(()) => Return::ok(None),
+            Err(e) => Return::error(e),
+        });
+        result
+    }
+
+    /// Drops the guard, written down.
+    pub fn drop_guard(&self, held: Recorded) {
+        self.point(EventKind::Dropped, &held, None);
+        drop(held.held);
+    }
+
+    /// Writes down how long the holder believes yet. Done at acquire, renewal and release; worth doing in between for guards that
+    /// renew themselves.
+    pub fn believe(&self, held: &Recorded) {
+        if held.held.is_valid() {
+            self.point(EventKind::GrantedBeliefUntil, held, Some(held.held.remaining()));
+        }
+    }
+
+    /// Writes down that the holder was told of its loss.
+    pub fn lost(&self, held: &Recorded) {
+        self.point(EventKind::Lost, held, None);
+    }
+
+    async fn acquiring(
+        &self,
+        op: Op,
+        name: &LockName,
+        ask: &Ask,
+        acquire: impl Future<Output = Result<Option<Box<dyn Held>>>>,
+    ) -> Result<Option<Recorded>> {
+        let text = name.to_string();
+        let flight = self.invoke(op, &text, None, Some(ask));
+        let op_id = flight.event.op_id;
+        let result = acquire.await;
+        flight.end(match &result {
+            Ok(Some(held)) => Return::ok(Some(&**held)),
+            Ok(None) => Return::outcome(OpOutcome::Held),
+            Err(e) => Return::error(e),
+        });
+        let recorded = result?.map(|held| Recorded {
+            held,
+            op_id,
+            name: text,
+        });
+        if let Some(held) = &recorded {
+            self.believe(held);
+        }
+        Ok(recorded)
+    }
+
+    fn invoke(&self, op: Op, name: &str, of: Option<u64>, ask: Option<&Ask>) -> Flight<'_> {
+        let event = Event {
+            t_mono_ns: 0,
+            lane: self.id,
+            op_id: self.history.next_op(),
+            kind: EventKind::Invoke,
+            op: Some(op),
+            name: name.to_owned(),
+            of,
+            mode: ask.map(|a| ModeTag::from(a.mode)),
+            grant_id: None,
+            token: None,
+            ttl_ns: ask.map(|a| nanos(a.ttl)),
+            outcome: None,
+            err_kind: None,
+            note: None,
+        };
+        self.history.record(event.clone());
+        Flight {
+            history: &self.history,
+            event,
+            ended: false,
+        }
+    }
+
+    fn point(&self, kind: EventKind, held: &Recorded, ttl: Option<Duration>) {
+        self.history.record(Event {
+            t_mono_ns: 0,
+            lane: self.id,
+            op_id: held.op_id,
+            kind,
+            op: None,
+            name: held.name.clone(),
+            of: Some(held.op_id),
+            mode: None,
+            grant_id: Some(held.held.id()),
+            token: held.held.token().map(dlock_core::Token::get),
+            ttl_ns: ttl.map(nanos),
+            outcome: None,
+            err_kind: None,
+            note: None,
+        });
+    }
+}
+
+/// An operation in flight. Dropped before its end, it is written down as unknown: it may have been sent.
+struct Flight<'a> {
+    history: &'a History,
+    event: Event,
+    ended: bool,
+}
+
+struct Return {
+    outcome: OpOutcome,
+    grant: Option<(String, Option<u64>, u64)>,
+    error: Option<String>,
+}
+
+impl Return {
+    fn outcome(outcome: OpOutcome) -> Self {
+        Self {
+            outcome,
+            grant: None,
+            error: None,
+        }
+    }
+
+    fn ok(held: Option<&dyn Held>) -> Self {
+        Self {
+            grant: held.map(|h| (h.id(), h.token().map(dlock_core::Token::get), nanos(h.ttl()))),
+            ..Self::outcome(OpOutcome::Ok)
+        }
+    }
+
+    fn error(error: &dlock_core::Error) -> Self {
+        Self {
+            error: Some(format!("{:?}", error.kind())),
+            ..Self::outcome(OpOutcome::of(error))
+        }
+    }
+}
+
+impl Flight<'_> {
+    fn end(mut self, how: Return) {
+        self.finish(how, None);
+    }
+
+    fn finish(&mut self, how: Return, note: Option<&str>) {
+        self.ended = true;
+        let (grant_id, token, ttl_ns) = match how.grant {
+            Some((id, token, ttl)) => (Some(id), token, Some(ttl)),
+            None => (None, None, None),
+        };
+        self.history.record(Event {
+            kind: EventKind::Return,
+            grant_id,
+            token,
+            ttl_ns,
+            outcome: Some(how.outcome),
+            err_kind: how.error,
+            note: note.map(str::to_owned),
+            ..self.event.clone()
+        });
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.finish(
+                Return::outcome(OpOutcome::Unknown),
+                Some("its future was dropped"),
+            );
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Deref for Recorded {
+    type Target = dyn Held;
+
+    fn deref(&self) -> &(dyn Held + 'static) {
+        &*self.held
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorded({} by operation {})", self.name, self.op_id)
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lane({})", self.id)
+    }
+}

@@ -1,0 +1,17 @@
+//! What happened, as the clients saw it: the only input of the checkers.
+//!
+//! A rule takes a [`Lane`] per task with [`Cx::lane`](crate::Cx::lane), works through it, and ends with
+//! [`Cx::check_history`](crate::Cx::check_history). Histories are stored as JSON lines, so a mended checker can
+//! judge old runs again.
+
+mod event;
+mod lane;
+mod recorder;
+mod spans;
+mod validate;
+
+pub use event::{Event, EventKind, ModeTag, Op, OpOutcome};
+pub use lane::{Lane, Recorded};
+pub use recorder::History;
+pub use spans::{Ends, Model, Span, spans};
+pub use validate::{Invalid, validate};

@@ -1,0 +1,106 @@
+//! Writes histories down.
+
+use std::fmt;
+use std::io::{self, BufRead, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dlock_core::Runtime;
+
+use super::event::Event;
+
+/// A history that is being written, by any number of lanes at once.
+#[derive(Clone)]
+pub struct History(Arc<Inner>);
+
+struct Inner {
+    runtime: Arc<dyn Runtime>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    events: Vec<Event>,
+    lanes: u32,
+    ops: u64,
+}
+
+impl History {
+    /// An empty history on that runtime's clock.
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self(Arc::new(Inner {
+            runtime,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the next.
+    pub fn record(&self, mut event: Event) -> u64 {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        event.t_mono_ns = self.0.runtime.now().as_nanos();
+        let at = event.t_mono_ns;
+        state.events.push(event);
+        at
+    }
+
+    pub(super) fn next_lane(&self) -> u32 {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lanes += 1;
+        state.lanes
+    }
+
+    pub(super) fn next_op(&self) -> u64 {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ops += 1;
+        state.ops
+    }
+
+    /// What was written so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.0
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .events
+            .clone()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.0
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .events
+            .is_empty()
+    }
+
+    /// Writes it as JSON lines.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+        for event in self.events() {
+            serde_json::to_writer(&mut out, &event)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`write_to`](Self::write_to) wrote.
+    ///
+    /// # Errors
+    /// Those of the reader, and lines that are no events.
+    pub fn read_from(lines: impl BufRead) -> io::Result<Vec<Event>> {
+        lines
+            .lines()
+            .map(|line| Ok(serde_json::from_str(&line?)?))
+            .collect()
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "History({} events, {} lanes)", state.events.len(), state.lanes)
+    }
+}

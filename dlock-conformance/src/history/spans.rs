@@ -1,0 +1,257 @@
+//! From events to what is known of each grant: when it began and ended at the earliest and at the latest.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::event::{Event, EventKind, ModeTag, Op, OpOutcome};
+use crate::claims::Skew;
+
+/// What may end a hold besides its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Its lease, from the earliest time at which it can have run out.
+    Lease,
+    /// Its lease, or any fault after its grant: a session that hangs on a connection.
+    LeaseOrFault,
+    /// Anything, if the holder was told `Lost` before: a lease about which nothing is known.
+    WhenLost,
+    /// Nothing, whatever the holder was told: the plain mutex, which is the wrong model for a leased lock.
+    Never,
+}
+
+/// How a history is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// What ends a hold.
+    pub ends: Ends,
+    /// How far clocks may drift apart.
+    pub skew: Skew,
+    /// Whether tokens must increase.
+    pub fenced: bool,
+}
+
+/// What is known of one grant. Times are inclusive bounds in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The operation that made it.
+    pub op_id: u64,
+    /// The lane of that operation.
+    pub lane: u32,
+    /// In which mode.
+    pub mode: ModeTag,
+    /// The fencing token.
+    pub token: Option<u64>,
+    /// When the acquire was invoked and when it returned: it began in between.
+    pub begin: (u64, u64),
+    /// Confirmed renewals: in each of these there is a moment at which it was held.
+    pub renewed: Vec<(u64, u64)>,
+    /// The earliest time at which it can have ended.
+    pub end_from: u64,
+    /// The time by which it has certainly ended, if anything says so.
+    pub end_by: Option<u64>,
+    /// What the end is known by, for explanations.
+    pub ended_by: &'static str,
+}
+
+impl Span {
+    /// From when until when it was held for sure; empty if the first is not before the second.
+    pub fn surely(&self) -> (u64, u64) {
+        (self.begin.1, self.end_from)
+    }
+}
+
+/// The grants of each name, in the order of their invokes. The history must be valid.
+pub fn spans(events: &[Event], model: &Model) -> BTreeMap<String, Vec<Span>> {
+    let mut reader = Reader {
+        model,
+        faults: events
+            .iter()
+            .filter(|e| e.kind == EventKind::FaultBegin)
+            .map(|e| e.t_mono_ns)
+            .collect(),
+        invokes: HashMap::new(),
+        grants: BTreeMap::new(),
+    };
+    for event in events {
+        reader.event(event);
+    }
+    let faults = std::mem::take(&mut reader.faults);
+    let mut names: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+    for (_, grant) in std::mem::take(&mut reader.grants) {
+        let name = grant.name.to_owned();
+        names.entry(name).or_default().push(grant.finish(model, &faults));
+    }
+    for spans in names.values_mut() {
+        spans.sort_by_key(|s| (s.begin, s.op_id));
+    }
+    names
+}
+
+struct Reader<'a> {
+    model: &'a Model,
+    faults: Vec<u64>,
+    invokes: HashMap<u64, &'a Event>,
+    grants: BTreeMap<u64, Grant<'a>>,
+}
+
+struct Grant<'a> {
+    name: &'a str,
+    span: Span,
+    /// The earliest time at which the lease can have run out.
+    lapses_from: u64,
+    /// The first attempt to end it of which it is not known whether it took effect.
+    let_go_from: Option<u64>,
+    released: Option<(u64, u64)>,
+    told_lost: Option<u64>,
+}
+
+impl<'a> Reader<'a> {
+    fn event(&mut self, event: &'a Event) {
+        match event.kind {
+            EventKind::Invoke => {
+                self.invokes.insert(event.op_id, event);
+                // Until its return is read a release may have taken effect.
+                if event.op == Some(Op::Release)
+                    && let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of))
+                {
+                    grant.let_go_from.get_or_insert(event.t_mono_ns);
+                }
+            }
+            EventKind::Return => self.ret(event),
+            EventKind::GrantedBeliefUntil => {
+                // The subject says: held until then. That is a promise like that of the ttl.
+                let until = event.t_mono_ns.saturating_add(event.ttl_ns.unwrap_or(0));
+                let skew = skew_of(self.model, event.ttl_ns.unwrap_or(0));
+                if let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) {
+                    grant.lapses_from = grant.lapses_from.max(until.saturating_sub(skew));
+                }
+            }
+            EventKind::Dropped => {
+                if let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) {
+                    grant.let_go_from.get_or_insert(event.t_mono_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ret(&mut self, event: &'a Event) {
+        let Some(invoke) = self.invokes.remove(&event.op_id) else {
+            return;
+        };
+        let times = (invoke.t_mono_ns, event.t_mono_ns);
+        match (event.op, event.outcome) {
+            (Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
+                let ttl = event.ttl_ns.unwrap_or(0);
+                self.grants.insert(
+                    event.op_id,
+                    Grant {
+                        name: &event.name,
+                        span: Span {
+                            op_id: event.op_id,
+                            lane: event.lane,
+                            mode: event.mode.or(invoke.mode).unwrap_or(ModeTag::Exclusive),
+                            token: event.token,
+                            begin: times,
+                            renewed: Vec::new(),
+                            end_from: 0,
+                            end_by: None,
+                            ended_by: "",
+                        },
+                        lapses_from: lapse(self.model, times.0, ttl),
+                        let_go_from: None,
+                        released: None,
+                        told_lost: None,
+                    },
+                );
+            }
+            (Some(Op::Renew), outcome) => {
+                let model = self.model;
+                let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) else {
+                    return;
+                };
+                match outcome {
+                    Some(OpOutcome::Ok) => {
+                        grant.span.renewed.push(times);
+                        let ttl = event.ttl_ns.unwrap_or(0);
+                        grant.lapses_from = grant.lapses_from.max(lapse(model, times.0, ttl));
+                    }
+                    Some(OpOutcome::Lost) => {
+                        grant.told_lost.get_or_insert(times.1);
+                    }
+                    _ => {}
+                }
+            }
+            (Some(Op::Release), outcome) => {
+                let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) else {
+                    return;
+                };
+                match outcome {
+                    Some(OpOutcome::Ok) if grant.released.is_none() => {
+                        // From the first attempt on: an earlier one whose reply was lost may have been the one.
+                        grant.released = Some((grant.let_go_from.unwrap_or(times.0), times.1));
+                    }
+                    Some(OpOutcome::Lost) => {
+                        grant.told_lost.get_or_insert(times.1);
+                        grant.forgive(times.0);
+                    }
+                    Some(OpOutcome::Failed) => grant.forgive(times.0),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Grant<'_> {
+    /// That attempt has not ended it: a release that answers `Lost` found it ended, one that failed has had no effect.
+    fn forgive(&mut self, invoked: u64) {
+        if self.let_go_from == Some(invoked) {
+            self.let_go_from = None;
+        }
+    }
+
+    fn finish(self, model: &Model, faults: &[u64]) -> Span {
+        let mut span = self.span;
+        if let Some((from, by)) = self.released {
+            (span.end_from, span.end_by, span.ended_by) = (from, Some(by), "its release");
+            return span;
+        }
+        let let_go = self.let_go_from.unwrap_or(u64::MAX);
+        match model.ends {
+            Ends::Never => {
+                (span.end_from, span.ended_by) = (let_go, "nothing that this model knows");
+            }
+            Ends::WhenLost => {
+                let from = if self.told_lost.is_some() {
+                    span.begin.0
+                } else {
+                    u64::MAX
+                };
+                (span.end_from, span.end_by, span.ended_by) =
+                    (from.min(let_go), self.told_lost, "the word `lost`");
+            }
+            Ends::Lease | Ends::LeaseOrFault => {
+                let fault = match model.ends {
+                    Ends::LeaseOrFault => faults.iter().copied().find(|f| *f >= span.begin.0),
+                    _ => None,
+                };
+                let from = self.lapses_from.min(fault.unwrap_or(u64::MAX)).min(let_go);
+                (span.end_from, span.end_by, span.ended_by) = (from, self.told_lost, "the end of its lease");
+            }
+        }
+        // It was held at some moment of each confirmed renewal.
+        let held_at = span.renewed.iter().map(|r| r.0).max().unwrap_or(0);
+        span.end_from = span.end_from.max(held_at);
+        span
+    }
+}
+
+fn lapse(model: &Model, invoked: u64, ttl: u64) -> u64 {
+    invoked.saturating_add(ttl.saturating_sub(skew_of(model, ttl)))
+}
+
+fn skew_of(model: &Model, d: u64) -> u64 {
+    u64::try_from(model.skew.of(Duration::from_nanos(d)).as_nanos()).unwrap_or(u64::MAX)
+}

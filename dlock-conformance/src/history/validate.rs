@@ -1,0 +1,122 @@
+//! Checks that a history is one before anything is concluded from it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::event::{Event, EventKind, Op, OpOutcome};
+
+/// Why it is no history: a fault of the kit, never of the subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The index of the event.
+    pub at: usize,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} of the history: {}", self.at, self.why)
+    }
+}
+
+/// Times never go back; a lane has one operation in flight; each return has its invoke and repeats what that said; renewals,
+/// releases and point events name an acquire that was granted, of the same lock.
+///
+/// # Errors
+/// The first event that breaks this.
+pub fn validate(events: &[Event]) -> Result<(), Invalid> {
+    let mut checker = Validator::default();
+    for (at, event) in events.iter().enumerate() {
+        checker.event(event).map_err(|why| Invalid { at, why })?;
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Validator<'a> {
+    now: u64,
+    in_flight: HashMap<u32, &'a Event>,
+    seen: HashMap<u64, ()>,
+    granted: HashMap<u64, &'a str>,
+}
+
+impl<'a> Validator<'a> {
+    fn event(&mut self, event: &'a Event) -> Result<(), String> {
+        if event.t_mono_ns < self.now {
+            return Err(format!(
+                "its time {} is before that of the event before it",
+                event.t_mono_ns
+            ));
+        }
+        self.now = event.t_mono_ns;
+        match event.kind {
+            EventKind::Invoke => self.invoke(event),
+            EventKind::Return => self.ret(event),
+            EventKind::GrantedBeliefUntil | EventKind::Lost | EventKind::Dropped => self.of_a_grant(event),
+            EventKind::Watch
+            | EventKind::ResourceWrite
+            | EventKind::FaultBegin
+            | EventKind::FaultEnd
+            | EventKind::CanaryStall => Ok(()),
+        }
+    }
+
+    fn invoke(&mut self, event: &'a Event) -> Result<(), String> {
+        let op = event.op.ok_or("an invoke does not say of which operation")?;
+        if self.seen.insert(event.op_id, ()).is_some() {
+            return Err(format!("operation {} is invoked twice", event.op_id));
+        }
+        if matches!(op, Op::Renew | Op::Release) {
+            self.of_a_grant(event)?;
+        }
+        if matches!(op, Op::Acquire | Op::Try) && event.mode.is_none() {
+            return Err("an acquire does not say in which mode".to_owned());
+        }
+        match self.in_flight.insert(event.lane, event) {
+            Some(other) => Err(format!(
+                "lane {} begins operation {} while {} is in flight",
+                event.lane, event.op_id, other.op_id
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn ret(&mut self, event: &'a Event) -> Result<(), String> {
+        let invoke = match self.in_flight.remove(&event.lane) {
+            Some(invoke) if invoke.op_id == event.op_id => invoke,
+            _ => {
+                return Err(format!(
+                    "operation {} returns in lane {} but is not in flight there",
+                    event.op_id, event.lane
+                ));
+            }
+        };
+        if (invoke.op, &invoke.name, invoke.of) != (event.op, &event.name, event.of) {
+            return Err(format!(
+                "the return of operation {} speaks of something else than its invoke",
+                event.op_id
+            ));
+        }
+        let outcome = event.outcome.ok_or("a return does not say how it came out")?;
+        if outcome == OpOutcome::Ok && matches!(event.op, Some(Op::Acquire | Op::Try)) {
+            if event.ttl_ns.is_none() {
+                return Err("a grant does not say for how long".to_owned());
+            }
+            self.granted.insert(event.op_id, &event.name);
+        }
+        Ok(())
+    }
+
+    fn of_a_grant(&self, event: &Event) -> Result<(), String> {
+        let of = event.of.ok_or("it does not say of which grant")?;
+        match self.granted.get(&of) {
+            Some(name) if *name == event.name => Ok(()),
+            Some(name) => Err(format!(
+                "operation {of} was granted `{name}`, not `{}`",
+                event.name
+            )),
+            None => Err(format!("operation {of} was granted nothing")),
+        }
+    }
+}

@@ -44,6 +44,7 @@ pub use timestamp::Timestamp;
 pub use token::{Strength, Token};
 
 /// A client over a store in memory, for the examples in the documentation.
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 #[doc(hidden)]
 #[must_use]
 pub fn doc_client() -> Client {

@@ -208,6 +208,13 @@ impl Claims {
         self
     }
 
+    /// Claims re-entrant acquires, which [`Capabilities`] does not carry: they are not the store's.
+    #[must_use]
+    pub fn reentrant(mut self) -> Self {
+        self.without.retain(|need| *need != Need::Reentrant);
+        self
+    }
+
     /// Waives a rule. The report shows it; it is never a pass.
     #[must_use]
     pub fn waive(

@@ -43,14 +43,14 @@ pub trait Clockwork: Send + Sync {
 }
 
 /// How driving a rule ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driven {
     /// It ran to its end.
     Done,
     /// The limit passed first.
     TimedOut,
-    /// In a simulation: nothing was left that could ever wake it.
-    Stuck,
+    /// In a simulation: it cannot go on, because of that.
+    Stuck(String),
 }
 
 /// The real clock.

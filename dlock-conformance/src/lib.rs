@@ -6,6 +6,7 @@
 pub mod checker;
 pub mod claims;
 mod cx;
+mod engine_subject;
 mod harness;
 pub mod history;
 mod outcome;
@@ -14,6 +15,7 @@ mod rng;
 mod rule;
 pub mod rules;
 mod runner;
+pub mod simulated;
 pub mod subject;
 mod sweep;
 mod task;
@@ -21,6 +23,7 @@ mod verdict;
 
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 pub use cx::{Cx, Effort};
+pub use engine_subject::EngineSubject;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded};
 pub use outcome::{Kind, Outcome};

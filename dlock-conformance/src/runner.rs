@@ -104,9 +104,7 @@ pub fn run_once(
         (None, Driven::TimedOut) => Outcome::Fail {
             seen: format!("it did not end: the watchdog stopped it after {:?}", rule.budget),
         },
-        (None, Driven::Stuck) => Outcome::Fail {
-            seen: "it hangs: nothing is left that could wake it".to_owned(),
-        },
+        (None, Driven::Stuck(why)) => Outcome::Fail { seen: why },
         (None, Driven::Done) => Outcome::Error {
             what: "the runtime dropped the rule before it ended".to_owned(),
         },

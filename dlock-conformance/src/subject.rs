@@ -135,6 +135,8 @@ pub struct Ask {
     pub max_hold: Option<Duration>,
     /// The name stays taken at least that long, even if released sooner.
     pub min_hold: Option<Duration>,
+    /// Re-entrant for the owner of that number: acquires of one client with the same number do not exclude one another.
+    pub reentrant: Option<u32>,
 }
 
 /// Whether a guard renews itself.
@@ -159,6 +161,7 @@ impl Ask {
             label: None,
             max_hold: None,
             min_hold: None,
+            reentrant: None,
         }
     }
 
@@ -220,6 +223,13 @@ impl Ask {
     #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
+        self
+    }
+
+    /// Re-entrant for that owner of this client.
+    #[must_use]
+    pub fn reentrant(mut self, owner: u32) -> Self {
+        self.reentrant = Some(owner);
         self
     }
 

@@ -1,0 +1,128 @@
+//! The reference backend in the simulator: the rules in virtual time, a function of the seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::saboteur::Planted;
+use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
+use dlock_core::{Client, Memory, Result, Runtime};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, select};
+
+use crate::claims::Claims;
+use crate::cx::Cx;
+use crate::engine_subject::EngineSubject;
+use crate::harness::{Clockwork, Driven, Harness};
+use crate::panics;
+use crate::subject::Subject;
+
+/// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for each run.
+///
+/// All clocks show the same time, so that a history has one clock.
+#[derive(Debug)]
+pub struct Simulated {
+    clockwork: Arc<SimulatedTime>,
+    server: SimRuntime,
+    store: Memory,
+    planted: Planted,
+    plan: FaultPlan,
+    clients: AtomicU64,
+}
+
+impl Simulated {
+    /// A correct store, on a network without faults.
+    pub fn new(seed: u64) -> Self {
+        Self::with(seed, Planted::NONE, FaultPlan::healthy())
+    }
+
+    /// A store and engine in which that bug is planted, on a network like that.
+    pub fn with(seed: u64, planted: Planted, plan: FaultPlan) -> Self {
+        let sim = Sim::new(seed);
+        let server = sim.client_runtime_with("server", Duration::ZERO, 0);
+        let store = Memory::builder(Arc::new(server.clone())).planted(planted).build();
+        Self {
+            clockwork: Arc::new(SimulatedTime(sim)),
+            server,
+            store,
+            planted,
+            plan,
+            clients: AtomicU64::new(0),
+        }
+    }
+
+    /// A number that is the same for two runs that decided the same.
+    pub fn event_hash(&self) -> u64 {
+        self.clockwork.0.event_hash()
+    }
+}
+
+impl Harness for Simulated {
+    fn claims(&self) -> Claims {
+        Claims::new(
+            "dlock memory (simulated)",
+            env!("CARGO_PKG_VERSION"),
+            self.store.connect().capabilities().clone(),
+        )
+        .slack(Duration::from_millis(50))
+        .op_bound(Duration::from_millis(500))
+        .wake_p99(Duration::from_millis(20))
+        .cancel_prompt(Duration::from_millis(50))
+        .reentrant()
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.clockwork.0.runtime()
+    }
+
+    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        async move {
+            let number = self.clients.fetch_add(1, Ordering::Relaxed);
+            let runtime =
+                self.clockwork
+                    .0
+                    .client_runtime_with(&format!("client {number}"), Duration::ZERO, 0);
+            let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
+            let client = Client::builder(link, Arc::new(runtime))
+                .planted(self.planted)
+                .build()?;
+            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+        }
+        .boxed()
+    }
+
+    fn clockwork(&self) -> Arc<dyn Clockwork> {
+        Arc::clone(&self.clockwork) as _
+    }
+}
+
+/// The clock of a simulated world.
+#[derive(Debug)]
+pub struct SimulatedTime(Sim);
+
+impl Clockwork for SimulatedTime {
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn stall(&self, duration: Duration) {
+        self.0.stall(duration);
+    }
+
+    fn drive(&self, runtime: &Arc<dyn Runtime>, rule: BoxFuture<'static, ()>, limit: Duration) -> Driven {
+        let limit = runtime.sleep(limit);
+        // A panic here is one of a background task, or the simulator's own: it cannot go on.
+        let run = || match self.0.block_on(select(rule, limit)) {
+            Either::Left(_) => Driven::Done,
+            Either::Right(_) => Driven::TimedOut,
+        };
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+            let panic = panics::caught(&*payload);
+            Driven::Stuck(format!(
+                "a panic of a background task at {}:{}: {}",
+                panic.file, panic.line, panic.text
+            ))
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! The kit, tried on the reference backend.
+
+mod simulated;

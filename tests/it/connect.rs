@@ -1,0 +1,172 @@
+//! `connect`: what a URL opens, and how it is refused.
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use dlock::{ErrorKind, LockOptions, runtime};
+use futures::executor::block_on;
+
+fn connect(url: &str) -> dlock::Connect {
+    dlock::connect(url).runtime(runtime::own_thread().unwrap())
+}
+
+fn refusal(url: &str) -> dlock::Error {
+    block_on(connect(url).into_future()).expect_err(url)
+}
+
+#[test]
+fn a_memory_url_opens_a_store_of_ones_own() {
+    block_on(async {
+        let one = connect("memory://").await.unwrap();
+        let two = connect("memory://").await.unwrap();
+        let _held = one.lock("x").unwrap().acquire().await.unwrap();
+        assert!(one.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+        assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+    });
+}
+
+#[test]
+fn the_ttl_of_the_url_goes_before_that_of_the_program() {
+    block_on(async {
+        let program = LockOptions::new().ttl(Duration::from_secs(7));
+        let plain = connect("memory://").defaults(program.clone()).await.unwrap();
+        assert_eq!(
+            plain.lock("x").unwrap().acquire().await.unwrap().ttl(),
+            Duration::from_secs(7)
+        );
+        let operated = connect("memory://?ttl=9s").defaults(program).await.unwrap();
+        assert_eq!(
+            operated.lock("x").unwrap().acquire().await.unwrap().ttl(),
+            Duration::from_secs(9)
+        );
+    });
+}
+
+#[test]
+fn defaults_that_the_store_cannot_keep_are_refused_at_connect() {
+    assert_eq!(refusal("memory://?ttl=1000000h").kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn what_is_wrong_with_a_url_is_said_without_repeating_it() {
+    for (url, says) in [
+        ("redis-with-a-typo://u:hunter2@h", "known are: memory, sqlite"),
+        ("hunter2", "begins with its scheme"),
+        ("memory://hunter2", "client's own"),
+        ("memory://?hunter2=1", "take: namespace, op_timeout, ttl"),
+        (
+            "memory://?ttl=hunter2",
+            "`ttl` must be a whole number with a unit",
+        ),
+        ("memory://?ttl=1s&ttl=2s", "`ttl` twice"),
+        ("memory://?op_timeout=0s", "`op_timeout` must be"),
+        ("memory://?namespace=", "`namespace` must be"),
+    ] {
+        let e = refusal(url);
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}: {e}");
+        assert!(e.to_string().contains(says), "{url}: {e}");
+        assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+    }
+}
+
+#[test]
+fn debug_of_a_connection_to_be_made_hides_the_url() {
+    assert!(!format!("{:?}", dlock::connect("x://u:hunter2@h")).contains("hunter2"));
+}
+
+#[cfg(all(feature = "tokio", not(feature = "smol"), not(feature = "async-std")))]
+#[test]
+fn without_a_runtime_the_error_says_what_to_do() {
+    let e = block_on(dlock::connect("memory://").into_future()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    assert!(e.to_string().contains("own_thread"), "{e}");
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn the_tokio_that_is_current_is_used() {
+    let client = dlock::connect("memory://").await.unwrap();
+    assert_eq!(client.runtime().name(), "tokio");
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[test]
+fn a_disabled_backend_says_which_feature_to_enable() {
+    let e = refusal("sqlite::memory:");
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    assert!(e.to_string().contains("feature `sqlite`"), "{e}");
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::*;
+
+    #[test]
+    fn two_clients_of_one_file_exclude_one_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}/a%20b.sqlite?busy_budget=5s", dir.path().display());
+        block_on(async {
+            let one = connect(&url).await.unwrap();
+            let two = connect(&url).await.unwrap();
+            let held = one.lock("x").unwrap().acquire().await.unwrap();
+            assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+            held.release().await.unwrap();
+            assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+        });
+        assert!(
+            dir.path().join("a b.sqlite").exists(),
+            "percent signs are decoded"
+        );
+    }
+
+    #[test]
+    fn namespaces_and_table_prefixes_in_the_url_keep_clients_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = |rest: &str| format!("sqlite://{}/locks.sqlite?{rest}", dir.path().display());
+        block_on(async {
+            let mut held = Vec::new();
+            for rest in [
+                "",
+                "namespace=a",
+                "namespace=b",
+                "table_prefix=other_",
+                "namespace=a&table_prefix=other_",
+            ] {
+                let client = connect(&url(rest)).await.unwrap();
+                held.push(
+                    client
+                        .lock("x")
+                        .unwrap()
+                        .try_acquire()
+                        .await
+                        .unwrap()
+                        .expect(rest),
+                );
+            }
+            let again = connect(&url("namespace=b")).await.unwrap();
+            assert!(again.lock("x").unwrap().try_acquire().await.unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn a_database_in_memory_is_ones_own() {
+        block_on(async {
+            let one = connect("sqlite::memory:").await.unwrap();
+            let two = connect("sqlite::memory:").await.unwrap();
+            let _held = one.lock("x").unwrap().acquire().await.unwrap();
+            assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+        });
+    }
+
+    #[test]
+    fn what_sqlite_does_not_know_is_refused_before_a_file_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("locks.sqlite");
+        for query in ["?mode=ro", "?table_prefix=no-dash", "?busy_budget=5"] {
+            let e = refusal(&format!("sqlite://{}{query}", file.display()));
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{query}: {e}");
+        }
+        assert_eq!(refusal("sqlite://").kind(), ErrorKind::InvalidInput);
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,5 @@
+//! Integration tests of the facade, in one binary.
+#![allow(clippy::unwrap_used)] // in a test, a panic is the report
+
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+mod connect;

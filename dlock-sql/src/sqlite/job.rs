@@ -1,0 +1,194 @@
+//! What callers hand to the connection task, and how the answers come back.
+//!
+//! A caller's future only sends and waits: all that touches the database happens in the connection task. Dropping that
+//! future at any poll therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
+use futures::channel::{mpsc, oneshot};
+
+use super::writer::View;
+
+/// What a job has to see, and how it is to be committed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Needs {
+    /// The locks it works on.
+    pub(super) names: Vec<LockName>,
+    /// The resources of the fence gate it works on.
+    pub(super) resources: Vec<LockName>,
+    /// Whether it changes anything.
+    pub(super) write: bool,
+    /// Whether its commit waits for the disk.
+    pub(super) durable: bool,
+    /// Whether there is no point in it when nobody awaits the answer any more.
+    pub(super) droppable: bool,
+}
+
+impl Needs {
+    pub(super) fn read(name: &LockName) -> Self {
+        Self {
+            names: vec![name.clone()],
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn write(names: Vec<LockName>) -> Self {
+        Self {
+            names,
+            write: true,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at nothing but the database's version.
+    pub(super) fn nothing() -> Self {
+        Self::default()
+    }
+}
+
+/// One unit of work, run inside a transaction that may serve several.
+pub(super) trait Job: Send {
+    fn needs(&self) -> &Needs;
+    /// Nobody awaits it any more and nothing has been done: it may be left out.
+    fn is_moot(&self) -> bool;
+    /// Works on the loaded state. Called once, while the write lock is held if it writes.
+    fn run(&mut self, view: &mut View<'_>);
+    /// Answers, after the commit or after its failure.
+    fn finish(self: Box<Self>, failed: Option<&Error>);
+}
+
+struct Task<T, F> {
+    needs: Needs,
+    run: Option<F>,
+    result: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Job for Task<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut View<'_>) -> Result<T> + Send,
+{
+    fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    fn is_moot(&self) -> bool {
+        self.needs.droppable && self.reply.is_canceled()
+    }
+
+    fn run(&mut self, view: &mut View<'_>) {
+        if let Some(run) = self.run.take() {
+            self.result = Some(run(view));
+        }
+    }
+
+    fn finish(self: Box<Self>, failed: Option<&Error>) {
+        let answer = match (failed, self.result) {
+            (Some(e), _) => Err(e.clone()),
+            (None, Some(result)) => result,
+            (None, None) => Err(Error::new(ErrorKind::Unavailable, "the request was not run")),
+        };
+        // Nobody there: the caller was cancelled, and its engine abandons the key.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// What goes through the channel.
+pub(super) enum Message {
+    Run(Box<dyn Job>),
+    Close(oneshot::Sender<Result<()>>),
+}
+
+/// When each name was last changed by this process: the number of the commit, in slots by hash. A collision costs a waiter
+/// one needless look.
+#[derive(Debug)]
+pub(super) struct Stamps(Vec<AtomicU64>);
+
+impl Stamps {
+    pub(super) fn new() -> Self {
+        Self((0..1024).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn slot(&self, name: &LockName) -> &AtomicU64 {
+        use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+        &self.0[(hash % self.0.len() as u64) as usize]
+    }
+
+    pub(super) fn changed_at(&self, name: &LockName, commit: u64) {
+        self.slot(name).store(commit, Ordering::Release);
+    }
+
+    pub(super) fn last_change(&self, name: &LockName) -> u64 {
+        self.slot(name).load(Ordering::Acquire)
+    }
+}
+
+/// The way to the connection task. Clones share it; when the last one goes, the task closes the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) send: mpsc::UnboundedSender<Message>,
+    pub(super) closed: Arc<AtomicBool>,
+    pub(super) stamps: Arc<Stamps>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// Nobody but this process sees the database.
+    pub(super) private: bool,
+}
+
+impl Link {
+    pub(super) fn closed(&self) -> Error {
+        if self.closed.load(Ordering::Acquire) {
+            Error::new(ErrorKind::Closed, "this SQLite backend was closed")
+        } else {
+            Error::new(
+                ErrorKind::Closed,
+                "the runtime that this SQLite backend was opened on has ended",
+            )
+        }
+    }
+
+    /// Has `run` executed in a transaction that has loaded what it needs.
+    pub(super) async fn call<T, F>(&self, needs: Needs, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut View<'_>) -> Result<T> + Send + 'static,
+    {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(self.closed());
+        }
+        let write = needs.write;
+        let (reply, answer) = oneshot::channel();
+        let task = Task {
+            needs,
+            run: Some(run),
+            result: None,
+            reply,
+        };
+        self.send
+            .unbounded_send(Message::Run(Box::new(task)))
+            .map_err(|_| self.closed())?;
+        match answer.await {
+            Ok(result) => result,
+            // The task was dropped with the job in hand: with its runtime, perhaps between commit and answer.
+            Err(_) if write => Err(Error::new(
+                ErrorKind::Unknown,
+                "the runtime of this SQLite backend ended before it answered",
+            )),
+            Err(_) => Err(self.closed()),
+        }
+    }
+
+    pub(super) async fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let (reply, answer) = oneshot::channel();
+        if self.send.unbounded_send(Message::Close(reply)).is_err() {
+            return Ok(());
+        }
+        answer.await.unwrap_or(Ok(()))
+    }
+}

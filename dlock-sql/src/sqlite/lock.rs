@@ -1,0 +1,261 @@
+//! The heart: ask, release, abandon.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Probe, Release, Released, Signal,
+    Wait, Wake,
+};
+use dlock_core::{
+    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Result, Strength, Timestamp,
+};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+
+use super::admit::Asked;
+use super::job::{Link, Needs};
+
+/// How soon after a look at the file the next one pays, and how late it may be.
+const LOOK_MIN: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(20);
+
+/// Locks in a SQLite database.
+///
+/// One value serves any number of clients of this process; clones share its connection. The processes that open the same
+/// file exclude one another.
+#[derive(Clone)]
+pub struct SqliteLock {
+    pub(super) link: Link,
+    pub(super) at: Arc<str>,
+    capabilities: Arc<Capabilities>,
+}
+
+impl fmt::Debug for SqliteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteLock")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteLock {
+    pub(super) fn new(link: Link, at: &str) -> Self {
+        let all = Capability::ALL
+            .iter()
+            .copied()
+            .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel));
+        let strength = if link.private {
+            Strength::WhileStateSurvives
+        } else {
+            Strength::AcrossRestart
+        };
+        let capabilities = all
+            .fold(Capabilities::new("sqlite"), Capabilities::with)
+            .with_fencing(strength)
+            .with_owner_label(1024);
+        Self {
+            link,
+            at: at.into(),
+            capabilities: Arc::new(capabilities),
+        }
+    }
+
+    pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
+        let max = self.capabilities.max_name_len;
+        if name.as_bytes().len() > max {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the name is longer than {max} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks a ttl, and rounds it up to whole milliseconds.
+    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if ttl < min || ttl > max {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("a ttl of {ttl:?} is not between {min:?} and {max:?}"),
+            ));
+        }
+        Ok(round_up(ttl))
+    }
+
+    fn check(&self, request: &Acquire) -> Result<Acquire> {
+        self.check_name(&request.key.name)?;
+        let mut checked = request.clone();
+        checked.ttl = self.check_ttl(request.ttl)?;
+        checked.queue_ttl = round_up(request.queue_ttl);
+        if !(1..=10).contains(&request.priority) {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the priority {} is not between 1 and 10", request.priority),
+            ));
+        }
+        let max = self.capabilities.max_owner_len;
+        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the owner label is longer than {max} bytes"),
+            ));
+        }
+        Ok(checked)
+    }
+
+    fn wait(&self, name: &LockName, commit: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
+        let mut wait = Wait::new(Wake::Poll {
+            probe: Arc::new(FileProbe {
+                link: self.link.clone(),
+                name: name.clone(),
+                commit: AtomicU64::new(commit),
+                version: AtomicI64::new(version),
+            }),
+            min: LOOK_MIN,
+            max: LOOK_MAX,
+        });
+        wait.recheck_in = recheck_in;
+        wait
+    }
+}
+
+/// Up to the granularity that is claimed.
+pub(super) fn round_up(d: Duration) -> Duration {
+    match d.subsec_nanos() % 1_000_000 {
+        0 => d,
+        over => d.saturating_add(Duration::from_nanos(u64::from(1_000_000 - over))),
+    }
+}
+
+#[async_trait]
+impl Lock for SqliteLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::RwLock => Some(Part::RwLock(self)),
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Watch => Some(Part::Watch(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    /// There is no session that could be lost: leases hang on the file alone.
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        stream::pending().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let request = self.check(request).map_err(|e| e.with_name(&request.key.name))?;
+        let key = request.key.clone();
+        let counted_from = Timestamp::now();
+        let mut needs = Needs::write(vec![key.name.clone()]);
+        needs.droppable = true;
+        let (asked, commit, version) = self
+            .link
+            .call(needs, move |view| {
+                if view.tombstones.has(&request.key) {
+                    return Err(Error::lost(LossReason::Refused));
+                }
+                if view.tombstones.was_released(&request.key) {
+                    return Err(Error::lost(LossReason::Released));
+                }
+                let (state, now, tokens) = view.change(&request.key.name);
+                let asked = state.attempt(&request, now, tokens)?;
+                Ok((asked, view.commit, view.version))
+            })
+            .await
+            .map_err(|e| e.with_name(&key.name))?;
+        Ok(match asked {
+            Asked::Granted { token, expires_in } => {
+                Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
+            }
+            Asked::Queued { recheck_in, ahead } => {
+                let mut wait = self.wait(&key.name, commit, version, recheck_in);
+                wait.ahead = ahead;
+                Attempt::Queued(wait)
+            }
+            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key.name, commit, version, recheck_in)),
+            Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
+        })
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let key = lease.clone();
+        self.link
+            .call(Needs::write(vec![key.name.clone()]), move |view| {
+                let (state, now, tokens) = view.change(&key.name);
+                let released = state.release(key.id, how, now, tokens);
+                if released == Released::Released {
+                    view.tombstones.note_released(key);
+                } else if view.tombstones.was_released(&key) {
+                    return Ok(Released::Released);
+                }
+                Ok(released)
+            })
+            .await
+            .map_err(|e| e.with_name(&lease.name))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        let keys = requests.to_vec();
+        let names = keys.iter().map(|k| k.name.clone()).collect();
+        let answers = self
+            .link
+            .call(Needs::write(names), move |view| {
+                let now = view.now;
+                Ok(keys
+                    .into_iter()
+                    .map(|key| {
+                        let (state, now_, tokens) = view.change(&key.name);
+                        let answer = state.abandon(key.id, now_, tokens);
+                        view.tombstones.bury(key, now);
+                        answer
+                    })
+                    .collect::<Vec<_>>())
+            })
+            .await;
+        match answers {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),
+        }
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.link.close().await
+    }
+}
+
+/// "Has anything changed?": a number in this process, and for other processes `PRAGMA data_version`.
+///
+/// Asked on the very connection that writes: there it counts what *others* have stored and nothing of ours, of which
+/// the commit number of each name tells more exactly. Many looks that come together are one statement.
+struct FileProbe {
+    link: Link,
+    name: LockName,
+    commit: AtomicU64,
+    version: AtomicI64,
+}
+
+#[async_trait]
+impl Probe for FileProbe {
+    async fn changed(&self) -> Result<bool> {
+        let last = self.link.stamps.last_change(&self.name);
+        if last > self.commit.fetch_max(last, Ordering::AcqRel) {
+            return Ok(true);
+        }
+        if self.link.private {
+            return Ok(false);
+        }
+        let version = self.link.call(Needs::nothing(), |view| Ok(view.version)).await?;
+        Ok(self.version.swap(version, Ordering::AcqRel) != version)
+    }
+}

@@ -1,0 +1,48 @@
+//! Locks in a SQLite database: leases shared by the processes of one machine.
+//!
+//! ```no_run
+//! # async fn f(runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+//! use dlock_sql::sqlite::SqliteLock;
+//!
+//! let backend = SqliteLock::open("/var/lib/app/locks.db", runtime).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What it promises
+//!
+//! * **All processes of one machine** that open the same file exclude one another, in all modes, through one fair queue with
+//!   priorities. Different machines do not: network file systems are refused where they can be seen, and a second machine that takes
+//!   the file over is noticed and refused. Time namespaces with a shifted clock are refused.
+//! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes nothing, and after a reboot
+//!   every old lease has ended.
+//! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost nothing.
+//!   Commits of leases do not wait for the disk, since a power loss ends all leases anyway; tokens are made safe in blocks.
+//!   The fence gate and `raise` do wait for it.
+//! * **Waiting** within one process needs no polling of the file; between processes it is `PRAGMA data_version` every 1 to 20 ms.
+//! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer.
+//!
+//! # What it does not
+//!
+//! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all until it goes on or
+//!   dies; others answer `Unavailable` after [`Builder::busy_budget`].
+//! * A file that is deleted or replaced while it is open goes on as two files.
+//! * Without Linux's clock since boot only in-memory databases can be opened.
+//! * In a stream of changes, what another process did between two looks may be merged.
+
+mod admit;
+mod boot;
+mod failure;
+mod fencing;
+pub mod gate;
+mod job;
+mod lock;
+mod open;
+mod renew;
+mod rwlock;
+mod schema;
+mod store;
+mod watch;
+mod writer;
+
+pub use lock::SqliteLock;
+pub use open::{Builder, DEFAULT_PREFIX};

@@ -1,0 +1,294 @@
+//! The tables, their migrations, and the statements on them.
+//!
+//! | table | holds |
+//! |---|---|
+//! | `…meta` | one row: schema version, the boot that the leases belong to, the last token and its durable ceiling |
+//! | `…entry` | one row per holder and waiter; a free name has none |
+//! | `…fence` | one row per resource of the fence gate |
+//!
+//! # Tokens across power loss
+//!
+//! Locks need no durability against power loss: after it the boot id is another one and every lease has ended. So commits do
+//! not wait for the disk (`synchronous = NORMAL`), and a power loss may take back the last of them. Tokens must not
+//! come again, however: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before any token
+//! beyond the old ceiling is handed out, and the first process of a new boot goes on from the ceiling.
+
+use dlock_core::{Error, ErrorKind, Result};
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::boot::BootId;
+use super::failure::{foreign_row, nothing_done};
+
+/// The newest schema that this version knows.
+pub(super) const SCHEMA_VERSION: i64 = 1;
+
+/// How many tokens one commit that waits for the disk makes safe.
+pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
+
+/// SQLite's integers are signed.
+pub(super) const LAST_TOKEN: u64 = i64::MAX as u64;
+
+/// How many statements of one kind go to the connection in one message.
+pub(super) const CHUNK: usize = 32;
+
+/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
+const MIGRATIONS: &[&[&str]] = &[&[
+    "CREATE TABLE {p}meta (
+       only INTEGER PRIMARY KEY CHECK (only = 1),
+       schema_version INTEGER NOT NULL,
+       boot BLOB NOT NULL,
+       last_token INTEGER NOT NULL,
+       token_ceiling INTEGER NOT NULL
+     ) STRICT",
+    "INSERT INTO {p}meta VALUES (1, 0, zeroblob(16), 0, 0)",
+    // phase: 0 queued, 1 offered, 2 held, 3 kept by a minimum hold. share: -1 exclusive, 0 reader, n one of n permits.
+    // ttl and expires: nanoseconds, the latter since the boot named in meta.
+    "CREATE TABLE {p}entry (
+       name BLOB NOT NULL,
+       id BLOB NOT NULL,
+       phase INTEGER NOT NULL,
+       share INTEGER NOT NULL,
+       priority INTEGER NOT NULL,
+       arrival INTEGER NOT NULL,
+       token INTEGER,
+       ttl INTEGER NOT NULL,
+       expires INTEGER NOT NULL,
+       upgrading INTEGER NOT NULL,
+       owner TEXT,
+       PRIMARY KEY (name, id)
+     ) STRICT, WITHOUT ROWID",
+    "{fence}",
+]];
+
+const CREATE_FENCE: &str = "CREATE TABLE IF NOT EXISTS {p}fence (
+       resource BLOB PRIMARY KEY NOT NULL,
+       max_exclusive INTEGER,
+       max_any INTEGER,
+       value BLOB NOT NULL
+     ) STRICT, WITHOUT ROWID";
+
+/// The statements, with the table prefix filled in once.
+#[derive(Debug)]
+pub(super) struct Statements {
+    prefix: String,
+    pub(super) load: [String; 2],
+    pub(super) put: [String; 2],
+    pub(super) delete: [String; 2],
+    pub(super) due: String,
+    pub(super) meta: String,
+    pub(super) set_tokens: String,
+    pub(super) load_fence: String,
+    pub(super) put_fence: String,
+}
+
+impl Statements {
+    /// For tables whose names begin with `prefix`, which has been checked by [`check_prefix`].
+    pub(super) fn new(prefix: &str) -> Self {
+        let load = format!(
+            "SELECT name, id, phase, share, priority, arrival, token, ttl, expires, upgrading, owner FROM {prefix}entry WHERE name = ?;"
+        );
+        let put = format!("INSERT OR REPLACE INTO {prefix}entry VALUES (?,?,?,?,?,?,?,?,?,?,?);");
+        let delete = format!("DELETE FROM {prefix}entry WHERE name = ? AND id = ?;");
+        let many = |s: String| [s.clone(), s.repeat(CHUNK)];
+        Self {
+            load: many(load),
+            put: many(put),
+            delete: many(delete),
+            due: format!("SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? LIMIT 256"),
+            meta: format!("SELECT schema_version, boot, last_token, token_ceiling FROM {prefix}meta"),
+            set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?;"),
+            load_fence: format!("SELECT value, max_exclusive, max_any FROM {prefix}fence WHERE resource = ?"),
+            put_fence: format!(
+                "INSERT OR REPLACE INTO {prefix}fence (resource, value, max_exclusive, max_any) VALUES (?,?,?,?);"
+            ),
+            prefix: prefix.to_owned(),
+        }
+    }
+}
+
+/// A prefix goes into the text of statements, so it is an identifier or nothing.
+pub(super) fn check_prefix(prefix: &str) -> Result<()> {
+    let mut bytes = prefix.bytes();
+    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    let goes_on_well = bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let reserved = prefix.len() >= 7 && prefix[..7].eq_ignore_ascii_case("sqlite_");
+    if starts_well && goes_on_well && !reserved && prefix.len() <= 64 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        "a table prefix is a letter or underscore, then letters, digits and underscores, 64 at most, and not `sqlite_`",
+    ))
+}
+
+/// What the one row of the meta table says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) boot: Vec<u8>,
+    pub(super) last_token: u64,
+    pub(super) token_ceiling: u64,
+}
+
+/// Reads the meta row and refuses what a newer version wrote.
+pub(super) async fn read_meta(conn: &mut SqliteConnection, sql: &Statements, at: &str) -> Result<Meta> {
+    let row = sqlx::query(AssertSqlSafe(sql.meta.as_str().to_owned()))
+        .fetch_optional(conn)
+        .await
+        .map_err(|e| nothing_done(e, at))?
+        .ok_or_else(|| foreign_row("the meta table is empty"))?;
+    let bad = |_: sqlx::Error| foreign_row("the meta table has other columns");
+    let version: i64 = row.try_get(0).map_err(bad)?;
+    refuse_newer(version, at)?;
+    let number = |i| -> Result<u64> {
+        u64::try_from(row.try_get::<i64, _>(i).map_err(bad)?).map_err(|_| foreign_row("a token below zero"))
+    };
+    Ok(Meta {
+        boot: row.try_get(1).map_err(bad)?,
+        last_token: number(2)?,
+        token_ceiling: number(3)?,
+    })
+}
+
+fn refuse_newer(version: i64, at: &str) -> Result<()> {
+    if version > SCHEMA_VERSION {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the lock tables in {at} have schema version {version}, this program knows up to {SCHEMA_VERSION}: \
+                 a newer dlock has used the database; update this program"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller.
+///
+/// The first process of a new boot deletes what the boot before left, and continues the tokens from the ceiling. Two processes that
+/// open at once are put in order by the write lock of the caller's transaction.
+pub(super) async fn migrate(
+    conn: &mut SqliteConnection,
+    sql: &Statements,
+    boot: BootId,
+    at: &str,
+) -> Result<()> {
+    let mut version = current_version(conn, sql, at).await?;
+    let refuse = |e| nothing_done(e, at);
+    while let Some(steps) = usize::try_from(version).ok().and_then(|v| MIGRATIONS.get(v)) {
+        for step in *steps {
+            let text = if *step == "{fence}" { CREATE_FENCE } else { step };
+            run(conn, text.replace("{p}", &sql.prefix))
+                .await
+                .map_err(refuse)?;
+        }
+        version += 1;
+        run(
+            conn,
+            format!("UPDATE {}meta SET schema_version = {version}", sql.prefix),
+        )
+        .await
+        .map_err(refuse)?;
+    }
+    let meta = read_meta(conn, sql, at).await?;
+    let mut last = meta.last_token;
+    if meta.boot != boot.as_bytes() {
+        last = last.max(meta.token_ceiling);
+        run(conn, format!("DELETE FROM {}entry", sql.prefix))
+            .await
+            .map_err(refuse)?;
+        sqlx::query(AssertSqlSafe(format!("UPDATE {}meta SET boot = ?", sql.prefix)))
+            .bind(boot.as_bytes())
+            .execute(&mut *conn)
+            .await
+            .map_err(refuse)?;
+    }
+    let ceiling = meta.token_ceiling.max(last.saturating_add(TOKEN_BLOCK));
+    sqlx::query(AssertSqlSafe(sql.set_tokens.clone()))
+        .bind(to_sql(last))
+        .bind(to_sql(ceiling))
+        .execute(&mut *conn)
+        .await
+        .map_err(refuse)?;
+    Ok(())
+}
+
+/// 0 if there are no tables yet.
+async fn current_version(conn: &mut SqliteConnection, sql: &Statements, at: &str) -> Result<i64> {
+    let found =
+        sqlx::query("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE")
+            .bind(format!("{}meta", sql.prefix))
+            .fetch_one(&mut *conn)
+            .await
+            .and_then(|row| row.try_get::<i64, _>(0))
+            .map_err(|e| nothing_done(e, at))?;
+    if found == 0 {
+        return Ok(0);
+    }
+    let version = sqlx::query(AssertSqlSafe(format!(
+        "SELECT schema_version FROM {}meta",
+        sql.prefix
+    )))
+    .fetch_optional(&mut *conn)
+    .await
+    .and_then(|row| row.map(|r| r.try_get::<i64, _>(0)).transpose());
+    match version {
+        Ok(Some(version)) if version >= 1 => {
+            refuse_newer(version, at)?;
+            Ok(version)
+        }
+        Ok(_) => Err(foreign_table(sql, at)),
+        Err(e) if super::failure::is_busy(&e) => Err(nothing_done(e, at)),
+        Err(e) => Err(foreign_table(sql, at).with_source(e)),
+    }
+}
+
+fn foreign_table(sql: &Statements, at: &str) -> Error {
+    Error::new(
+        ErrorKind::BackendData,
+        format!(
+            "the table `{}meta` in {at} is not dlock's; choose another table prefix",
+            sql.prefix
+        ),
+    )
+}
+
+/// Makes only the table of the fence gate, for a database that holds resources but no locks.
+pub(super) async fn create_fence(conn: &mut SqliteConnection, prefix: &str) -> Result<(), sqlx::Error> {
+    run(conn, CREATE_FENCE.replace("{p}", prefix)).await
+}
+
+async fn run(conn: &mut SqliteConnection, text: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await.map(|_| ())
+}
+
+/// SQLite's integers are signed; tokens and times stay below 2^63.
+pub(super) fn to_sql(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_that_is_not_an_identifier_is_refused() {
+        for good in ["dlock_", "_", "A1"] {
+            check_prefix(good).unwrap();
+        }
+        for bad in [
+            "",
+            "1a",
+            "a b",
+            "a;drop",
+            "a\"",
+            "sqlite_x",
+            "SQLite_",
+            "é",
+            &"a".repeat(65),
+        ] {
+            let e = check_prefix(bad).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! The connection, and the statements of a transaction on it.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{FencedValue, RequestId};
+use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Runtime, Timestamp, Token};
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{Arguments as _, AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+
+use super::admit::{Entry, NameState, Phase};
+use super::boot::BootId;
+use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
+use super::schema::{CHUNK, Meta, Statements, migrate, read_meta, to_sql};
+
+/// Which database, and how it is used.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub(super) options: SqliteConnectOptions,
+    /// The path, for messages.
+    pub(super) at: String,
+    pub(super) sql: Statements,
+    pub(super) boot: BootId,
+    /// Nobody but this connection sees it, and it ends with it.
+    pub(super) private: bool,
+    /// Whether we may choose the journal mode.
+    pub(super) ours: bool,
+    /// How long a transaction waits for the write lock.
+    pub(super) busy_budget: Duration,
+}
+
+/// How a transaction ends up.
+pub(super) enum Sync {
+    /// The commit waits for the disk.
+    Full,
+    /// It does not.
+    Normal,
+}
+
+/// The one connection of an opened backend.
+pub(super) struct Store {
+    pub(super) db: Arc<Database>,
+    runtime: Arc<dyn Runtime>,
+    conn: SqliteConnection,
+    full: bool,
+    /// After an error that leaves the connection in doubt.
+    broken: bool,
+}
+
+/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler sleeps in coarse steps and cannot
+/// be cancelled, so it is switched off.
+struct Patience<'a> {
+    runtime: &'a dyn Runtime,
+    until: Timestamp,
+    step: u32,
+}
+
+impl<'a> Patience<'a> {
+    fn new(runtime: &'a dyn Runtime, budget: Duration) -> Self {
+        Self {
+            runtime,
+            until: Timestamp::now() + budget,
+            step: 0,
+        }
+    }
+
+    async fn wait(&mut self) -> bool {
+        if Timestamp::now() >= self.until {
+            return false;
+        }
+        let mut random = [0u8];
+        self.runtime.fill_random(&mut random);
+        let micros = (100u64 << self.step.min(6)) * (128 + u64::from(random[0])) / 256;
+        self.step += 1;
+        self.runtime.sleep(Duration::from_micros(micros)).await;
+        true
+    }
+}
+
+impl Store {
+    /// Connects and brings the tables up to date.
+    pub(super) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        let conn = db
+            .options
+            .clone()
+            .disable_statement_logging()
+            .busy_timeout(Duration::ZERO)
+            .connect()
+            .await
+            .map_err(|e| nothing_done(e, &db.at))?;
+        let mut store = Self {
+            db,
+            runtime,
+            conn,
+            full: true,
+            broken: false,
+        };
+        if store.db.ours && !store.db.private {
+            store.patiently("PRAGMA journal_mode = WAL").await?;
+        }
+        // `synchronous` is the connection's own, and FULL until here: the first ceiling of the tokens is on the disk.
+        store.patiently("PRAGMA synchronous = FULL").await?;
+        store.patiently("BEGIN IMMEDIATE").await?;
+        let db = store.db.clone();
+        if let Err(e) = migrate(&mut store.conn, &db.sql, db.boot, &db.at).await {
+            store.rollback().await;
+            return Err(e);
+        }
+        store.commit().await?;
+        Ok(store)
+    }
+
+    fn at(&self) -> &str {
+        &self.db.at
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) async fn close(self) -> Result<()> {
+        let at = self.db.clone();
+        self.conn.close().await.map_err(|e| nothing_done(e, &at.at))
+    }
+
+    fn failed(&mut self, e: sqlx::Error) -> Error {
+        self.broken |= is_fatal(&e);
+        nothing_done(e, &self.db.at)
+    }
+
+    async fn run(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        sqlx::query_with(AssertSqlSafe(sql.to_owned()), args)
+            .fetch_all(&mut self.conn)
+            .await
+    }
+
+    /// Runs a statement that takes a lock, as long as it takes to get it.
+    async fn patiently(&mut self, sql: &'static str) -> Result<Vec<SqliteRow>> {
+        let runtime = self.runtime.clone();
+        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
+        loop {
+            match self.run(sql, SqliteArguments::default()).await {
+                Ok(rows) => return Ok(rows),
+                Err(e) if is_busy(&e) => {
+                    if !patience.wait().await {
+                        return Err(self.failed(e));
+                    }
+                }
+                Err(e) => return Err(self.failed(e)),
+            }
+        }
+    }
+
+    /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing has begun.
+    pub(super) async fn begin(&mut self, sync: Sync) -> Result<i64> {
+        let full = matches!(sync, Sync::Full);
+        if full != self.full {
+            // Only outside a transaction does SQLite heed this.
+            self.patiently(if full {
+                "PRAGMA synchronous = FULL"
+            } else {
+                "PRAGMA synchronous = NORMAL"
+            })
+            .await?;
+            self.full = full;
+        }
+        let rows = match self.patiently("BEGIN IMMEDIATE; PRAGMA data_version").await {
+            Ok(rows) => rows,
+            Err(e) => {
+                self.rollback().await;
+                return Err(e);
+            }
+        };
+        self.version_of(&rows)
+    }
+
+    /// The version of what other connections have stored; changes of this connection do not count.
+    pub(super) async fn version(&mut self) -> Result<i64> {
+        let rows = self.patiently("PRAGMA data_version").await?;
+        self.version_of(&rows)
+    }
+
+    fn version_of(&self, rows: &[SqliteRow]) -> Result<i64> {
+        rows.last()
+            .and_then(|row| row.try_get(0).ok())
+            .ok_or_else(|| foreign_row("PRAGMA data_version answers nothing"))
+    }
+
+    pub(super) async fn meta(&mut self) -> Result<Meta> {
+        let db = self.db.clone();
+        let meta = read_meta(&mut self.conn, &db.sql, &db.at).await?;
+        if meta.boot != db.boot.as_bytes() {
+            // We made it ours when we opened. Only another machine, or another kernel on a shared disk, makes it its own since,
+            // and then the two of us do not exclude one another.
+            return Err(Error::new(
+                ErrorKind::BackendData,
+                format!(
+                    "the SQLite database {} is used from another machine at the same time; leases in a file hold on one machine only",
+                    self.at()
+                ),
+            ));
+        }
+        Ok(meta)
+    }
+
+    /// Loads those names.
+    pub(super) async fn load(&mut self, names: &[LockName]) -> Result<HashMap<LockName, NameState>> {
+        let db = self.db.clone();
+        let mut found: HashMap<LockName, NameState> =
+            names.iter().map(|n| (n.clone(), NameState::default())).collect();
+        let mut rest = names;
+        while !rest.is_empty() {
+            let (now, sql) = if rest.len() >= CHUNK {
+                (CHUNK, &db.sql.load[1])
+            } else {
+                (1, &db.sql.load[0])
+            };
+            let (these, after) = rest.split_at(now);
+            let mut args = SqliteArguments::default();
+            for name in these {
+                bind(&mut args, name.as_bytes())?;
+            }
+            let rows = self.run(sql, args).await.map_err(|e| self.failed(e))?;
+            for row in rows {
+                let (name, entry) = read_entry(&row)?;
+                if let Some(state) = found.get_mut(&name) {
+                    state.insert_stored(entry);
+                }
+            }
+            rest = after;
+        }
+        for state in found.values_mut() {
+            state.loaded();
+        }
+        Ok(found)
+    }
+
+    /// Names with something that has run out.
+    pub(super) async fn due(&mut self, now: Timestamp) -> Result<Vec<LockName>> {
+        let db = self.db.clone();
+        let mut args = SqliteArguments::default();
+        bind(&mut args, to_sql(now.as_nanos()))?;
+        let rows = self.run(&db.sql.due, args).await.map_err(|e| self.failed(e))?;
+        rows.iter()
+            .map(|row| LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(|_| foreign_row("a name"))?))
+            .collect()
+    }
+
+    /// Loads a resource of the fence gate.
+    pub(super) async fn load_fence(&mut self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let db = self.db.clone();
+        let mut args = SqliteArguments::default();
+        bind(&mut args, resource.as_bytes())?;
+        let rows = self
+            .run(&db.sql.load_fence, args)
+            .await
+            .map_err(|e| self.failed(e))?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let bad = |_| foreign_row("a resource of the fence gate");
+        let token = |i| -> Result<Option<Token>> {
+            Ok(row
+                .try_get::<Option<i64>, _>(i)
+                .map_err(bad)?
+                .and_then(|t| Token::new(t as u64)))
+        };
+        Ok(Some(FencedValue::new(
+            row.try_get(0).map_err(bad)?,
+            token(1)?,
+            token(2)?,
+        )))
+    }
+
+    pub(super) async fn put_fence(&mut self, resource: &LockName, value: &FencedValue) -> Result<()> {
+        let db = self.db.clone();
+        let mut args = SqliteArguments::default();
+        bind(&mut args, resource.as_bytes())?;
+        bind(&mut args, value.value.as_slice())?;
+        bind(&mut args, value.max_exclusive.map(|t| to_sql(t.get())))?;
+        bind(&mut args, value.max_any.map(|t| to_sql(t.get())))?;
+        self.run(&db.sql.put_fence, args)
+            .await
+            .map_err(|e| self.failed(e))?;
+        Ok(())
+    }
+
+    /// Writes what differs, and commits.
+    pub(super) async fn write_and_commit(
+        &mut self,
+        puts: &[(&LockName, &Entry)],
+        deletes: &[(&LockName, RequestId)],
+        tokens: Option<(u64, u64)>,
+    ) -> Result<()> {
+        let db = self.db.clone();
+        let sql = &db.sql;
+        // The usual change is one row and the token: all of it, commit included, is one message to the connection's thread. Not in
+        // a database of somebody else's journal mode: there a reader can hold up a commit, which must then be repeated
+        // alone, and of a text that failed it is not known at which statement.
+        let small = puts.len() + deletes.len() <= 2 && db.ours;
+        if small {
+            let mut text = String::with_capacity(256);
+            let mut args = SqliteArguments::default();
+            for (name, id) in deletes {
+                text.push_str(&sql.delete[0]);
+                bind_key(&mut args, name, *id)?;
+            }
+            for (name, entry) in puts {
+                text.push_str(&sql.put[0]);
+                bind_entry(&mut args, name, entry)?;
+            }
+            if let Some((last, ceiling)) = tokens {
+                text.push_str(&sql.set_tokens);
+                bind(&mut args, to_sql(last))?;
+                bind(&mut args, to_sql(ceiling))?;
+            }
+            text.push_str("COMMIT");
+            return match self.run(&text, args).await {
+                Ok(_) => Ok(()),
+                Err(e) => Err(self.undo(e).await),
+            };
+        }
+        let mut rest = deletes;
+        while !rest.is_empty() {
+            let (n, which) = if rest.len() >= CHUNK { (CHUNK, 1) } else { (1, 0) };
+            let (these, after) = rest.split_at(n);
+            let mut args = SqliteArguments::default();
+            for (name, id) in these {
+                bind_key(&mut args, name, *id)?;
+            }
+            self.run(&sql.delete[which], args)
+                .await
+                .map_err(|e| self.failed(e))?;
+            rest = after;
+        }
+        let mut rest = puts;
+        while !rest.is_empty() {
+            let (n, which) = if rest.len() >= CHUNK { (CHUNK, 1) } else { (1, 0) };
+            let (these, after) = rest.split_at(n);
+            let mut args = SqliteArguments::default();
+            for (name, entry) in these {
+                bind_entry(&mut args, name, entry)?;
+            }
+            self.run(&sql.put[which], args)
+                .await
+                .map_err(|e| self.failed(e))?;
+            rest = after;
+        }
+        if let Some((last, ceiling)) = tokens {
+            let mut args = SqliteArguments::default();
+            bind(&mut args, to_sql(last))?;
+            bind(&mut args, to_sql(ceiling))?;
+            self.run(&sql.set_tokens, args)
+                .await
+                .map_err(|e| self.failed(e))?;
+        }
+        self.commit().await
+    }
+
+    /// Commits, and waits for readers that are in the way (they are only in the rollback journal modes).
+    async fn commit(&mut self) -> Result<()> {
+        let runtime = self.runtime.clone();
+        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
+        loop {
+            match self.run("COMMIT", SqliteArguments::default()).await {
+                Ok(_) => return Ok(()),
+                Err(e) if is_busy(&e) && patience.wait().await => {}
+                Err(e) => return Err(self.undo(e).await),
+            }
+        }
+    }
+
+    /// Judges the failure of a text that ended with a commit.
+    ///
+    /// A rollback that succeeds proves that the transaction was still open, so nothing was stored. If there is nothing to
+    /// roll back, SQLite has ended the transaction by itself, and what a failed commit has written may yet be found in
+    /// the log when the file is next opened: the outcome is not known, and the connection is made anew.
+    async fn undo(&mut self, e: sqlx::Error) -> Error {
+        if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
+            return self.failed(e);
+        }
+        self.broken = true;
+        perhaps_done(e, &self.db.at)
+    }
+
+    /// Undoes an open transaction. If there is none, so much the better.
+    pub(super) async fn rollback(&mut self) {
+        let _ = self.run("ROLLBACK", SqliteArguments::default()).await;
+    }
+}
+
+fn bind<'q, T>(args: &mut SqliteArguments, value: T) -> Result<()>
+where
+    T: sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + 'q,
+{
+    args.add(value)
+        .map_err(|e| Error::new(ErrorKind::InvalidInput, format!("a value cannot be stored: {e}")))
+}
+
+fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestId) -> Result<()> {
+    bind(args, name.as_bytes())?;
+    bind(args, id_bytes(id).as_slice())
+}
+
+fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
+    bind_key(args, name, e.id)?;
+    bind(
+        args,
+        match e.phase {
+            Phase::Queued => 0i64,
+            Phase::Offered => 1,
+            Phase::Held => 2,
+            Phase::Kept => 3,
+        },
+    )?;
+    bind(
+        args,
+        match e.mode {
+            Mode::Shared { limit } => limit.map_or(0, |n| i64::from(n.get())),
+            _ => -1,
+        },
+    )?;
+    bind(args, i64::from(e.priority))?;
+    bind(args, e.arrival)?;
+    bind(args, e.token.map(|t| to_sql(t.get())))?;
+    bind(args, to_sql(u64::try_from(e.ttl.as_nanos()).unwrap_or(u64::MAX)))?;
+    bind(args, to_sql(e.expires.as_nanos()))?;
+    bind(args, i64::from(e.upgrading))?;
+    bind(args, e.owner.as_deref())
+}
+
+fn read_entry(row: &SqliteRow) -> Result<(LockName, Entry)> {
+    let bad = |_: sqlx::Error| foreign_row("a column of another type");
+    let number = |i: usize| row.try_get::<i64, _>(i).map_err(bad);
+    let positive = |i: usize| u64::try_from(number(i)?).map_err(|_| foreign_row("a time below zero"));
+    let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
+    let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
+    let phase = match number(2)? {
+        0 => Phase::Queued,
+        1 => Phase::Offered,
+        2 => Phase::Held,
+        3 => Phase::Kept,
+        _ => return Err(foreign_row("an unknown phase")),
+    };
+    let mode = match number(3)? {
+        -1 => Mode::Exclusive,
+        n => Mode::Shared {
+            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign_row("an unknown mode"))?),
+        },
+    };
+    let entry = Entry {
+        id: read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?,
+        phase,
+        mode,
+        priority: u8::try_from(number(4)?).map_err(|_| foreign_row("an unknown priority"))?,
+        arrival: number(5)?,
+        token: row
+            .try_get::<Option<i64>, _>(6)
+            .map_err(bad)?
+            .and_then(|t| Token::new(t as u64)),
+        ttl: Duration::from_nanos(positive(7)?),
+        expires: Timestamp::from_nanos(positive(8)?),
+        upgrading: number(9)? != 0,
+        owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
+    };
+    Ok((name, entry))
+}
+
+fn id_bytes(id: RequestId) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
+    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
+    bytes
+}
+
+fn read_id(bytes: &[u8]) -> Option<RequestId> {
+    let (client, sequence) = bytes.split_at_checked(16)?;
+    Some(RequestId::new(
+        u128::from_be_bytes(client.try_into().ok()?),
+        u64::from_be_bytes(sequence.try_into().ok()?),
+    ))
+}

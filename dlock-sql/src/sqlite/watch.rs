@@ -1,0 +1,276 @@
+//! Looking at a lock: the stream of changes, `inspect`, `force_release`.
+//!
+//! What this process changes is told exactly, commit by commit. What another process changes is found by comparing the
+//! holders before and after: one who came and went between two looks (5 to 50 ms apart) is not shown, and a holder that
+//! another process ended by force is shown as released. The latest state is always delivered, in the order of the tokens.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{Change, Holder, Inspection, Watch};
+use dlock_core::{Error, LockName, Result, Timestamp};
+use futures::channel::mpsc;
+use futures::future::{Either, select};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+
+use super::admit::NameState;
+use super::job::{Link, Needs};
+use super::lock::SqliteLock;
+
+/// How many changes wait for a slow consumer before it is told that some were skipped.
+const BACKLOG: usize = 1024;
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
+/// Who watches which name, and what they have been told last.
+#[derive(Default)]
+pub(super) struct Watchers(HashMap<LockName, Watched>);
+
+struct Watched {
+    holders: Vec<(Holder, Timestamp)>,
+    to: Vec<Watcher>,
+}
+
+struct Watcher {
+    send: mpsc::Sender<Result<Change>>,
+    skipped: bool,
+}
+
+impl Watcher {
+    fn tell(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
+        for change in changes {
+            if self.skipped {
+                break;
+            }
+            self.skipped = self.send.try_send(Ok(change.clone())).is_err();
+        }
+        self.catch_up(state, now);
+    }
+
+    /// After changes were skipped: the state as a whole, as soon as there is room.
+    fn catch_up(&mut self, state: &NameState, now: Timestamp) {
+        if self.skipped {
+            let snapshot = Change::Snapshot {
+                now: state.inspect(now),
+                skipped: true,
+            };
+            self.skipped = self.send.try_send(Ok(snapshot)).is_err();
+        }
+    }
+}
+
+impl Watchers {
+    pub(super) fn names(&self) -> impl Iterator<Item = LockName> {
+        self.0.keys().cloned()
+    }
+
+    fn add(&mut self, name: &LockName, state: &NameState, now: Timestamp) -> mpsc::Receiver<Result<Change>> {
+        let (mut send, receive) = mpsc::channel(BACKLOG);
+        let snapshot = Change::Snapshot {
+            now: state.inspect(now),
+            skipped: false,
+        };
+        let skipped = send.try_send(Ok(snapshot)).is_err();
+        let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
+            holders: state.holders(),
+            to: Vec::new(),
+        });
+        watched.to.push(Watcher { send, skipped });
+        receive
+    }
+
+    /// Tells what this process has committed.
+    pub(super) fn tell(&mut self, name: &LockName, changes: Vec<Change>, state: &NameState, now: Timestamp) {
+        let Some(watched) = self.0.get_mut(name) else {
+            return;
+        };
+        watched.holders = state.holders();
+        watched.pass_on(&changes, state, now);
+        if watched.to.is_empty() {
+            self.0.remove(name);
+        }
+    }
+
+    /// Tells what another process has changed, as far as it shows in what was loaded.
+    pub(super) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
+        let Some(watched) = self.0.get_mut(name) else {
+            return;
+        };
+        let holders = state.holders();
+        let changes = difference(&watched.holders, &holders, now);
+        watched.holders = holders;
+        watched.pass_on(&changes, state, now);
+        if watched.to.is_empty() {
+            self.0.remove(name);
+        }
+    }
+
+    fn catch_up(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
+        if let Some(watched) = self.0.get_mut(name) {
+            watched.pass_on(&[], state, now);
+        }
+    }
+
+    /// Ends every stream with that error.
+    pub(super) fn end(&mut self, e: &Error) {
+        for watcher in self.0.drain().flat_map(|(_, w)| w.to) {
+            let mut send = watcher.send;
+            // A full backlog ends without it: the stream asks the closed link next, and hears it there.
+            let _ = send.try_send(Err(e.clone()));
+        }
+    }
+}
+
+impl Watched {
+    fn pass_on(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
+        self.to.retain_mut(|watcher| {
+            watcher.tell(changes, state, now);
+            !watcher.send.is_closed()
+        });
+    }
+}
+
+fn difference(before: &[(Holder, Timestamp)], after: &[(Holder, Timestamp)], now: Timestamp) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (old, expires) in before {
+        if !after.iter().any(|(h, _)| h.id == old.id) {
+            let id = old.id;
+            changes.push(if *expires <= now {
+                Change::Expired { id }
+            } else {
+                Change::Released { id }
+            });
+        }
+    }
+    let mut granted: Vec<_> = after
+        .iter()
+        .filter(|(new, _)| {
+            !before
+                .iter()
+                .any(|(h, _)| (h.id, h.mode, h.token) == (new.id, new.mode, new.token))
+        })
+        .map(|(h, expires)| (h.token, h.clone(), *expires))
+        .collect();
+    granted.sort_by_key(|(token, ..)| *token);
+    changes.extend(granted.into_iter().map(|(_, mut holder, expires)| {
+        holder.expires_in = expires.since(now);
+        Change::Granted(holder)
+    }));
+    changes
+}
+
+/// The consumer's end: looks at the file while nothing comes by itself.
+struct Looking {
+    receive: mpsc::Receiver<Result<Change>>,
+    link: Link,
+    name: LockName,
+    pause: Duration,
+    over: bool,
+}
+
+impl Looking {
+    async fn next(&mut self) -> Option<Result<Change>> {
+        loop {
+            if self.over {
+                return None;
+            }
+            let sleep = self.link.runtime.sleep(self.pause);
+            match select(self.receive.next(), sleep).await {
+                Either::Left((Some(change), _)) => {
+                    self.pause = LOOK_MIN;
+                    self.over = change.is_err();
+                    return Some(change);
+                }
+                Either::Left((None, _)) => {
+                    self.over = true;
+                    return Some(Err(self.link.closed().with_name(&self.name)));
+                }
+                Either::Right(_) => {
+                    self.pause = (self.pause * 2).min(LOOK_MAX);
+                    if let Err(e) = self.look().await {
+                        self.over = true;
+                        return Some(Err(e.with_name(&self.name)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finds what others have stored, and takes back what has run out, which nobody else may be there to do.
+    async fn look(&self) -> Result<()> {
+        let name = self.name.clone();
+        let due = self
+            .link
+            .call(Needs::read(&self.name), move |view| {
+                let now = view.now;
+                let (state, watchers) = view.look(&name);
+                watchers.catch_up(&name, state, now);
+                Ok(state.is_due(now))
+            })
+            .await?;
+        if due {
+            let name = self.name.clone();
+            self.link
+                .call(Needs::write(vec![name.clone()]), move |view| {
+                    view.change(&name);
+                    Ok(())
+                })
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Watch for SqliteLock {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        self.check_name(name)?;
+        let key = name.clone();
+        let receive = self
+            .link
+            .call(Needs::read(name), move |view| {
+                let now = view.now;
+                let (state, watchers) = view.look(&key);
+                Ok(watchers.add(&key, state, now))
+            })
+            .await
+            .map_err(|e| e.with_name(name))?;
+        let looking = Looking {
+            receive,
+            link: self.link.clone(),
+            name: name.clone(),
+            pause: LOOK_MIN,
+            over: false,
+        };
+        Ok(stream::unfold(looking, |mut l| {
+            async move { l.next().await.map(|c| (c, l)) }.boxed()
+        })
+        .boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.check_name(name)?;
+        let key = name.clone();
+        self.link
+            .call(Needs::read(name), move |view| {
+                let now = view.now;
+                Ok(view.look(&key).0.inspect(now))
+            })
+            .await
+            .map_err(|e| e.with_name(name))
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.check_name(name)?;
+        let key = name.clone();
+        self.link
+            .call(Needs::write(vec![key.clone()]), move |view| {
+                let (state, now, tokens) = view.change(&key);
+                Ok(state.force_release(now, tokens))
+            })
+            .await
+            .map_err(|e| e.with_name(name))
+    }
+}

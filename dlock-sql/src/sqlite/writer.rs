@@ -1,0 +1,462 @@
+//! The connection task: the one place that touches the database.
+//!
+//! Callers' jobs are taken from a channel, as many as have gathered, and run in *one* `BEGIN IMMEDIATE` transaction (group
+//! commit). Between transactions the names stay loaded, and `PRAGMA data_version` tells after each `BEGIN` whether another
+//! connection has stored anything since; if not, an uncontended acquire reads no row.
+//!
+//! What can go wrong, and why it does not matter:
+//! * *A caller vanishes*: nothing here belongs to it but the answer.
+//! * *This task vanishes* with its runtime, at any await: SQLite rolls back what was open, and leases lapse.
+//! * *The process stops or dies inside a transaction*: a dead one is rolled back by SQLite; a stopped one blocks the file for
+//!   all until it goes on or dies, and when it goes on it commits what it computed, before anybody else could look.
+//!   Its clock was read after the write lock was taken, so it took nothing for live that had ended before.
+//! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{FencedValue, LeaseKey};
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use futures::StreamExt as _;
+use futures::channel::mpsc;
+
+use super::admit::{NameState, Tokens};
+use super::job::{Job, Message, Stamps};
+use super::schema::TOKEN_BLOCK;
+use super::store::{Database, Store, Sync};
+use super::watch::Watchers;
+
+/// At most that many jobs in one transaction: others must get their turn at the file.
+const MAX_BATCH: usize = 256;
+/// At most that many names stay loaded.
+const MAX_LOADED: usize = 50_000;
+/// How often names are looked through that nobody asks for any more.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// The ceiling of the tokens is raised when fewer than this are left under it.
+const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
+/// A request can be late only inside this process, where it overtakes nothing: a minute is ample.
+const TOMBSTONE: Duration = Duration::from_secs(60);
+const MAX_TOMBSTONES: usize = 100_000;
+const RELEASED: usize = 1024;
+
+/// The keys that were abandoned, and those released lately. Kept in memory: whatever could still arrive under a key comes
+/// through the channel of this very task, and dies with it.
+#[derive(Default)]
+pub(super) struct Tombstones {
+    keys: HashMap<LeaseKey, Timestamp>,
+    order: VecDeque<(Timestamp, LeaseKey)>,
+    /// One slot per remainder of the sequence. What is overwritten is forgotten: that costs an exact answer to a very
+    /// late retry, and no safety.
+    released: Vec<Option<LeaseKey>>,
+}
+
+impl Tombstones {
+    pub(super) fn bury(&mut self, key: LeaseKey, now: Timestamp) {
+        let until = now + TOMBSTONE;
+        self.keys.insert(key.clone(), until);
+        self.order.push_back((until, key));
+        while self
+            .order
+            .front()
+            .is_some_and(|(t, _)| *t <= now || self.order.len() > MAX_TOMBSTONES)
+        {
+            if let Some((t, key)) = self.order.pop_front()
+                && self.keys.get(&key) == Some(&t)
+            {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// Whether that key was abandoned.
+    pub(super) fn has(&self, key: &LeaseKey) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    fn slot(key: &LeaseKey) -> usize {
+        (key.id.sequence() ^ key.id.client() as u64) as usize % RELEASED
+    }
+
+    /// Remembers that the key was released, for a retry of the release and against a late copy of its attempt.
+    pub(super) fn note_released(&mut self, key: LeaseKey) {
+        self.released.resize(RELEASED, None);
+        let slot = Self::slot(&key);
+        self.released[slot] = Some(key);
+    }
+
+    pub(super) fn was_released(&self, key: &LeaseKey) -> bool {
+        self.released
+            .get(Self::slot(key))
+            .is_some_and(|r| r.as_ref() == Some(key))
+    }
+}
+
+/// What a job sees: the loaded state, and the time at which it is judged.
+pub(super) struct View<'a> {
+    /// Read after the write lock was taken.
+    pub(super) now: Timestamp,
+    /// The number that this transaction's commit will have.
+    pub(super) commit: u64,
+    /// What other connections had stored when it began.
+    pub(super) version: i64,
+    names: &'a mut HashMap<LockName, NameState>,
+    touched: &'a mut HashSet<LockName>,
+    tokens: &'a mut Tokens,
+    pub(super) fences: &'a mut HashMap<LockName, Fence>,
+    pub(super) tombstones: &'a mut Tombstones,
+    pub(super) watchers: &'a mut Watchers,
+}
+
+impl View<'_> {
+    /// The state of a name, settled, to be changed.
+    pub(super) fn change(&mut self, name: &LockName) -> (&mut NameState, Timestamp, &mut Tokens) {
+        if !self.touched.contains(name) {
+            self.touched.insert(name.clone());
+        }
+        let state = self.names.entry(name.clone()).or_default();
+        state.settle(self.now, self.tokens);
+        (state, self.now, self.tokens)
+    }
+
+    /// The state of a name as it is stored, to be looked at.
+    pub(super) fn look(&mut self, name: &LockName) -> (&NameState, &mut Watchers) {
+        (self.names.entry(name.clone()).or_default(), self.watchers)
+    }
+}
+
+/// A resource of the fence gate.
+#[derive(Default)]
+pub(super) struct Fence {
+    pub(super) value: Option<FencedValue>,
+    pub(super) dirty: bool,
+}
+
+/// The state of the connection task.
+pub(super) struct Writer {
+    db: Arc<Database>,
+    runtime: Arc<dyn Runtime>,
+    store: Option<Store>,
+    stamps: Arc<Stamps>,
+    names: HashMap<LockName, NameState>,
+    /// The names that the current transaction may have changed.
+    touched: HashSet<LockName>,
+    tokens: Option<Tokens>,
+    version: Option<i64>,
+    commits: u64,
+    tombstones: Tombstones,
+    watchers: Watchers,
+    swept: Timestamp,
+}
+
+impl Writer {
+    pub(super) fn new(store: Store, runtime: Arc<dyn Runtime>, stamps: Arc<Stamps>) -> Self {
+        Self {
+            db: store.db.clone(),
+            runtime,
+            store: Some(store),
+            stamps,
+            names: HashMap::new(),
+            touched: HashSet::new(),
+            tokens: None,
+            version: None,
+            commits: 0,
+            tombstones: Tombstones::default(),
+            watchers: Watchers::default(),
+            swept: Timestamp::ZERO,
+        }
+    }
+
+    /// Serves until closed, or until nobody is left who could ask.
+    pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        let mut close = None;
+        while close.is_none() {
+            let Some(first) = inbox.next().await else { break };
+            let (mut reads, mut writes) = (Vec::new(), Vec::new());
+            let mut next = Some(first);
+            while let Some(message) = next {
+                match message {
+                    Message::Run(job) if job.is_moot() => drop(job),
+                    Message::Run(job) if job.needs().write => writes.push(job),
+                    Message::Run(job) => reads.push(job),
+                    Message::Close(reply) => {
+                        close = Some(reply);
+                        break;
+                    }
+                }
+                next = (reads.len() + writes.len() < MAX_BATCH)
+                    .then(|| inbox.try_recv().ok())
+                    .flatten();
+            }
+            // Readers first: they need no lock on the file, and must not wait for those who do.
+            self.serve_batch(reads, false).await;
+            self.serve_batch(writes, true).await;
+        }
+        inbox.close();
+        let outcome = match self.store.take() {
+            Some(store) => store.close().await,
+            None => Ok(()),
+        };
+        let closed = Error::new(ErrorKind::Closed, "this SQLite backend was closed");
+        while let Ok(message) = inbox.try_recv() {
+            match message {
+                Message::Run(job) => job.finish(Some(&closed)),
+                Message::Close(reply) => drop(reply.send(Ok(()))),
+            }
+        }
+        self.watchers.end(&closed);
+        if let Some(reply) = close {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    async fn serve_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, write: bool) {
+        if jobs.is_empty() {
+            return;
+        }
+        let outcome = if write {
+            self.write(&mut jobs).await
+        } else {
+            self.read(&mut jobs).await
+        };
+        if outcome.is_err() {
+            self.forget();
+        }
+        if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
+            self.store = None;
+        }
+        for job in jobs {
+            job.finish(outcome.as_ref().err());
+        }
+    }
+
+    /// Nothing loaded is trusted any more.
+    fn forget(&mut self) {
+        self.names.clear();
+        self.touched.clear();
+        self.tokens = None;
+        self.version = None;
+    }
+
+    async fn store(&mut self) -> Result<&mut Store> {
+        if self.store.is_none() {
+            self.store = Some(Store::open(self.db.clone(), self.runtime.clone()).await?);
+        }
+        self.store
+            .as_mut()
+            .ok_or_else(|| Error::new(ErrorKind::Unavailable, "the SQLite connection is gone"))
+    }
+
+    async fn read(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
+        let version = self.store().await?.version().await?;
+        let mut fences = self.load(version, wanted(jobs)).await?;
+        self.run(jobs, version, &mut fences);
+        Ok(())
+    }
+
+    async fn write(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
+        let durable = jobs.iter().any(|j| j.needs().durable);
+        let sync = if durable { Sync::Full } else { Sync::Normal };
+        let version = self.store().await?.begin(sync).await?;
+        let outcome = self.write_in_transaction(jobs, version, durable).await;
+        if outcome.is_err()
+            && let Some(store) = &mut self.store
+        {
+            store.rollback().await;
+        }
+        outcome?;
+        self.commits += 1;
+        self.publish();
+        self.secure_tokens().await
+    }
+
+    async fn write_in_transaction(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        version: i64,
+        durable: bool,
+    ) -> Result<()> {
+        let mut fences = self.load(version, wanted(jobs)).await?;
+        self.sweep().await?;
+        self.run(jobs, version, &mut fences);
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        for (resource, fence) in &fences {
+            if let (true, Some(value)) = (fence.dirty, &fence.value) {
+                store.put_fence(resource, value).await?;
+            }
+        }
+        let (mut puts, mut deletes) = (Vec::new(), Vec::new());
+        for (name, state) in self.touched.iter().filter_map(|n| self.names.get_key_value(n)) {
+            for (id, entry) in state.dirty() {
+                match entry {
+                    Some(entry) => puts.push((name, entry)),
+                    None => deletes.push((name, id)),
+                }
+            }
+        }
+        let tokens = self.tokens.get_or_insert_with(Tokens::default);
+        if durable {
+            // A raise may have gone beyond the ceiling; this commit waits for the disk anyway.
+            tokens.ceiling = tokens.ceiling.max(block_above(tokens.last));
+            tokens.dirty = true;
+        }
+        let tokens = tokens.dirty.then_some((tokens.last, tokens.ceiling));
+        store.write_and_commit(&puts, &deletes, tokens).await
+    }
+
+    /// Makes everything present that the jobs need.
+    async fn load(
+        &mut self,
+        version: i64,
+        (names, resources): (Vec<LockName>, Vec<LockName>),
+    ) -> Result<HashMap<LockName, Fence>> {
+        let foreign = self.version != Some(version);
+        if foreign || self.names.len() > MAX_LOADED {
+            self.forget();
+        }
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let mut fences = HashMap::new();
+        for resource in resources {
+            let value = store.load_fence(&resource).await?;
+            fences.insert(resource, Fence { value, dirty: false });
+        }
+        let mut missing = names;
+        missing.retain(|n| !self.names.contains_key(n));
+        if foreign {
+            missing.extend(self.watchers.names());
+        }
+        if self.tokens.is_none() {
+            let meta = store.meta().await?;
+            self.tokens = Some(Tokens {
+                last: meta.last_token,
+                ceiling: meta.token_ceiling,
+                dirty: false,
+            });
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let loaded = store.load(&missing).await?;
+        let now = Timestamp::now();
+        for (name, state) in &loaded {
+            self.watchers.compare(name, state, now);
+        }
+        self.names.extend(loaded);
+        self.version = Some(version);
+        Ok(fences)
+    }
+
+    /// Takes back what has run out under names that nobody asks for any more, now and then.
+    async fn sweep(&mut self) -> Result<()> {
+        let now = Timestamp::now();
+        if now < self.swept + SWEEP_EVERY {
+            return Ok(());
+        }
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let mut due = store.due(now).await?;
+        due.retain(|name| !self.names.contains_key(name));
+        let loaded = store.load(&due).await?;
+        self.names.extend(loaded);
+        if let Some(tokens) = &mut self.tokens {
+            for name in &due {
+                if let Some(state) = self.names.get_mut(name) {
+                    state.settle(now, tokens);
+                }
+            }
+        }
+        self.touched.extend(due);
+        self.swept = now;
+        Ok(())
+    }
+
+    fn run(&mut self, jobs: &mut [Box<dyn Job>], version: i64, fences: &mut HashMap<LockName, Fence>) {
+        let mut view = View {
+            now: Timestamp::now(),
+            commit: self.commits + 1,
+            version,
+            names: &mut self.names,
+            touched: &mut self.touched,
+            tokens: self.tokens.get_or_insert_with(Tokens::default),
+            fences,
+            tombstones: &mut self.tombstones,
+            watchers: &mut self.watchers,
+        };
+        for job in jobs {
+            job.run(&mut view);
+        }
+    }
+
+    /// After the commit: wakes those who wait for a change of these names.
+    fn publish(&mut self) {
+        let now = Timestamp::now();
+        for name in self.touched.drain() {
+            let Some(state) = self.names.get_mut(&name) else {
+                continue;
+            };
+            if state.is_dirty() {
+                self.stamps.changed_at(&name, self.commits);
+                let changes = state.written();
+                self.watchers.tell(&name, changes, state, now);
+            }
+        }
+        if let Some(tokens) = &mut self.tokens {
+            tokens.dirty = false;
+        }
+    }
+
+    /// Raises the ceiling of the tokens on the disk while many are left under it. Runs after the commit and before its
+    /// answers. A failure matters only to tokens beyond the ceiling: those grants are not reported as certain.
+    async fn secure_tokens(&mut self) -> Result<()> {
+        let Some(Tokens { last, ceiling, .. }) = self.tokens else {
+            return Ok(());
+        };
+        if ceiling >= block_above(last.saturating_sub(TOKENS_LEFT)) {
+            return Ok(());
+        }
+        match self.raise_ceiling(last).await {
+            Err(e) if last > ceiling => Err(Error::new(
+                ErrorKind::Unknown,
+                "the tokens of these grants could not be secured against power loss",
+            )
+            .with_source(e)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn raise_ceiling(&mut self, last: u64) -> Result<()> {
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let version = store.begin(Sync::Full).await?;
+        if self.version != Some(version) {
+            // Somebody came between: what is loaded is old. The next transaction loads it, and comes here again.
+            store.rollback().await;
+            return Err(Error::new(ErrorKind::Unavailable, "another process came between"));
+        }
+        store
+            .write_and_commit(&[], &[], Some((last, block_above(last))))
+            .await?;
+        if let Some(tokens) = &mut self.tokens {
+            tokens.ceiling = block_above(last);
+        }
+        Ok(())
+    }
+}
+
+/// The names and the resources that the jobs work on.
+fn wanted(jobs: &[Box<dyn Job>]) -> (Vec<LockName>, Vec<LockName>) {
+    let (mut names, mut resources) = (Vec::new(), Vec::new());
+    for needs in jobs.iter().map(|j| j.needs()) {
+        names.extend_from_slice(&needs.names);
+        resources.extend_from_slice(&needs.resources);
+    }
+    resources.sort_unstable();
+    resources.dedup();
+    (names, resources)
+}
+
+/// SQLite's integers end at 2^63 - 1.
+fn block_above(token: u64) -> u64 {
+    token.saturating_add(TOKEN_BLOCK).min(i64::MAX as u64)
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unavailable, "the SQLite connection is gone")
+}

@@ -153,6 +153,11 @@ impl Subject for EngineSubject {
     fn close(&self) -> Reply<'_, ()> {
         self.client.close().boxed()
     }
+
+    fn vanish(&self) -> bool {
+        self.client.vanish();
+        true
+    }
 }
 
 impl Observe for EngineSubject {

@@ -45,6 +45,13 @@ pub trait Subject: Send + Sync {
 
     /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
     fn close(&self) -> Reply<'_, ()>;
+
+    /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any more. `false`, the
+    /// default, if that cannot be done; rules then leave a guard to itself, which is weaker where the library releases what it
+    /// knows to be over.
+    fn vanish(&self) -> bool {
+        false
+    }
 }
 
 /// The part of a subject that looks at locks without taking them.

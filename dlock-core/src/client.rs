@@ -184,6 +184,13 @@ impl Client {
         self.engine.close().await
     }
 
+    /// Stops the client as the death of its process would: nothing is renewed, released or withdrawn any more, and only the
+    /// connection is closed. For tests of what then becomes of its locks.
+    #[doc(hidden)]
+    pub fn vanish(&self) {
+        self.engine.vanish();
+    }
+
     /// The same client for threads that block instead of awaiting.
     pub fn blocking(&self) -> crate::blocking::Client {
         crate::blocking::Client::new(self.clone())

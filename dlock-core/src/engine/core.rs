@@ -232,6 +232,12 @@ impl Core {
         }
     }
 
+    /// Ends the keeper where it is. What it owes is never paid, what is held lapses.
+    pub(crate) fn vanish(&self) {
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        self.wake_keeper();
+    }
+
     /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing may be
     /// believed from here on.
     pub(super) fn end_of_keeper(&self) {

@@ -52,7 +52,7 @@ impl Memory {
             .with_fencing(Strength::WhileStateSurvives)
             .with_owner_label(256)
             .with_ttl(
-                Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600),
+                Duration::from_millis(10)..=Duration::from_secs(30 * 24 * 3600),
                 Duration::from_nanos(1),
             )
             .with_max_name_len(4096);

@@ -105,6 +105,11 @@ pub(super) struct Desk {
     max_waiters: Option<u64>,
     /// Held and queued requests of each client; kept only when there is a limit.
     clients: Map<u128, u64>,
+    /// Which bug is planted, for the `if` lines around a record.
+    pub(super) bug: Planted,
+    /// The ttl of the first grant of each name, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    first_ttls: Map<LockName, Duration>,
 }
 
 impl Desk {
@@ -164,6 +169,9 @@ impl Table {
                 max_held: settings.max_held,
                 max_waiters: settings.max_waiters,
                 clients: Map::default(),
+                bug: settings.bug,
+                #[cfg(dlock_saboteur)]
+                first_ttls: Map::default(),
             },
             memo: Memo::default(),
             bug: settings.bug,

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,9 +95,10 @@ impl Memory {
                 state.signals.clone(),
             )
         };
-        // Outside the mutex: a waker may run code that calls the store.
-        drop(waiters);
-        watchers
+        // Outside the mutex: a waker may run code that calls the store. In the order of the names: a simulated run must not depend on
+        // the order of a hash map.
+        drop(BTreeMap::from_iter(waiters));
+        BTreeMap::from_iter(watchers)
             .into_values()
             .flatten()
             .filter_map(|w| w.waker)

@@ -6,13 +6,17 @@
 
 mod executor;
 mod faults;
+mod judge;
 mod link;
+mod nemesis;
 mod node;
 mod rng;
+pub mod scenario;
 mod streams;
 mod task;
 mod timer;
 mod wire;
+mod worker;
 mod world;
 
 #[cfg(test)]

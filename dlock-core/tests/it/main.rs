@@ -4,3 +4,5 @@
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod combinators;
 mod runtimes;
+#[cfg(feature = "sim")]
+mod simulation;

@@ -1,0 +1,259 @@
+//! The invariants of a simulated run, checked while it runs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::world::{World, lock};
+use crate::guard::Guard;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::spi::{Access, FencedValue, Lock};
+use crate::token::Token;
+
+/// Sees every guard of every client at once, which nobody in a real system can.
+///
+/// 1. No two valid guards of one name conflict.
+/// 2. A guard that was lost is never valid again.
+/// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes.
+/// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones are larger.
+/// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive access.
+pub(super) struct Judge {
+    world: Arc<World>,
+    /// The store itself, not behind any network.
+    store: Arc<dyn Lock>,
+    books: Mutex<Books>,
+}
+
+#[derive(Default)]
+struct Books {
+    guards: Vec<Seen>,
+    names: BTreeMap<LockName, Marks>,
+    violation: Option<String>,
+    grants: u64,
+}
+
+struct Seen {
+    who: String,
+    guard: Weak<Guard>,
+    lost: bool,
+}
+
+/// What is known of the tokens of a name.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seniority {
+    any: u64,
+    exclusive: u64,
+}
+
+struct Marks {
+    tokens: Seniority,
+    gate: FencedValue,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            tokens: Seniority::default(),
+            gate: FencedValue::new(Vec::new(), None, None),
+        }
+    }
+}
+
+impl Judge {
+    pub(super) fn new(world: &Arc<World>, store: Arc<dyn Lock>) -> Self {
+        Self {
+            world: world.clone(),
+            store,
+            books: Mutex::default(),
+        }
+    }
+
+    pub(super) fn violation(&self) -> Option<String> {
+        lock(&self.books).violation.clone()
+    }
+
+    pub(super) fn grants(&self) -> u64 {
+        lock(&self.books).grants
+    }
+
+    /// The first violation is the one that is reported: later ones may follow from it.
+    pub(super) fn condemn(&self, what: String) {
+        self.world.note(|| format!("VIOLATION {what}"));
+        let at = self.world.now();
+        lock(&self.books)
+            .violation
+            .get_or_insert_with(|| format!("{what} (at {at:?})"));
+    }
+
+    /// To be asked before an acquisition begins.
+    pub(super) fn seniority(&self, name: &LockName) -> Seniority {
+        lock(&self.books)
+            .names
+            .get(name)
+            .map_or_else(Seniority::default, |m| m.tokens)
+    }
+
+    /// An acquisition, or an upgrade, that began at `since` has given this guard.
+    pub(super) fn acquired(&self, who: &str, guard: &Arc<Guard>, since: Seniority) {
+        let token = guard.token().map_or(0, Token::get);
+        self.world.record("held", token);
+        self.world
+            .note(|| format!("{who} holds {} {} token {token}", guard.name(), guard.mode()));
+        let exclusive = guard.mode().is_exclusive();
+        let in_order = if exclusive {
+            token > since.any
+        } else {
+            token >= since.exclusive && token > 0
+        };
+        {
+            let mut books = lock(&self.books);
+            books.grants += 1;
+            let tokens = &mut books.names.entry(guard.name().clone()).or_default().tokens;
+            tokens.any = tokens.any.max(token);
+            if exclusive {
+                tokens.exclusive = tokens.exclusive.max(token);
+            }
+            if !books
+                .guards
+                .iter()
+                .any(|s| s.guard.as_ptr() == Arc::as_ptr(guard))
+            {
+                books.guards.push(Seen {
+                    who: who.to_owned(),
+                    guard: Arc::downgrade(guard),
+                    lost: false,
+                });
+            }
+        }
+        if !in_order {
+            self.condemn(format!(
+                "{who} got token {token} of {} ({}) though {} (exclusive {}) had been given before it asked",
+                guard.name(),
+                guard.mode(),
+                since.any,
+                since.exclusive
+            ));
+        }
+        self.check();
+    }
+
+    /// Uses the resource behind the lock.
+    pub(super) fn write(&self, who: &str, guard: &Guard) {
+        let Some(token) = guard.token() else { return };
+        let access = if guard.mode().is_exclusive() {
+            Access::Exclusive
+        } else {
+            Access::Shared
+        };
+        let valid = guard.is_valid();
+        let (admitted, before) = {
+            let mut books = lock(&self.books);
+            let gate = &mut books.names.entry(guard.name().clone()).or_default().gate;
+            let before = (gate.max_any, gate.max_exclusive);
+            (gate.admit(token, access).is_admitted(), before)
+        };
+        self.world.record("write", admitted.into());
+        if valid && !admitted {
+            self.condemn(format!(
+                "{who} is valid with token {token} of {} ({}), but the fence has seen {before:?}",
+                guard.name(),
+                guard.mode()
+            ));
+        }
+    }
+
+    /// Looks at every guard there is.
+    pub(super) fn check(&self) {
+        let seen: Vec<(String, Arc<Guard>, bool)> = {
+            let mut books = lock(&self.books);
+            books.guards.retain(|s| s.guard.strong_count() > 0);
+            let guards = books.guards.iter_mut().filter_map(|s| {
+                let guard = s.guard.upgrade()?;
+                let was_lost = s.lost;
+                s.lost |= guard.loss().is_some();
+                Some((s.who.clone(), guard, was_lost))
+            });
+            guards.collect()
+        };
+        for (i, (who, guard, was_lost)) in seen.iter().enumerate() {
+            if !guard.is_valid() {
+                continue;
+            }
+            if *was_lost {
+                self.condemn(format!(
+                    "{who}'s guard of {} was lost and is valid again",
+                    guard.name()
+                ));
+            }
+            self.check_backing(who, guard);
+            for (other, rival, _) in &seen[..i] {
+                if rival.name() == guard.name() && rival.is_valid() && conflict(guard.mode(), rival.mode()) {
+                    self.condemn(format!(
+                        "{who} ({}, token {:?}) and {other} ({}, token {:?}) both hold {}",
+                        guard.mode(),
+                        guard.token(),
+                        rival.mode(),
+                        rival.token(),
+                        guard.name()
+                    ));
+                }
+            }
+        }
+        self.check_permits(&seen);
+    }
+
+    /// Permits do not conflict in pairs: they are counted.
+    fn check_permits(&self, seen: &[(String, Arc<Guard>, bool)]) {
+        let mut used = BTreeMap::<&LockName, u32>::new();
+        for (_, guard, _) in seen.iter().filter(|(_, g, _)| g.is_valid()) {
+            if let Mode::Shared { limit: Some(limit) } = guard.mode() {
+                let n = used.entry(guard.name()).or_default();
+                *n += 1;
+                if *n > limit.get() {
+                    self.condemn(format!(
+                        "{n} hold {}, of which there are {limit} permits",
+                        guard.name()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn check_backing(&self, who: &str, guard: &Guard) {
+        let Some(watch) = self.store.watch_part() else {
+            return;
+        };
+        // The store in memory answers at once.
+        let Some(Ok(now)) = watch.inspect(guard.name()).now_or_never() else {
+            return;
+        };
+        let left = guard.remaining();
+        match now.holders.iter().find(|h| h.id == guard.id()) {
+            None => self.condemn(format!(
+                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, but the store does not know it",
+                guard.name(),
+                guard.mode(),
+                guard.token()
+            )),
+            Some(h) if guard.mode().is_exclusive() && !h.mode.is_exclusive() => self.condemn(format!(
+                "{who} believes to hold {} exclusively, in the store it is {}",
+                guard.name(),
+                h.mode
+            )),
+            // Half a percent for the difference of the two clocks' rates.
+            Some(h) if left > h.expires_in + h.expires_in / 150 + Duration::from_micros(1) => self.condemn(format!(
+                "{who} believes to hold {} for {left:?}, the store for {:?}",
+                guard.name(),
+                h.expires_in
+            )),
+            Some(_) => {}
+        }
+    }
+}
+
+fn conflict(a: Mode, b: Mode) -> bool {
+    a.is_exclusive() || b.is_exclusive() || a != b
+}

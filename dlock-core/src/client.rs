@@ -16,7 +16,7 @@ use crate::options::{LockOptions, check_mode, check_name, need};
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
-use crate::saboteur::Planted;
+use crate::saboteur::{Bug, Planted};
 use crate::semaphore::Semaphore;
 use crate::spi::{self, Change, FenceGate, Inspection};
 
@@ -72,7 +72,15 @@ impl Client {
     }
 
     fn handle(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock> {
-        let name = name.try_into().map_err(Into::into)?;
+        let mut name: LockName = name.try_into().map_err(Into::into)?;
+        // planted: 13.10
+        if self.engine.bug.is(Bug::OversizeHashed) && check_name(&name, &self.engine.caps).is_err() {
+            let hash = name
+                .as_bytes()
+                .iter()
+                .fold(7_u64, |h, b| h.wrapping_mul(31) ^ u64::from(*b));
+            name = LockName::new(hash.to_string())?;
+        }
         check_name(&name, &self.engine.caps)?;
         check_mode(mode, &self.engine.caps)?;
         Ok(Lock::new(
@@ -87,6 +95,11 @@ impl Client {
 
     /// What the backend claims.
     pub fn capabilities(&self) -> &Capabilities {
+        // planted: 17.07
+        if self.engine.bug.is(Bug::CapsFlap) && !self.engine.has_asked() {
+            static BEFORE_THE_FIRST_ANSWER: std::sync::OnceLock<Capabilities> = std::sync::OnceLock::new();
+            return BEFORE_THE_FIRST_ANSWER.get_or_init(|| Capabilities::new(self.engine.caps.backend));
+        }
         &self.engine.caps
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
+use crate::capabilities::Capability;
 use crate::engine::{Ask, Engine, Patience, acquire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Held};
@@ -13,6 +14,8 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
+use crate::saboteur::Bug;
+use crate::spi;
 
 /// A handle to a named lock, in one mode. Holds nothing by itself; cheap to clone and to keep.
 ///
@@ -45,7 +48,11 @@ impl Lock {
     ///
     /// # Errors
     /// `InvalidInput` for what makes no sense, `Unsupported` for what the backend cannot do.
-    pub fn options(mut self, options: LockOptions) -> Result<Self> {
+    pub fn options(mut self, mut options: LockOptions) -> Result<Self> {
+        // planted: 17.02
+        if self.engine.bug.is(Bug::PrioSilentlyIgnored) && !self.engine.caps.has(Capability::Priority) {
+            options = options.priority(spi::Acquire::DEFAULT_PRIORITY);
+        }
         options
             .check(&self.engine.caps)
             .map_err(|e| e.with_name(&self.ask.name))?;

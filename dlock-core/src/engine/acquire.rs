@@ -27,6 +27,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::observe;
 use crate::options::LockOptions;
+use crate::saboteur::Bug;
 use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
 
@@ -54,6 +55,17 @@ pub(crate) async fn acquire(
     patience: Patience,
 ) -> Result<Option<Arc<Lease>>> {
     engine.check_open()?;
+    // planted: 14.01
+    while engine.bug.is(Bug::HeadOfLine) && engine.in_flight.load(Ordering::Relaxed) >= 32 {
+        engine.pause(Duration::from_millis(5)).await?;
+    }
+    // planted: 14.02
+    if engine.bug.is(Bug::ClientNotConcurrent) && engine.in_flight.load(Ordering::Relaxed) >= 128 {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "another operation is in progress",
+        ));
+    }
     let request = Request::new(engine, ask, patience);
     let limit = match patience {
         Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
@@ -298,6 +310,10 @@ impl Failing {
 
     /// What to tell after the last try.
     fn verdict(&self, request: Request<'_>, last: Error) -> Error {
+        // planted: 17.06
+        if request.engine.bug.is(Bug::ErrorDropsSource) {
+            return Error::new(last.kind(), last.to_string());
+        }
         if !self.may_be_held && request.acquire.queue == Queueing::No {
             request.disarm();
             return last;

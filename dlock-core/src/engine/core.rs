@@ -25,7 +25,7 @@ use crate::name::LockName;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::runtime::Runtime;
-use crate::saboteur::Planted;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{self, LeaseKey, Release, RequestId};
 use crate::timestamp::Timestamp;
 
@@ -182,6 +182,11 @@ impl Core {
         LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
     }
 
+    /// Whether any acquisition was begun.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.sequence.load(Ordering::Relaxed) > 1
+    }
+
     /// A random duration up to that, seeded from the runtime (splitmix64).
     pub(super) fn jitter(&self, up_to: Duration) -> Duration {
         let mut z = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
@@ -216,11 +221,22 @@ impl Core {
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.phase() {
             Phase::Open => Ok(()),
+            // planted: 17.01
+            _ if self.bug.is(Bug::ErrorAllOther) => {
+                Err(Error::new(ErrorKind::Unavailable, "something went wrong"))
+            }
             _ => Err(closed()),
         }
     }
 
     fn begin_closing(&self) {
+        // planted: 17.09
+        if self.bug.is(Bug::CloseKeepsRenewing) {
+            self.phase.store(Phase::Closed as u8, Ordering::Release);
+            self.closing.notify(usize::MAX);
+            self.closed.notify(usize::MAX);
+            return;
+        }
         let (open, closing) = (Phase::Open as u8, Phase::Closing as u8);
         if self
             .phase
@@ -398,6 +414,13 @@ impl Core {
                 self.owe_release(lease);
             }
         }
+    }
+
+    /// Whether an acquire of this client waits for that name.
+    pub(crate) fn waits_for(&self, name: &LockName) -> bool {
+        let state = self.state();
+        let mut entries = state.timers.entries();
+        entries.any(|entry| matches!(entry, Entry::Waiter(waiter) if waiter.key.name == *name))
     }
 
     /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next look.

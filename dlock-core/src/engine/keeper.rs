@@ -29,6 +29,7 @@ use crate::capabilities::Nature;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::observe;
+use crate::saboteur::Bug;
 use crate::spi::{Abandoned, LostLeases, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
@@ -132,6 +133,14 @@ impl Keeper {
             .await;
     }
 
+    fn phase(&self) -> Phase {
+        // planted: 17.09
+        if self.core.bug.is(Bug::CloseKeepsRenewing) {
+            return Phase::Open;
+        }
+        self.core.phase()
+    }
+
     /// Sleeps until something is due, an answer or signal arrives, or the bell rings.
     async fn idle(&mut self, now: Timestamp, until: Timestamp) {
         let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(now.until(until)));
@@ -177,7 +186,7 @@ impl Keeper {
     fn is_done(&mut self, now: Timestamp) -> bool {
         let core = &self.core;
         let idle = self.jobs == 0 && self.requests.is_empty() && self.answers.is_empty();
-        match core.phase() {
+        match self.phase() {
             Phase::Closed => true,
             Phase::Closing => {
                 let since = *self.closing_since.get_or_insert(now);
@@ -195,7 +204,7 @@ impl Keeper {
         let mut due = Due::default();
         let mut state = self.core.state();
         // Everything once, when closing begins; from then on nothing new is held.
-        let by = match (self.core.phase(), self.closing_since) {
+        let by = match (self.phase(), self.closing_since) {
             (Phase::Closing, None) => {
                 self.closing_since = Some(now);
                 Timestamp::MAX
@@ -226,7 +235,7 @@ impl Keeper {
     }
 
     fn handle(&mut self, due: Due, now: Timestamp) {
-        let closing = self.core.phase() != Phase::Open;
+        let closing = self.phase() != Phase::Open;
         let mut targets = Vec::new();
         for lease in due.leases {
             self.due_lease(lease, now, closing, &mut targets);

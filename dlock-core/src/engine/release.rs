@@ -11,6 +11,7 @@
 //! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::{Core, Engine};
 use super::lease::{End, Lease};
@@ -20,10 +21,15 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::observe;
 use crate::options::need;
+use crate::saboteur::Bug;
 use crate::spi::{Released, RenewItem, RenewOutcome};
 
 /// Releases a lease whose last guard lets go.
 pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    // planted: 14.03
+    while engine.bug.is(Bug::ReleaseBehindWaiter) && engine.waits_for(&lease.key.name) {
+        engine.pause(Duration::from_millis(5)).await?;
+    }
     match lease.begin_release(engine.now()) {
         Look::Valid(_) => engine.let_go(lease),
         Look::JustExpired => {
@@ -101,6 +107,10 @@ impl Drop for Owed<'_> {
 
 /// The last guard was dropped without a release: the keeper owes it. Neither blocks nor does I/O (I2).
 pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
+    // planted: 17.04
+    if core.bug.is(Bug::PanicInDrop) && core.check_open().is_err() && !std::thread::panicking() {
+        panic!("the client of this guard is closed");
+    }
     match lease.begin_release(core.now()) {
         Look::Valid(_) => {
             core.let_go(lease);

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime;
-use crate::saboteur::Planted;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Acquire, Attempt, Change, Converted, FenceGate, Fencing, Grant, Inspection, LeaseKey, Lock,
     Part, PartKind, Probe, Push, Queueing, Raised, Release, Released, Renew, RenewItem, RenewKind,
@@ -85,6 +85,10 @@ impl MemoryLink {
     }
 
     fn check_name(&self, name: &LockName) -> Result<()> {
+        // planted: 13.01
+        if self.bug.is(Bug::NameMax255) && name.as_bytes().len() > 255 {
+            return Err(invalid("the name is longer than its column").with_name(name));
+        }
         if name.as_bytes().len() > self.shared.caps.max_name_len {
             return Err(invalid("the name is longer than the store takes").with_name(name));
         }
@@ -327,6 +331,11 @@ impl Lock for MemoryLink {
 impl RwLock for MemoryLink {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         self.open()?;
+        // planted: 17.03
+        if self.bug.is(Bug::ClaimsMoreThanItHas) {
+            let message = "changing the mode of a lease is not implemented";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         self.check_mode(to)?;
         self.need(if to.is_exclusive() {
             Capability::Upgrade

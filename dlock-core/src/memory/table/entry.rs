@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::{Desk, Effects, Held, Place};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{Change, Holder, LeaseKey, RequestId};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
@@ -112,7 +113,11 @@ impl Entry {
     }
 
     /// Whether a request of that mode belongs to the class of this name, or would be the first to fix it.
-    pub(super) fn fits(&self, mode: Mode) -> bool {
+    pub(super) fn fits(&self, mode: Mode, bug: Planted) -> bool {
+        // planted: 11.15
+        if bug.is(Bug::MixedLimits) {
+            return true;
+        }
         mode.is_exclusive() || self.is_empty() || self.class.is_exclusive() || self.class == mode
     }
 
@@ -124,9 +129,13 @@ impl Entry {
     }
 
     /// Whether a request of that mode can be held beside those that hold now.
-    pub(super) fn admissible(&self, mode: Mode) -> bool {
+    pub(super) fn admissible(&self, mode: Mode, bug: Planted) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty(),
+            // planted: 11.01
+            Mode::Shared { limit: None } if bug.is(Bug::ReadersExclusive) => self.holders.is_empty(),
+            // planted: 11.02
+            Mode::Shared { .. } if bug.is(Bug::ReaderDuringWrite) => true,
             Mode::Shared { limit } => {
                 self.holders.iter().all(|l| l.mode == mode)
                     && limit.is_none_or(|n| self.holders.len() < n.get() as usize)
@@ -146,6 +155,10 @@ impl Entry {
                 continue;
             }
             let lease = self.holders.remove(i);
+            // planted: 11.04
+            if desk.bug.is(Bug::ReaderExpiryFreesAll) && !lease.mode.is_exclusive() {
+                self.holders.clear();
+            }
             if lease.standing == Standing::Kept {
                 effects.change(name, || Change::Released { id: lease.id });
             } else {
@@ -175,7 +188,7 @@ impl Entry {
     /// stream of readers can starve a writer.
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         while let Some(mode) = self.head_mode() {
-            if !self.admissible(mode) {
+            if !self.admissible(mode, desk.bug) {
                 break;
             }
             let Some(waiter) = self.queue.as_mut().and_then(|q| q.waiters.pop_front()) else {

@@ -5,6 +5,7 @@
 //! admitted again, and a name that is empty then is forgotten.
 
 mod entry;
+mod filed;
 mod memo;
 #[cfg(test)]
 mod tests;
@@ -13,12 +14,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use entry::{Entry, Standing, Waiter};
+use filed::filed;
 use memo::Memo;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::saboteur::Planted;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Acquire, Change, Inspection, LeaseKey, Queueing, Raised, Release, Released, RequestId,
 };
@@ -186,6 +188,10 @@ impl Table {
         effects: &mut Effects,
     ) -> Result<Asked> {
         let key = &request.key;
+        // planted: 13.09
+        if self.bug.is(Bug::NameInterpolated) && key.name.as_bytes().windows(2).any(|w| w == b"';") {
+            self.names.clear();
+        }
         // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
         if self.memo.is_buried(key) {
             return Err(Error::lost(LossReason::Refused).with_name(&key.name));
@@ -211,7 +217,7 @@ impl Table {
                 if memo.was_released(key) {
                     return Err(Error::lost(LossReason::Released).with_name(&key.name));
                 }
-                if !entry.fits(request.mode) {
+                if !entry.fits(request.mode, desk.bug) {
                     return Err(mismatch(&key.name, request.mode));
                 }
                 Self::enter(entry, desk, now, request, effects)
@@ -233,7 +239,8 @@ impl Table {
                     now,
                     effects,
                 );
-                self.names.insert(key.name.clone(), entry);
+                let filed = filed(&self.names, &key.name, self.bug).into_owned();
+                self.names.insert(filed, entry);
                 Ok(Asked::Granted(held))
             }
         }
@@ -253,7 +260,7 @@ impl Table {
             Queueing::Join => entry.turn_of(request.priority),
             Queueing::No => waiting,
         };
-        if turn == 0 && entry.admissible(request.mode) {
+        if turn == 0 && entry.admissible(request.mode, desk.bug) {
             desk.begin(key.id)?;
             return Ok(Asked::Granted(entry.grant(
                 desk,
@@ -285,6 +292,20 @@ impl Table {
         how: Release,
         effects: &mut Effects,
     ) -> Released {
+        // planted: 14.05
+        if self.bug.is(Bug::CrossNameRelease) {
+            let slot = |name: &LockName| {
+                name.as_bytes()
+                    .iter()
+                    .fold(7_u32, |h, b| h.wrapping_mul(31) ^ u32::from(*b))
+                    % 512
+            };
+            let others = self
+                .names
+                .iter_mut()
+                .filter(|(name, _)| **name != key.name && slot(name) == slot(&key.name));
+            others.for_each(|(_, entry)| entry.holders.clear());
+        }
         let memo = &mut self.memo;
         let ended = Self::change_in(
             &mut self.names,
@@ -293,9 +314,18 @@ impl Table {
             now,
             effects,
             |entry, desk, effects| {
-                let Some(index) = entry.holders.iter().position(|l| l.id == key.id) else {
+                let Some(mut index) = entry.holders.iter().position(|l| l.id == key.id) else {
                     return false;
                 };
+                // planted: 11.03
+                if desk.bug.is(Bug::WriterAfterFirstReader) && !entry.holders[index].mode.is_exclusive() {
+                    entry.holders.clear();
+                    return true;
+                }
+                // planted: 11.05
+                if desk.bug.is(Bug::ReaderReleasesOther) {
+                    index = 0;
+                }
                 let lease = &mut entry.holders[index];
                 if lease.standing == Standing::Kept {
                     return true; // a retry: it does not make the minimum hold any longer
@@ -329,6 +359,10 @@ impl Table {
     pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
         self.memo.bury(key, now);
         self.change(&key.name, now, effects, |entry, desk, effects| {
+            // planted: 14.04
+            if desk.bug.is(Bug::CloneSharesOwner) {
+                entry.holders.retain(|l| l.id.client() != key.id.client());
+            }
             if let Some(position) = entry.position(key.id) {
                 entry.withdraw(position);
                 desk.ended(key.id);
@@ -403,7 +437,7 @@ impl Table {
                 .iter()
                 .position(|l| l.id == key.id && l.standing != Standing::Kept)
                 .ok_or_else(|| Error::lost(LossReason::Refused).with_name(&key.name))?;
-            if !entry.fits(to) {
+            if !entry.fits(to, desk.bug) {
                 return Err(mismatch(&key.name, to));
             }
             let from = entry.holders[index].mode;
@@ -530,13 +564,21 @@ impl Table {
         effects: &mut Effects,
         change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
     ) -> Option<R> {
-        let entry = names.get_mut(name)?;
+        let filed = filed(names, name, desk.bug);
+        let entry = names.get_mut(&*filed)?;
+        let held = entry.holders.len();
         entry.purge(desk, name, now, effects);
-        entry.admit(desk, name, now, effects);
+        // planted: 11.14
+        if !desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held {
+            entry.admit(desk, name, now, effects);
+        }
         let answer = change(entry, desk, effects);
-        entry.admit(desk, name, now, effects);
+        // planted: 11.14
+        if !desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held {
+            entry.admit(desk, name, now, effects);
+        }
         if entry.is_empty() {
-            names.remove(name);
+            names.remove(&*filed);
             // A map never shrinks by itself; after a hundred thousand names were held at once it gives the space back.
             if names.capacity() > 1024 && names.len() < names.capacity() / 16 {
                 names.shrink_to(names.len() * 2);

@@ -26,7 +26,7 @@ use crate::spi;
 /// let guard = lock.acquire().await?;
 /// assert!(guard.is_valid());
 /// guard.release().await?;
-/// # dlock_core::Result::Ok(()) }).unwrap();
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Lock {
@@ -166,7 +166,7 @@ impl Lock {
     /// # let client = dlock_core::doc_client();
     /// let sold = client.lock("stock")?.with(|held| async move { held.token().is_some() }).await?;
     /// assert!(sold);
-    /// # dlock_core::Result::Ok(()) }).unwrap();
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Cancel safety

@@ -21,7 +21,7 @@ use crate::reentrant::Owner;
 /// let b = prices.read().acquire().await?;
 /// assert!(prices.write().try_acquire().await?.is_none());
 /// # drop((a, b));
-/// # dlock_core::Result::Ok(()) }).unwrap();
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {

@@ -21,7 +21,7 @@ use crate::options::LockOptions;
 /// let (a, b) = (pool.acquire().await?, pool.acquire().await?);
 /// assert!(pool.try_acquire().await?.is_none());
 /// # drop((a, b));
-/// # dlock_core::Result::Ok(()) }).unwrap();
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore(Lock);

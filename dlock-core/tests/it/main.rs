@@ -1,8 +1,9 @@
 //! Integration tests of the core, in one binary.
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
-#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod combinators;
+#[cfg(feature = "sim")]
+mod engine;
 mod runtimes;
 #[cfg(feature = "sim")]
 mod simulation;

@@ -87,6 +87,16 @@ impl Lock {
         lock
     }
 
+    /// Whether both handles are of one client.
+    pub(crate) fn is_of_same_client(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.engine, &other.engine)
+    }
+
+    /// The time now, on the client's runtime.
+    pub(crate) fn now(&self) -> crate::timestamp::Timestamp {
+        self.engine.now()
+    }
+
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.ask.name

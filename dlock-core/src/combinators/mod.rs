@@ -5,9 +5,11 @@
 //! | [`Namespaced`] | several applications in one store, without meeting |
 //! | [`Sharded`] | more names or more load than one store takes |
 
+mod multi;
 mod namespaced;
 mod sharded;
 mod shared_claims;
 
+pub use multi::{MultiGuard, MultiLock};
 pub use namespaced::Namespaced;
 pub use sharded::{Shard, Sharded};

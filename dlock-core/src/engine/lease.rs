@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use event_listener::Event;
@@ -37,8 +37,15 @@ pub(crate) struct Lease {
     /// When the keeper says next that it is held long. Only under the lock of the engine's state.
     warn_at: AtomicU64,
     pub(crate) place: Place,
-    observers: Event,
-    subscribers: OnceLock<Box<Subscribers>>,
+    /// Made when the first is asked for: most holds have none.
+    observers: OnceLock<Box<Observers>>,
+}
+
+/// Who wants to be told.
+#[derive(Debug)]
+struct Observers {
+    lost: Event,
+    subscribers: Subscribers,
 }
 
 /// How far the end of a lease has come.
@@ -100,8 +107,7 @@ impl Lease {
             renew_at: AtomicU64::new(NEVER),
             warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
             place: Place::nowhere(),
-            observers: Event::new(),
-            subscribers: OnceLock::new(),
+            observers: OnceLock::new(),
             options,
         };
         lease.schedule_renewal(grant.counted_from, grant.expires_in);
@@ -217,18 +223,33 @@ impl Lease {
         true
     }
 
+    /// Tells whoever observes. The end was stored before this; an observer is made before it looks at the end. The two fences
+    /// see to it that at least one of the two sees the other.
     fn tell_end(&self) {
-        if let Some(subscribers) = self.subscribers.get() {
-            subscribers.close();
+        fence(Ordering::SeqCst);
+        if let Some(observers) = self.observers.get() {
+            observers.subscribers.close();
+            observers.lost.notify(usize::MAX);
         }
-        self.observers.notify(usize::MAX);
+    }
+
+    fn observers(&self) -> &Observers {
+        let make = || {
+            Box::new(Observers {
+                lost: Event::new(),
+                subscribers: Subscribers::default(),
+            })
+        };
+        let observers = self.observers.get_or_init(make);
+        fence(Ordering::SeqCst);
+        observers
     }
 
     /// Completes when the lease is lost; never after a release.
     pub(crate) async fn lost(self: Arc<Self>) -> LossReason {
         loop {
             // Listen first, look second: a loss between the two is seen by the look.
-            let listener = self.observers.listen();
+            let listener = self.observers().lost.listen();
             match self.end() {
                 End::Lost(reason) => return reason,
                 End::Released => std::future::pending().await,
@@ -238,12 +259,12 @@ impl Lease {
     }
 
     pub(crate) fn subscribers(&self) -> &Subscribers {
-        self.subscribers.get_or_init(Box::default)
+        &self.observers().subscribers
     }
 
     pub(crate) fn emit(&self, event: GuardEvent) {
-        if let Some(subscribers) = self.subscribers.get() {
-            subscribers.emit(event);
+        if let Some(observers) = self.observers.get() {
+            observers.subscribers.emit(event);
         }
     }
 

@@ -1,0 +1,72 @@
+//! What the benchmarks share: the cycles that are measured.
+//!
+//! | program | what it tells |
+//! |---|---|
+//! | `cargo bench -p dlock-benches --bench engine` | what the engine adds to a call of the backend |
+//! | `cargo bench -p dlock-benches --bench throughput` | the same workload on each backend, and on the bare store |
+//! | `cargo run --release -p dlock-benches --bin cost` | allocations and bytes, counted |
+//! | `cargo run --release -p dlock-benches --bin held` | 10,000 held locks renewed for a minute: tasks, memory, CPU |
+//! | `benches/instructions` | instructions, counted by callgrind |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{self, Acquire, Attempt, LeaseKey, Release, RequestId};
+use dlock_core::{Client, Lock, LockName, Memory, Runtime};
+
+/// A store in memory, and a client of it.
+pub fn memory(runtime: Arc<dyn Runtime>) -> (Memory, Client) {
+    let store = Memory::new(runtime.clone());
+    let client = Client::builder(store.connect(), runtime)
+        .build()
+        .expect("the memory backend keeps its claims");
+    (store, client)
+}
+
+/// One uncontended acquire and release through the whole user API.
+pub async fn api_pair(lock: &Lock) {
+    let guard = lock.acquire().await.expect("nobody else wants it");
+    guard.release().await.expect("it was held");
+}
+
+/// The same two calls made directly to the backend.
+#[derive(Debug)]
+pub struct RawPair {
+    name: LockName,
+    sequence: u64,
+}
+
+impl RawPair {
+    /// Cycles on that name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: LockName::new(name).expect("not empty"),
+            sequence: 0,
+        }
+    }
+
+    /// Takes the lock and keeps it.
+    pub async fn hold(&self, backend: &dyn spi::Lock) -> LeaseKey {
+        let key = LeaseKey::new(self.name.clone(), RequestId::new(8, 1));
+        let request = Acquire::new(key.clone(), Duration::from_secs(30));
+        assert!(
+            matches!(backend.attempt(&request).await, Ok(Attempt::Granted(_))),
+            "nobody else wants it"
+        );
+        key
+    }
+
+    /// One cycle, with a fresh id as the contract asks for.
+    pub async fn run(&mut self, backend: &dyn spi::Lock) {
+        self.sequence += 1;
+        let key = LeaseKey::new(self.name.clone(), RequestId::new(7, self.sequence));
+        let request = Acquire::new(key, Duration::from_secs(30));
+        let Ok(Attempt::Granted(grant)) = backend.attempt(&request).await else {
+            panic!("nobody else wants it");
+        };
+        backend
+            .release(&grant.key, Release::Now)
+            .await
+            .expect("it was held");
+    }
+}

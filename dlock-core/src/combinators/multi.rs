@@ -1,0 +1,206 @@
+//! Several locks at once, all or nothing.
+//!
+//! Taken in the order of their names, whoever lists them how, so that two parties that want the same locks never hold one
+//! each and wait for the other's. (The order of a total order over resources: E. W. Dijkstra, EWD 310, 1971.) When one cannot be
+//! had, those taken so far are released before the answer is given. What is dropped half-way is released like any guard.
+
+use std::time::Duration;
+
+use futures::future::{join_all, select_all};
+
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::token::Token;
+
+/// Several locks that are taken together or not at all.
+///
+/// The locks may be of different clients, and so of different backends.
+///
+/// ```
+/// # dlock_core::doc_block_on(async {
+/// # let client = dlock_core::doc_client();
+/// use dlock_core::combinators::MultiLock;
+/// let transfer = MultiLock::new([client.lock("account/7")?, client.lock("account/3")?])?;
+/// let both = transfer.acquire().await?;
+/// assert!(client.lock("account/3")?.try_acquire().await?.is_none());
+/// both.release().await?;
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    locks: Vec<Lock>,
+}
+
+impl MultiLock {
+    /// These locks, in whatever order.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no lock at all, or for the same lock twice: it would wait for itself.
+    pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self> {
+        let mut locks: Vec<Lock> = locks.into_iter().collect();
+        if locks.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a multi-lock needs at least one lock",
+            ));
+        }
+        // Stable: the same name on two backends keeps the order of the caller, who gives it everywhere the same.
+        locks.sort_by(|a, b| a.name().cmp(b.name()));
+        for (i, lock) in locks.iter().enumerate() {
+            let same = |other: &&Lock| other.name() == lock.name() && other.is_of_same_client(lock);
+            if locks[..i].iter().find(same).is_some() {
+                let message = "the same lock is listed twice and would wait for itself";
+                return Err(Error::new(ErrorKind::InvalidInput, message).with_name(lock.name()));
+            }
+        }
+        Ok(Self { locks })
+    }
+
+    /// Takes all of them if all are free; `None` if one is not.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped at any point, none is held.
+    ///
+    /// # Errors
+    /// As [`Lock::try_acquire`], of the first that fails.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
+        let mut taken = MultiGuard {
+            guards: Vec::with_capacity(self.locks.len()),
+        };
+        for lock in &self.locks {
+            match lock.try_acquire().await {
+                Ok(Some(guard)) => taken.guards.push(guard),
+                Ok(None) => {
+                    taken.roll_back().await;
+                    return Ok(None);
+                }
+                Err(e) => {
+                    taken.roll_back().await;
+                    return Err(e);
+                }
+            }
+        }
+        taken.all_valid().await.map(Some)
+    }
+
+    /// Takes all of them, waiting for each for as long as its own wait limit says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped at any point, none is held or queued for.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], of the first that fails; `Lost` if one that was taken first ran out (without auto-renewal) before
+    /// the last was.
+    pub async fn acquire(&self) -> Result<MultiGuard> {
+        self.wait(None).await
+    }
+
+    /// Takes all of them within that time, together.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard> {
+        self.wait(Some(limit)).await
+    }
+
+    async fn wait(&self, limit: Option<Duration>) -> Result<MultiGuard> {
+        let mut taken = MultiGuard {
+            guards: Vec::with_capacity(self.locks.len()),
+        };
+        let started = self.locks[0].now();
+        for lock in &self.locks {
+            let guard = match limit {
+                None => lock.acquire().await,
+                // Each gets what the ones before it left.
+                Some(limit) => {
+                    lock.acquire_timeout(limit.saturating_sub(self.locks[0].now().since(started)))
+                        .await
+                }
+            };
+            match guard {
+                Ok(guard) => taken.guards.push(guard),
+                Err(e) => {
+                    taken.roll_back().await;
+                    return Err(e);
+                }
+            }
+        }
+        taken.all_valid().await
+    }
+}
+
+/// Several locks held together, in the order of their names. Dropping it releases them in the background.
+#[derive(Debug)]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    /// The guards, in the order of their names.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// The fencing tokens, in the order of the names. Each is for the resource of its own lock.
+    pub fn tokens(&self) -> impl Iterator<Item = Option<Token>> + '_ {
+        self.guards.iter().map(Guard::token)
+    }
+
+    /// How long *all* of them may be believed yet.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// Whether all of them may be believed now.
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Completes when one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
+        let all: Vec<_> = self.guards.iter().map(|g| Box::pin(g.lost())).collect();
+        async move { select_all(all).await.0 }
+    }
+
+    /// Lets go of all of them. One that cannot be released keeps none of the others from being released.
+    ///
+    /// # Cancel safety
+    /// As [`Guard::release`], for each.
+    ///
+    /// # Errors
+    /// The first error, after all have been asked; `Lost` before `Unknown`.
+    pub async fn release(&self) -> Result<()> {
+        let errors = join_all(self.guards.iter().map(Guard::release))
+            .await
+            .into_iter()
+            .filter_map(Result::err);
+        match errors.min_by_key(|e| e.kind() != ErrorKind::Lost) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives back what was taken so far. What cannot be given back now is the keeper's to give back.
+    async fn roll_back(self) {
+        let _ = self.release().await;
+    }
+
+    /// The last lock may have taken so long that the lease of the first is over.
+    async fn all_valid(self) -> Result<Self> {
+        let lost = self.guards.iter().find(|g| !g.is_valid());
+        match lost.map(|g| Error::lost(g.loss().unwrap_or(LossReason::Expired)).with_name(g.name())) {
+            None => Ok(self),
+            Some(e) => {
+                self.roll_back().await;
+                Err(e)
+            }
+        }
+    }
+}

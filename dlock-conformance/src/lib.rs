@@ -3,14 +3,19 @@
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with `harness = false`,
 //! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too.
 
+mod attempt;
+mod canary;
+pub mod catalogue;
 pub mod checker;
 pub mod claims;
+mod cli;
 mod cx;
 mod engine_subject;
 mod harness;
 pub mod history;
 mod outcome;
 mod panics;
+pub mod report;
 mod rng;
 mod rule;
 pub mod rules;
@@ -21,15 +26,19 @@ mod sweep;
 mod task;
 mod verdict;
 
+pub use attempt::{Attempt, run_once};
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
+#[doc(hidden)]
+pub use cli::main_with;
 pub use cx::{Cx, Effort};
 pub use engine_subject::EngineSubject;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded};
 pub use outcome::{Kind, Outcome};
+pub use report::{Report, RuleReport};
 pub use rng::Rng;
 pub use rule::{Access, Detection, Evidence, Layer, Level, Rule, Test};
-pub use runner::{Attempt, Options, run_once};
+pub use runner::{Options, run};
 pub use subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
 pub use sweep::{Cut, Sweep, Waking};
 pub use task::Task;

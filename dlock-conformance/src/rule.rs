@@ -50,6 +50,19 @@ pub enum Access {
     S,
 }
 
+impl Access {
+    /// What it is, in a sentence; `None` for the API, which is always there.
+    pub(crate) fn means(self) -> Option<&'static str> {
+        match self {
+            Self::A => None,
+            Self::P => Some("a proxy before the server"),
+            Self::C => Some("a child process that can be killed and stopped"),
+            Self::H => Some("a fault hook of the harness"),
+            Self::S => Some("the simulator"),
+        }
+    }
+}
+
 /// How a rule is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Test {

@@ -1,20 +1,30 @@
-//! Runs rules: the watchdog, the catching of panics, and what an attempt comes to.
+//! Runs the rules: which, in which order, how often.
+//!
+//! Rules about time run one after the other, with the canary watching; the others run a few at a time. In a simulation
+//! all run one after the other.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::FutureExt;
-use serde::Serialize;
+use dlock_core::Runtime;
 
-use crate::cx::{Cx, Effort, Setup};
-use crate::harness::{Driven, Harness};
-use crate::history::Event;
-use crate::outcome::Outcome;
-use crate::panics;
-use crate::rule::Rule;
-use crate::verdict::{Failure, Verdict};
+use crate::attempt::{Attempt, run_once};
+use crate::canary::Canary;
+use crate::catalogue;
+use crate::claims::{Claims, Engine};
+use crate::cx::Effort;
+use crate::harness::Harness;
+use crate::outcome::{Kind, Outcome};
+use crate::report::{Report, RuleReport};
+use crate::rng::Rng;
+use crate::rule::{Access, Layer, Rule, Test};
+use crate::rules;
+
+/// How often a rule is run at most when the machine stalls in it.
+const ATTEMPTS: u32 = 3;
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -24,6 +34,16 @@ pub struct Options {
     pub effort: Effort,
     /// The seed; each rule's own seed comes from it and the rule's number.
     pub seed: u64,
+    /// Which rules: a number, or a part of a test's name. All, if there is none.
+    pub filters: Vec<String>,
+    /// Filters are whole names.
+    pub exact: bool,
+    /// Which rules not, in the same way.
+    pub skip: Vec<String>,
+    /// How many rules that are not about time run at once.
+    pub parallel: usize,
+    /// Where reports go; `None`: nowhere.
+    pub report_to: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -31,125 +51,227 @@ impl Default for Options {
         Self {
             effort: Effort::Quick,
             seed: 0x5eed,
+            filters: Vec::new(),
+            exact: false,
+            skip: Vec::new(),
+            parallel: 4,
+            report_to: None,
         }
     }
 }
 
-/// One run of one rule.
-#[derive(Clone, Debug, Serialize)]
-pub struct Attempt {
-    /// How it came out.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    /// Its seed.
-    pub seed: u64,
-    /// How long it took, on the runtime's clock.
-    pub took: Duration,
-    /// What it counted.
-    pub evidence: BTreeMap<&'static str, u64>,
-    /// What it noted.
-    pub notes: Vec<String>,
-    /// What happened, if it was written down.
-    #[serde(skip)]
-    pub history: Vec<Event>,
+impl Options {
+    /// Whether that rule is asked for.
+    pub fn selects(&self, rule: &Rule) -> bool {
+        let name = rule.test_name();
+        let matches = |filter: &String| {
+            filter == rule.id || *filter == name || (!self.exact && name.contains(filter.as_str()))
+        };
+        (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
+    }
+
+    /// Whether all rules are asked for.
+    pub fn is_complete(&self) -> bool {
+        self.filters.is_empty() && self.skip.is_empty()
+    }
 }
 
-/// Runs one rule once, with that seed, whatever it needs. `canary` is how late this machine was measured to be.
-pub fn run_once(
-    rule: &'static Rule,
-    harness: &Arc<dyn Harness>,
-    namespace: String,
-    seed: u64,
-    effort: Effort,
-    canary: Duration,
-) -> Attempt {
-    panics::watch();
-    let cx = Cx::new(Setup {
-        rule,
-        namespace,
-        seed,
-        effort,
-        harness: Arc::clone(harness),
+/// Runs the rules that are asked for and says how each came out.
+///
+/// Blocks the thread; call it from outside of any async runtime. With [`Options::report_to`] the reports are written there.
+pub fn run(harness: impl Harness, options: &Options) -> Report {
+    run_with(Arc::new(harness), options, |_| {})
+}
+
+/// The same, telling each outcome as it comes.
+pub(crate) fn run_with(
+    harness: Arc<dyn Harness>,
+    options: &Options,
+    tell: impl Fn(&RuleReport) + Sync,
+) -> Report {
+    let started = Instant::now();
+    let claims = harness.claims();
+    let runtime = harness.runtime();
+    let is_virtual = harness.clockwork().is_virtual();
+    let canary = (!is_virtual).then(Canary::start);
+    if canary.is_some() {
+        // What this machine does when nothing is asked of it.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let runner = Runner {
+        run: run_number(&*runtime),
+        harness,
+        options,
+        claims,
         canary,
+    };
+    let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
+    let (alone, together): (Vec<_>, Vec<_>) = selected
+        .into_iter()
+        .partition(|rule| is_virtual || rule.test == Test::T);
+    let done = Mutex::new(Vec::new());
+    let finish = |rule: &'static Rule| {
+        let report = runner.rule(rule);
+        tell(&report);
+        done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    };
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..options.parallel.clamp(1, together.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(rule) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    finish(rule);
+                }
+            });
+        }
     });
-    let clockwork = harness.clockwork();
-    let started = cx.now();
-    let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
-    let body = {
-        let (cx, verdict) = (cx.clone(), Arc::clone(&verdict));
-        async move {
-            let ended = AssertUnwindSafe(async { (rule.run)(cx.clone()).await })
-                .catch_unwind()
-                .await;
-            let ended = ended.unwrap_or_else(|payload| Err(blame(&panics::caught(&*payload))));
-            *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-            // What the run created goes with the clients; a client that cannot close is rule 9.07's matter, not this one's.
-            for client in cx.take_clients() {
-                let _ = cx
-                    .timeout(
-                        Duration::from_secs(2),
-                        AssertUnwindSafe(client.close()).catch_unwind(),
-                    )
-                    .await;
+    for rule in alone {
+        finish(rule);
+    }
+    let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if options.is_complete() {
+        reports.extend(catalogue::untested().map(RuleReport::untested));
+    }
+    reports.sort_by_key(|r| crate::report::order(&r.id));
+    let canary = runner.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
+    let mut report = Report::new(
+        &runner.claims,
+        runtime.name(),
+        options,
+        canary,
+        started.elapsed(),
+        reports,
+    );
+    if let Some(directory) = &options.report_to
+        && let Err(error) = report.write_to(directory)
+    {
+        report.problems.push(format!(
+            "the reports could not be written to {}: {error}",
+            directory.display()
+        ));
+    }
+    report
+}
+
+/// Eight hexadecimal digits, so that two runs on one server do not meet.
+fn run_number(runtime: &dyn Runtime) -> String {
+    let mut bytes = [0; 4];
+    runtime.fill_random(&mut bytes);
+    format!("{:08x}", u32::from_le_bytes(bytes))
+}
+
+struct Runner<'a> {
+    run: String,
+    harness: Arc<dyn Harness>,
+    options: &'a Options,
+    claims: Claims,
+    canary: Option<Canary>,
+}
+
+impl Runner<'_> {
+    fn rule(&self, rule: &'static Rule) -> RuleReport {
+        let missing: Vec<String> = rule
+            .needs
+            .iter()
+            .filter(|need| !self.claims.has(**need))
+            .map(|need| format!("{need:?}"))
+            .collect();
+        let mut attempts = Vec::new();
+        let outcome = if !missing.is_empty() {
+            Outcome::Unsupported {
+                needs: format!("not claimed: {}", missing.join(", ")),
+            }
+        } else if let Some(means) = rule.access.means().filter(|_| rule.access != Access::A) {
+            Outcome::NotRun {
+                reason: format!("it needs {means}"),
+            }
+        } else {
+            self.attempts(rule, &mut attempts)
+        };
+        RuleReport::tested(
+            rule,
+            self.waived(rule, outcome),
+            attempts,
+            rule.layer == Layer::Engine && self.claims.engine == Engine::Inherited,
+            self.options.seed,
+        )
+    }
+
+    fn attempts(&self, rule: &'static Rule, attempts: &mut Vec<Attempt>) -> Outcome {
+        for n in 0..ATTEMPTS {
+            if let Some(canary) = &self.canary {
+                canary.take_worst();
+            }
+            let late = self.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
+            let mut attempt = run_once(
+                rule,
+                &self.harness,
+                format!("dlc-{}-{}-{n}", self.run, rule.id),
+                rule_seed(self.options.seed, rule.id, n),
+                self.options.effort,
+                late,
+            );
+            attempt.stall = self.canary.as_ref().map_or(Duration::ZERO, Canary::take_worst);
+            let limit = self.claims.slack / 2;
+            let stalled = rule.test == Test::T
+                && attempt.stall > limit
+                && matches!(
+                    attempt.outcome.kind(),
+                    Kind::Pass | Kind::Fail | Kind::Inconclusive
+                );
+            if stalled {
+                let meanwhile = match attempt.outcome.text() {
+                    "" => "it would have passed",
+                    text => text,
+                };
+                let why = format!(
+                    "this machine stood still for {:?}, more than half of the slack ({limit:?}); {meanwhile}",
+                    attempt.stall
+                );
+                attempt.outcome = Outcome::Inconclusive { why };
+            }
+            let outcome = attempt.outcome.clone();
+            attempts.push(attempt);
+            if !stalled {
+                return outcome;
             }
         }
-    };
-    let driven = clockwork.drive(cx.runtime(), body.boxed(), rule.budget);
-    let took = cx.now().since(started);
-    let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let evidence = cx.take_evidence();
-    let outcome = match (verdict, driven) {
-        (Some(Ok(())), _) => judge_evidence(rule, &evidence),
-        (Some(Err(failure)), _) => failed(failure),
-        (None, Driven::TimedOut) => Outcome::Fail {
-            seen: format!("it did not end: the watchdog stopped it after {:?}", rule.budget),
-        },
-        (None, Driven::Stuck(why)) => Outcome::Fail { seen: why },
-        (None, Driven::Done) => Outcome::Error {
-            what: "the runtime dropped the rule before it ended".to_owned(),
-        },
-    };
-    Attempt {
-        outcome,
-        seed,
-        took,
-        evidence,
-        notes: cx.take_notes(),
-        history: cx.take_history(),
+        attempts.last().map_or_else(
+            || Outcome::Error {
+                what: "no attempt was made".to_owned(),
+            },
+            |last| last.outcome.clone(),
+        )
     }
-}
 
-fn failed(failure: Failure) -> Outcome {
-    match failure {
-        Failure::Broken(seen) => Outcome::Fail { seen },
-        Failure::Inconclusive(why) => Outcome::Inconclusive { why },
-        Failure::NotRun(reason) => Outcome::NotRun { reason },
-        Failure::Kit(what) => Outcome::Error { what },
-    }
-}
-
-/// A panic in the kit's own files is the kit's fault; anywhere else it has reached the caller of a lock, which breaks the rule.
-fn blame(panic: &panics::Seen) -> Failure {
-    let text = format!("a panic at {}:{}: {}", panic.file, panic.line, panic.text);
-    if panic.file.contains("dlock-conformance") {
-        Failure::Kit(text)
-    } else {
-        Failure::Broken(text)
-    }
-}
-
-/// A pass that has not seen what it had to see proves nothing.
-fn judge_evidence(rule: &Rule, seen: &BTreeMap<&'static str, u64>) -> Outcome {
-    for need in rule.evidence {
-        let count = seen.get(need.counter).copied().unwrap_or(0);
-        if count < need.least {
-            return Outcome::Inconclusive {
-                why: format!(
-                    "only {count} `{}` were seen, {} are needed",
-                    need.counter, need.least
-                ),
-            };
+    /// A waived rule is run all the same: if it holds, the waiver is out of date.
+    fn waived(&self, rule: &Rule, outcome: Outcome) -> Outcome {
+        match self.claims.waiver(rule.id) {
+            Some(waiver) if matches!(outcome.kind(), Kind::Fail | Kind::Inconclusive | Kind::NotRun) => {
+                Outcome::Waived {
+                    reason: format!("{}; seen: {}", waiver.reason, outcome.text()),
+                    link: waiver.link.clone(),
+                }
+            }
+            _ => outcome,
         }
     }
-    Outcome::Pass
+}
+
+/// The seed of an attempt is a function of the run's seed, the number of the rule and the attempt's.
+fn rule_seed(seed: u64, id: &str, attempt: u32) -> u64 {
+    let mut rng = Rng::new(seed);
+    for byte in id.bytes() {
+        rng = Rng::new(rng.bits() ^ u64::from(byte));
+    }
+    rng.bits() ^ u64::from(attempt)
+}
+
+/// How many rules came out in each way.
+pub(crate) fn count<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeMap<Kind, usize> {
+    let mut counts = BTreeMap::new();
+    for outcome in outcomes {
+        *counts.entry(outcome.kind()).or_default() += 1;
+    }
+    counts
 }

@@ -1,0 +1,144 @@
+//! One run of one rule: the watchdog, the catching of panics, and what it comes to.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde::Serialize;
+
+use crate::cx::{Cx, Effort, Setup};
+use crate::harness::{Driven, Harness};
+use crate::history::Event;
+use crate::outcome::Outcome;
+use crate::panics;
+use crate::rule::Rule;
+use crate::verdict::{Failure, Verdict};
+
+/// One run of one rule.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// How it came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Its seed.
+    pub seed: u64,
+    /// How long it took, on the runtime's clock.
+    pub took: Duration,
+    /// What it counted.
+    pub evidence: BTreeMap<&'static str, u64>,
+    /// What it noted.
+    pub notes: Vec<String>,
+    /// The worst stall of the machine meanwhile.
+    pub stall: Duration,
+    /// What happened, if it was written down.
+    #[serde(skip)]
+    pub history: Vec<Event>,
+}
+
+/// Runs one rule once, with that seed, whatever it needs. `canary` is how late this machine was measured to be.
+pub fn run_once(
+    rule: &'static Rule,
+    harness: &Arc<dyn Harness>,
+    namespace: String,
+    seed: u64,
+    effort: Effort,
+    canary: Duration,
+) -> Attempt {
+    panics::watch();
+    let cx = Cx::new(Setup {
+        rule,
+        namespace,
+        seed,
+        effort,
+        harness: Arc::clone(harness),
+        canary,
+    });
+    let clockwork = harness.clockwork();
+    let started = cx.now();
+    let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
+    let body = {
+        let (cx, verdict) = (cx.clone(), Arc::clone(&verdict));
+        async move {
+            let ended = AssertUnwindSafe(async { (rule.run)(cx.clone()).await })
+                .catch_unwind()
+                .await;
+            let ended = ended.unwrap_or_else(|payload| Err(blame(&panics::caught(&*payload))));
+            *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            // What the run created goes with the clients; a client that cannot close is rule 9.07's matter, not this one's.
+            for client in cx.take_clients() {
+                let _ = cx
+                    .timeout(
+                        Duration::from_secs(2),
+                        AssertUnwindSafe(client.close()).catch_unwind(),
+                    )
+                    .await;
+            }
+        }
+    };
+    let budget = match effort {
+        Effort::Quick => rule.budget,
+        Effort::Full => rule.budget * 10,
+    };
+    let driven = clockwork.drive(cx.runtime(), body.boxed(), budget);
+    let took = cx.now().since(started);
+    let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let evidence = cx.take_evidence();
+    let outcome = match (verdict, driven) {
+        (Some(Ok(())), _) => judge_evidence(rule, &evidence),
+        (Some(Err(failure)), _) => failed(failure),
+        (None, Driven::TimedOut) => Outcome::Fail {
+            seen: format!("it did not end: the watchdog stopped it after {budget:?}"),
+        },
+        (None, Driven::Stuck(why)) => Outcome::Fail { seen: why },
+        (None, Driven::Done) => Outcome::Error {
+            what: "the runtime dropped the rule before it ended".to_owned(),
+        },
+    };
+    Attempt {
+        outcome,
+        seed,
+        took,
+        evidence,
+        notes: cx.take_notes(),
+        stall: Duration::ZERO,
+        history: cx.take_history(),
+    }
+}
+
+fn failed(failure: Failure) -> Outcome {
+    match failure {
+        Failure::Broken(seen) => Outcome::Fail { seen },
+        Failure::Inconclusive(why) => Outcome::Inconclusive { why },
+        Failure::NotRun(reason) => Outcome::NotRun { reason },
+        Failure::Kit(what) => Outcome::Error { what },
+    }
+}
+
+/// A panic in the kit's own files is the kit's fault; anywhere else it has reached the caller of a lock, which breaks the rule.
+fn blame(panic: &panics::Seen) -> Failure {
+    let text = format!("a panic at {}:{}: {}", panic.file, panic.line, panic.text);
+    if panic.file.contains("dlock-conformance") {
+        Failure::Kit(text)
+    } else {
+        Failure::Broken(text)
+    }
+}
+
+/// A pass that has not seen what it had to see proves nothing.
+fn judge_evidence(rule: &Rule, seen: &BTreeMap<&'static str, u64>) -> Outcome {
+    for need in rule.evidence {
+        let count = seen.get(need.counter).copied().unwrap_or(0);
+        if count < need.least {
+            return Outcome::Inconclusive {
+                why: format!(
+                    "only {count} `{}` were seen, {} are needed",
+                    need.counter, need.least
+                ),
+            };
+        }
+    }
+    Outcome::Pass
+}

@@ -1,0 +1,96 @@
+//! How late this machine is: a thread that sleeps one millisecond at a time and looks at the clock.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// Measures stalls of the machine while rules run: a rule about time says nothing if the machine stood still.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// The worst stall since it was last asked for, in nanoseconds.
+    worst: AtomicU64,
+    /// All latenesses, in microseconds, in buckets of powers of two.
+    buckets: Mutex<[u64; 32]>,
+}
+
+impl Canary {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared::default());
+        let thread = {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name("dlock-canary".to_owned())
+                .spawn(move || shared.run())
+                .ok()
+        };
+        Self { shared, thread }
+    }
+
+    /// The worst stall since this was last called.
+    pub(crate) fn take_worst(&self) -> Duration {
+        Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed))
+    }
+
+    /// The lateness that 999 of 1000 ticks stayed below.
+    pub(crate) fn p999(&self) -> Duration {
+        let buckets = self.shared.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: u64 = buckets.iter().sum();
+        let mut above = all / 1000;
+        for (power, count) in buckets.iter().enumerate().rev() {
+            if *count > above {
+                return Duration::from_micros(1 << power);
+            }
+            above -= count;
+        }
+        Duration::ZERO
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let before = Instant::now();
+            std::thread::sleep(TICK);
+            let late = before.elapsed().saturating_sub(TICK);
+            self.worst.fetch_max(
+                u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+                Ordering::Relaxed,
+            );
+            let power = (u64::BITS - (late.as_micros() as u64).leading_zeros()).min(31) as usize;
+            self.buckets.lock().unwrap_or_else(PoisonError::into_inner)[power] += 1;
+        }
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends within a tick; it cannot panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canary_measures_some_lateness_and_forgets_what_was_asked() {
+        let canary = Canary::start();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(canary.take_worst() > Duration::ZERO);
+        assert!(canary.p999() < Duration::from_secs(1));
+    }
+}

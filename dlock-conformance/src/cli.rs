@@ -1,0 +1,286 @@
+//! The first door: the own `main` of a test binary with `harness = false`.
+//!
+//! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`, `--full` and `--report`. A flag
+//! that it does not know is refused: a setting that is silently ignored is worse than none.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cx::Effort;
+use crate::harness::Harness;
+use crate::outcome::Kind;
+use crate::report::{Report, RuleReport};
+use crate::rules;
+use crate::runner::{Options, run_with};
+
+/// Makes the `main` of a conformance test out of a [`Harness`].
+///
+/// ```no_run
+/// # mod example {
+/// # use std::sync::Arc;
+/// # use dlock_conformance::{simulated::Simulated, *};
+/// # struct Mine;
+/// # impl Mine { fn new() -> Simulated { Simulated::new(1) } }
+/// // Cargo.toml: [[test]] name = "conformance", harness = false
+/// dlock_conformance::main!(Mine::new());
+/// # }
+/// ```
+#[macro_export]
+macro_rules! main {
+    ($harness:expr) => {
+        fn main() -> ::std::process::ExitCode {
+            $crate::main_with(|| $harness)
+        }
+    };
+}
+
+struct Command {
+    options: Options,
+    list: bool,
+    terse: bool,
+    ignored_only: bool,
+    quiet: bool,
+}
+
+/// What [`main!`](crate::main) expands to. The harness is made only if rules run.
+pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
+    let command = match parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(problem) => {
+            // There is nobody left to tell if this fails.
+            let _ = writeln!(io::stderr(), "{problem}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut out = io::stdout();
+    if command.list {
+        return list(&mut out, &command).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if command.ignored_only {
+        // No rule is ever marked as ignored.
+        return ExitCode::SUCCESS;
+    }
+    run_rules(Arc::new(harness()), command)
+}
+
+const HELP: &str = "\
+usage: cargo test --test conformance -- [FILTER...] [FLAGS]
+  FILTER              a rule's number (3.02) or a part of a test's name
+  --seed 0x..         the seed of the run
+  --full              the budgets of the catalogue instead of quick ones
+  --report DIR        where reports go (a run without filter: target/conformance)
+  --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
+  --ignored, --include-ignored: as in libtest";
+
+fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
+    let mut command = Command {
+        options: Options::default(),
+        list: false,
+        terse: false,
+        ignored_only: false,
+        quiet: false,
+    };
+    let mut args = args.peekable();
+    while let Some(arg) = args.next() {
+        let (flag, mut inline) = match arg.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
+            _ => (arg, None),
+        };
+        let mut value = || {
+            inline
+                .take()
+                .or_else(|| args.next())
+                .ok_or_else(|| format!("{flag} needs a value"))
+        };
+        match flag.as_str() {
+            "--list" => command.list = true,
+            "--exact" => command.options.exact = true,
+            "--ignored" => command.ignored_only = true,
+            "--quiet" | "-q" => command.quiet = true,
+            "--full" => command.options.effort = Effort::Full,
+            // Nothing is captured, nothing is coloured, nothing is ignored.
+            "--nocapture" | "--no-capture" | "--show-output" | "--include-ignored" => {}
+            "--color" => drop(value()?),
+            "--format" => match value()?.as_str() {
+                "terse" => command.terse = true,
+                "pretty" => command.terse = false,
+                other => return Err(format!("no such format: {other}")),
+            },
+            "--skip" => {
+                let skip = value()?;
+                command.options.skip.push(skip);
+            }
+            "--test-threads" => {
+                let text = value()?;
+                command.options.parallel = text
+                    .parse()
+                    .map_err(|_| format!("not a number of threads: {text}"))?;
+            }
+            "--seed" => {
+                let text = value()?;
+                command.options.seed = seed(&text).ok_or_else(|| format!("not a seed: {text}"))?;
+            }
+            "--report" => command.options.report_to = Some(PathBuf::from(value()?)),
+            "--help" | "-h" => return Err(String::new()),
+            _ if flag.starts_with('-') => return Err(format!("no such flag: {flag}")),
+            _ => command.options.filters.push(flag.clone()),
+        }
+        if let Some(value) = inline {
+            return Err(format!("{flag} takes no value, but was given {value}"));
+        }
+    }
+    if command.options.is_complete() && command.options.report_to.is_none() {
+        command.options.report_to = Some(target_directory().join("conformance"));
+    }
+    Ok(command)
+}
+
+fn seed(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The `target` that this binary was built in; cargo marks it with a tag.
+fn target_directory() -> PathBuf {
+    let binary = std::env::current_exe().unwrap_or_default();
+    let found = binary
+        .ancestors()
+        .find(|directory| directory.join("CACHEDIR.TAG").is_file());
+    found.map_or_else(|| PathBuf::from("target"), PathBuf::from)
+}
+
+fn list(out: &mut impl Write, command: &Command) -> io::Result<()> {
+    let names: Vec<String> = rules::all()
+        .filter(|rule| !command.ignored_only && command.options.selects(rule))
+        .map(crate::rule::Rule::test_name)
+        .collect();
+    for name in &names {
+        writeln!(out, "{name}: test")?;
+    }
+    if !command.terse {
+        writeln!(out, "\n{} tests, 0 benchmarks", names.len())?;
+    }
+    Ok(())
+}
+
+fn run_rules(harness: Arc<dyn Harness>, command: Command) -> ExitCode {
+    let out = Mutex::new(io::stdout());
+    let say = |text: &str| {
+        // A closed pipe must not turn a verdict into a panic.
+        let _ = writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
+    };
+    if !command.quiet {
+        let claims = harness.claims();
+        say(&format!(
+            "{} {} on {}, seed {:#x}\n",
+            claims.product,
+            claims.version,
+            harness.runtime().name(),
+            command.options.seed
+        ));
+    }
+    let report = run_with(harness, &command.options, |rule| {
+        if !command.quiet {
+            say(&line(rule));
+        }
+    });
+    say(&conclusion(&report, &command));
+    // nextest asks for one rule at a time and knows no third outcome: a rule that is honestly not claimed is no failure.
+    let alone = command.options.exact && report.rules.len() == 1;
+    if alone && report.exit_code() == 4 {
+        return ExitCode::SUCCESS;
+    }
+    ExitCode::from(report.exit_code())
+}
+
+fn line(rule: &RuleReport) -> String {
+    match rule.outcome.kind() {
+        Kind::Pass => format!("test {} ... ok", rule.name),
+        Kind::Fail => format!("test {} ... FAILED", rule.name),
+        kind => {
+            let why = rule.outcome.text().lines().next().unwrap_or_default();
+            format!("test {} ... {kind}: {why}", rule.name)
+        }
+    }
+}
+
+fn conclusion(report: &Report, command: &Command) -> String {
+    let mut text = String::new();
+    for rule in report.rules.iter().filter(|rule| rule.outcome.is_red()) {
+        text.push('\n');
+        text.push_str(&report.failure_text(rule));
+    }
+    for problem in &report.problems {
+        text.push_str(&format!("\n{problem}\n"));
+    }
+    let counts: Vec<String> = Kind::ALL
+        .iter()
+        .filter(|kind| report.count(**kind) > 0)
+        .map(|kind| format!("{} {kind}", report.count(*kind)))
+        .collect();
+    let total = report
+        .total()
+        .map_or_else(|| "no rule was run".to_owned(), |kind| kind.to_string());
+    text.push_str(&format!(
+        "\nconformance: {total} ({}); {:.1} s",
+        counts.join(", "),
+        report.took.as_secs_f64()
+    ));
+    if let Some(directory) = &command.options.report_to {
+        text.push_str(&format!("\nreports: {}", directory.display()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Command, String> {
+        parse(args.iter().map(|a| (*a).to_owned()))
+    }
+
+    #[test]
+    fn the_flags_of_libtest_and_of_the_kit_are_understood() {
+        let command = parsed(&[
+            "3.02",
+            "--seed",
+            "0xff",
+            "--exact",
+            "--nocapture",
+            "--skip=4.01",
+            "--test-threads=2",
+            "--full",
+        ])
+        .unwrap();
+        let options = command.options;
+        assert_eq!((options.seed, options.exact, options.parallel), (255, true, 2));
+        assert_eq!(options.effort, Effort::Full);
+        assert!(options.selects(rules::find("3.02").unwrap()));
+        assert!(!options.selects(rules::find("4.01").unwrap()));
+        assert_eq!(
+            options.report_to, None,
+            "a filtered run must not replace the reports of a whole one"
+        );
+        assert!(parsed(&[]).unwrap().options.report_to.is_some());
+        let nextest = parsed(&["--list", "--format", "terse", "--ignored"]).unwrap();
+        assert!(nextest.list && nextest.terse && nextest.ignored_only);
+    }
+
+    #[test]
+    fn a_flag_that_is_not_known_is_refused() {
+        for args in [
+            &["--sed", "1"][..],
+            &["--seed", "x"],
+            &["--seed"],
+            &["--exact=yes"],
+            &["--format", "json"],
+        ] {
+            assert!(parsed(args).is_err(), "{args:?}");
+        }
+    }
+}

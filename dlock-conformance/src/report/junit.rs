@@ -1,0 +1,93 @@
+//! The form that CI servers read. What is not a pass is a failure, an error, or skipped with its reason.
+
+use std::fmt::Write as _;
+
+use super::{Report, RuleReport, text};
+use crate::outcome::Kind;
+
+pub(super) fn xml(report: &Report) -> String {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    let errors = report.count(Kind::Error);
+    let failures = report.count(Kind::Fail) + report.count(Kind::Inconclusive);
+    let skipped = report.rules.len() - errors - failures - report.count(Kind::Pass);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        xml,
+        "<testsuites>\n<testsuite name=\"dlock-conformance {}-{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+        escape(report.backend),
+        escape(report.runtime),
+        report.rules.len(),
+        report.took.as_secs_f64()
+    );
+    for rule in &report.rules {
+        case(&mut xml, rule);
+    }
+    xml.push_str("</testsuite>\n</testsuites>\n");
+    xml
+}
+
+fn case(xml: &mut String, rule: &RuleReport) {
+    let time: f64 = rule.attempts.iter().map(|a| a.took.as_secs_f64()).sum();
+    let _ = write!(
+        xml,
+        "<testcase classname=\"section {}\" name=\"{}\" time=\"{time:.3}\">",
+        escape(rule.id.split('.').next().unwrap_or_default()),
+        escape(&rule.name)
+    );
+    let message = escape(&format!(
+        "{}: {}",
+        rule.outcome.kind(),
+        first_line(rule.outcome.text())
+    ));
+    let _ = match rule.outcome.kind() {
+        Kind::Pass => Ok(()),
+        Kind::Error => write!(
+            xml,
+            "<error message=\"{message}\">{}</error>",
+            escape(&text::failure(rule))
+        ),
+        Kind::Fail | Kind::Inconclusive => {
+            write!(
+                xml,
+                "<failure message=\"{message}\">{}</failure>",
+                escape(&text::failure(rule))
+            )
+        }
+        _ => write!(xml, "<skipped message=\"{message}\"/>"),
+    };
+    xml.push_str("</testcase>\n");
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// Text for XML 1.0, which has no way at all to write most control characters.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xml_cannot_say_is_replaced() {
+        assert_eq!(
+            escape("a<b>\"&\u{1}\u{1b}\n"),
+            "a&lt;b&gt;&quot;&amp;\u{fffd}\u{fffd}\n"
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! What a run says: `report.json` is the truth, the other forms are made from it.
+
+mod junit;
+mod summary;
+mod text;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::attempt::Attempt;
+use crate::catalogue::Entry;
+use crate::claims::{Claims, Engine, Need, Waiver};
+use crate::cx::Effort;
+use crate::outcome::{Kind, Outcome};
+use crate::rule::{Access, Layer, Level, Rule, Test, test_name};
+use crate::runner::{Options, count};
+
+/// The version of the form of `report.json`.
+pub const SCHEMA: u32 = 1;
+
+/// How a run came out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The version of the kit.
+    pub kit: &'static str,
+    /// The product under test.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// The backend's short name.
+    pub backend: &'static str,
+    /// The runtime that it ran on.
+    pub runtime: &'static str,
+    /// Whose engine waits, renews and loses.
+    pub engine: Engine,
+    /// What was claimed, for a reader: capabilities, and the claims of the kit.
+    pub capabilities: String,
+    /// Bounds that were claimed.
+    pub bounds: BTreeMap<&'static str, String>,
+    /// Waivers, used or not.
+    pub waivers: Vec<Waiver>,
+    /// How much work was done.
+    pub effort: Effort,
+    /// The seed.
+    pub seed: u64,
+    /// Whether all rules were asked for.
+    pub complete: bool,
+    /// When it ended, in seconds since 1970.
+    pub ended_unix_s: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// How late this machine was, 999 of 1000 times.
+    pub canary_p999: Duration,
+    /// How many rules came out in each way.
+    pub counts: BTreeMap<Kind, usize>,
+    /// The rules, in the order of their numbers.
+    pub rules: Vec<RuleReport>,
+    /// What went wrong with the report itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// How one rule came out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RuleReport {
+    /// Its number.
+    pub id: String,
+    /// The name of its test.
+    pub name: String,
+    /// How binding it is.
+    pub level: Level,
+    /// The rule.
+    pub statement: &'static str,
+    /// Why it is there.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub intent: &'static str,
+    /// Where to look first.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub check_first: &'static str,
+    /// Which layer keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<Layer>,
+    /// What the kit needs for it.
+    pub access: Vec<Access>,
+    /// How it is tested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<Test>,
+    /// It is kept by the engine of `dlock-core`, not by the backend.
+    pub inherited: bool,
+    /// How it came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Every run of it.
+    pub attempts: Vec<Attempt>,
+    /// How to run it again.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub replay: String,
+}
+
+impl RuleReport {
+    pub(crate) fn tested(
+        rule: &Rule,
+        outcome: Outcome,
+        attempts: Vec<Attempt>,
+        inherited: bool,
+        seed: u64,
+    ) -> Self {
+        Self {
+            id: rule.id.to_owned(),
+            name: rule.test_name(),
+            level: rule.level,
+            statement: rule.statement,
+            intent: rule.intent,
+            check_first: rule.check_first,
+            layer: Some(rule.layer),
+            access: vec![rule.access],
+            test: Some(rule.test),
+            inherited,
+            outcome,
+            attempts,
+            replay: format!("cargo test --test conformance -- {} --seed {seed:#x}", rule.id),
+        }
+    }
+
+    pub(crate) fn untested(entry: &Entry) -> Self {
+        Self {
+            id: entry.id.to_owned(),
+            name: test_name(entry.level, entry.id, "untested"),
+            level: entry.level,
+            statement: entry.statement,
+            intent: "",
+            check_first: "",
+            layer: None,
+            access: entry.access.to_vec(),
+            test: None,
+            inherited: false,
+            outcome: Outcome::Untested {
+                reason: entry.reason(),
+            },
+            attempts: Vec::new(),
+            replay: String::new(),
+        }
+    }
+}
+
+/// 3.02 before 10.01.
+pub(crate) fn order(id: &str) -> (u32, u32) {
+    let (section, rule) = id.split_once('.').unwrap_or((id, "0"));
+    (
+        section.parse().unwrap_or(u32::MAX),
+        rule.parse().unwrap_or(u32::MAX),
+    )
+}
+
+impl Report {
+    pub(crate) fn new(
+        claims: &Claims,
+        runtime: &'static str,
+        options: &Options,
+        canary_p999: Duration,
+        took: Duration,
+        rules: Vec<RuleReport>,
+    ) -> Self {
+        let bounds = [
+            ("slack", format!("{:?}", claims.slack)),
+            ("op_bound", format!("{:?}", claims.op_bound)),
+            ("wake_p99", format!("{:?}", claims.wake_p99)),
+            ("cancel_prompt", format!("{:?}", claims.cancel_prompt)),
+            (
+                "skew",
+                format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
+            ),
+        ];
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            kit: env!("CARGO_PKG_VERSION"),
+            product: claims.product.clone(),
+            version: claims.version.clone(),
+            backend: claims.capabilities.backend,
+            runtime,
+            engine: claims.engine,
+            capabilities: format!("{:?}", claims.capabilities),
+            bounds: bounds.into(),
+            waivers: claims.waivers.clone(),
+            effort: options.effort,
+            seed: options.seed,
+            complete: options.is_complete(),
+            ended_unix_s: ended.as_secs(),
+            took,
+            canary_p999,
+            counts: count(rules.iter().map(|r| &r.outcome)),
+            rules,
+            problems: Vec::new(),
+        }
+    }
+
+    /// How many rules came out like that.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// How the whole came out: the first in order of dominance that occurs. `None` if no rule was run.
+    pub fn total(&self) -> Option<Kind> {
+        self.counts
+            .keys()
+            .copied()
+            .filter(|kind| !matches!(kind, Kind::Unsupported | Kind::Untested))
+            .min()
+    }
+
+    /// How many rules were run.
+    pub fn run_count(&self) -> usize {
+        self.rules.iter().filter(|rule| !rule.attempts.is_empty()).count()
+    }
+
+    /// 0 only if nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an inconclusive, 3 for an error of the kit
+    /// or of the report, 4 if no rule was run.
+    pub fn exit_code(&self) -> u8 {
+        match self.total() {
+            _ if !self.problems.is_empty() => 3,
+            Some(Kind::Error) => 3,
+            Some(Kind::Fail) => 1,
+            Some(Kind::Inconclusive) => 2,
+            _ if self.run_count() == 0 => 4,
+            _ => 0,
+        }
+    }
+
+    /// The failure text of a rule: what broke, why it matters, what was seen, how to see it again.
+    pub fn failure_text(&self, rule: &RuleReport) -> String {
+        text::failure(rule)
+    }
+
+    /// The form for people: what is *not* proven comes first.
+    pub fn summary(&self) -> String {
+        summary::markdown(self)
+    }
+
+    /// Writes `report.json`, `junit.xml`, `summary.md` and the histories of rules that did not pass to
+    /// `<directory>/<backend>-<runtime>/`, and this run's line into `<directory>/summary.json`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_to(&self, directory: &Path) -> io::Result<()> {
+        let own = directory.join(format!("{}-{}", self.backend, self.runtime));
+        std::fs::create_dir_all(&own)?;
+        std::fs::write(own.join("report.json"), serde_json::to_vec_pretty(self)?)?;
+        std::fs::write(own.join("junit.xml"), junit::xml(self))?;
+        std::fs::write(own.join("summary.md"), self.summary())?;
+        self.write_histories(&own.join("history"))?;
+        summary::merge(self, &directory.join("summary.json"))
+    }
+
+    fn write_histories(&self, directory: &Path) -> io::Result<()> {
+        // Those of an earlier run would be mistaken for this one's.
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        for rule in self.rules.iter().filter(|r| r.outcome.kind() != Kind::Pass) {
+            for attempt in rule.attempts.iter().filter(|a| !a.history.is_empty()) {
+                std::fs::create_dir_all(directory)?;
+                let mut lines = Vec::new();
+                for event in &attempt.history {
+                    serde_json::to_writer(&mut lines, event)?;
+                    lines.push(b'\n');
+                }
+                std::fs::write(
+                    directory.join(format!("{}-{:#x}.jsonl", rule.id, attempt.seed)),
+                    lines,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a rule's profile is called: the first thing that it needs beyond a plain lock.
+pub(crate) fn profile(needs: &[Need]) -> &'static str {
+    let has = |list: &[Need]| needs.iter().any(|n| list.contains(n));
+    if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
+        "Fencing"
+    } else if has(&[Need::Shared, Need::Permits, Need::Downgrade, Need::Upgrade]) {
+        "Shared"
+    } else if has(&[Need::Priority]) {
+        "Priority"
+    } else if has(&[Need::Fair]) {
+        "Fair"
+    } else if has(&[Need::Reentrant]) {
+        "Reentrant"
+    } else if has(&[Need::Watch, Need::Inspect, Need::ForceRelease]) {
+        "Watch"
+    } else if has(&[
+        Need::Lease,
+        Need::PerGrantTtl,
+        Need::Renew,
+        Need::AutoRenew,
+        Need::LossSignal,
+    ]) {
+        "Lease"
+    } else {
+        "Core"
+    }
+}

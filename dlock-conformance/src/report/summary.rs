@@ -1,0 +1,181 @@
+//! The form for people, and the one line of each run in the summary of all runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Report, order, profile};
+use crate::claims::Engine;
+use crate::outcome::Kind;
+use crate::rule::Level;
+use crate::rules;
+
+pub(super) fn markdown(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "# {} {} on {}: conformance\n",
+        report.product, report.version, report.runtime
+    );
+    not_proven(&mut text, report);
+    let _ = writeln!(text, "## Counts\n");
+    for kind in Kind::ALL {
+        if report.count(kind) > 0 {
+            let _ = writeln!(text, "- {kind}: {}", report.count(kind));
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\nSeed `{:#x}`, {:?} effort, took {:.1} s, canary p99.9 {:?}.\n",
+        report.seed,
+        report.effort,
+        report.took.as_secs_f64(),
+        report.canary_p999
+    );
+    profiles(&mut text, report);
+    let _ = writeln!(text, "## Rules\n\n| rule | outcome | |\n|---|---|---|");
+    for rule in &report.rules {
+        let inherited = if rule.inherited {
+            " (inherited from the engine of dlock-core)"
+        } else {
+            ""
+        };
+        let why = rule.outcome.text().lines().next().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "| {} {} | {}{inherited} | {} |",
+            rule.id,
+            cell(rule.statement),
+            rule.outcome.kind(),
+            cell(why)
+        );
+    }
+    text
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+/// What a reader must not believe after a green tick.
+fn not_proven(text: &mut String, report: &Report) {
+    let _ = writeln!(text, "**Not proven by this run:**\n");
+    for (kind, says) in [
+        (Kind::Error, "the kit itself failed on"),
+        (Kind::Fail, "broken"),
+        (Kind::Inconclusive, "could not be told"),
+        (Kind::NotRun, "not run"),
+        (Kind::Untested, "no test exists"),
+        (Kind::Waived, "waived"),
+    ] {
+        let ids: Vec<&str> = report
+            .rules
+            .iter()
+            .filter(|r| r.outcome.kind() == kind)
+            .map(|r| r.id.as_str())
+            .collect();
+        if !ids.is_empty() {
+            let _ = writeln!(text, "- {says} ({}): {}", ids.len(), ids.join(", "));
+        }
+    }
+    if !report.complete {
+        let _ = writeln!(text, "- this run was filtered: most rules were not asked for");
+    }
+    if report.engine == Engine::Inherited {
+        let inherited = report.rules.iter().filter(|r| r.inherited).count();
+        let _ = writeln!(
+            text,
+            "- {inherited} rules are kept by the engine of dlock-core, not by the backend"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay within the claims\n"
+    );
+}
+
+fn profiles(text: &mut String, report: &Report) {
+    let mut profiles: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
+    for rule in report.rules.iter().filter(|r| r.level == Level::Must) {
+        if let Some(declared) = rules::find(&rule.id) {
+            profiles
+                .entry(profile(declared.needs))
+                .or_default()
+                .push(rule.outcome.kind());
+        }
+    }
+    let _ = writeln!(
+        text,
+        "## Profiles (rules with a test, MUST only)\n\n| profile | |\n|---|---|"
+    );
+    for (name, kinds) in profiles {
+        let count = |kind: Kind| kinds.iter().filter(|k| **k == kind).count();
+        let red = count(Kind::Fail) + count(Kind::Error) + count(Kind::Inconclusive);
+        let open = count(Kind::NotRun) + count(Kind::Waived);
+        let state = if red > 0 {
+            format!("failed ({red} of {})", kinds.len())
+        } else if count(Kind::Pass) == 0 {
+            "not claimed".to_owned()
+        } else if open > 0 {
+            format!("partial ({open} not run or waived)")
+        } else {
+            format!("{} passed", count(Kind::Pass))
+        };
+        let _ = writeln!(text, "| {name} | {state} |");
+    }
+    let _ = writeln!(text);
+}
+
+/// Puts this run's line into the summary of all runs: one entry per backend and runtime, the last one counts.
+pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
+    let mut all = match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({})),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => json!({}),
+        Err(error) => return Err(error),
+    };
+    let ids = |kind: Kind| -> Vec<&str> {
+        let mut ids: Vec<&str> = report
+            .rules
+            .iter()
+            .filter(|r| r.outcome.kind() == kind)
+            .map(|r| r.id.as_str())
+            .collect();
+        ids.sort_by_key(|id| order(id));
+        ids
+    };
+    let counts: BTreeMap<String, usize> = Kind::ALL
+        .iter()
+        .map(|kind| (kind.to_string(), report.count(*kind)))
+        .collect();
+    let entry = json!({
+        "product": report.product,
+        "version": report.version,
+        "backend": report.backend,
+        "runtime": report.runtime,
+        "complete": report.complete,
+        "effort": report.effort,
+        "seed": report.seed,
+        "ended_unix_s": report.ended_unix_s,
+        "took_s": report.took.as_secs_f64(),
+        "total": report.total().map(|kind| kind.to_string()),
+        "counts": counts,
+        "failed": ids(Kind::Fail),
+        "inconclusive": ids(Kind::Inconclusive),
+        "error": ids(Kind::Error),
+        "waived": ids(Kind::Waived),
+        "not_run": ids(Kind::NotRun),
+    });
+    if !all.is_object() {
+        all = json!({});
+    }
+    all["schema"] = Value::from(super::SCHEMA);
+    all["runs"][format!("{}-{}", report.backend, report.runtime)] = entry;
+    // Renamed into place, so that a reader never sees half of it.
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    std::fs::write(&partial, serde_json::to_vec_pretty(&all)?)?;
+    std::fs::rename(&partial, path)
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_core::{Capability, LockName, Nature, Runtime, Timestamp};
@@ -34,7 +34,8 @@ struct Inner {
     effort: Effort,
     rng: Mutex<Rng>,
     claims: Claims,
-    harness: Arc<dyn Harness>,
+    /// Weak: a task that outlives its rule must not be the one that ends the harness, and with it its own runtime.
+    harness: Weak<dyn Harness>,
     runtime: Arc<dyn Runtime>,
     clockwork: Arc<dyn Clockwork>,
     canary: Duration,
@@ -82,7 +83,7 @@ impl Cx {
             effort: setup.effort,
             rng: Mutex::new(Rng::new(setup.seed)),
             claims,
-            harness: setup.harness,
+            harness: Arc::downgrade(&setup.harness),
             history: History::new(Arc::clone(&runtime)),
             runtime,
             clockwork,
@@ -262,10 +263,15 @@ impl Cx {
     /// # Errors
     /// [`Failure::NotRun`] if it cannot be had: without a connection nothing is said about the rule.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
-        let connected =
-            self.0.harness.connect(self).await.map_err(|e| {
-                Failure::NotRun(format!("the harness could not connect: {e} ({:?})", e.kind()))
-            })?;
+        let Some(harness) = self.0.harness.upgrade() else {
+            return Err(Failure::NotRun(
+                "the harness is gone: a task outlived its run".to_owned(),
+            ));
+        };
+        let connected = harness
+            .connect(self)
+            .await
+            .map_err(|e| Failure::NotRun(format!("the harness could not connect: {e} ({:?})", e.kind())))?;
         lock(&self.0.clients).push(Arc::clone(&connected));
         Ok(connected)
     }

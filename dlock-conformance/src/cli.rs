@@ -212,7 +212,7 @@ fn conclusion(report: &Report, command: &Command) -> String {
     let mut text = String::new();
     for rule in report.rules.iter().filter(|rule| rule.outcome.is_red()) {
         text.push('\n');
-        text.push_str(&report.failure_text(rule));
+        text.push_str(&rule.failure_text());
     }
     for problem in &report.problems {
         text.push_str(&format!("\n{problem}\n"));

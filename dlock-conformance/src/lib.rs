@@ -6,6 +6,7 @@
 mod attempt;
 mod canary;
 pub mod catalogue;
+mod catalogue_json;
 pub mod checker;
 pub mod claims;
 mod cli;
@@ -13,6 +14,8 @@ mod cx;
 mod engine_subject;
 mod harness;
 pub mod history;
+#[cfg(dlock_saboteur)]
+pub mod matrix;
 mod outcome;
 mod panics;
 pub mod report;
@@ -27,6 +30,7 @@ mod task;
 mod verdict;
 
 pub use attempt::{Attempt, run_once};
+pub use catalogue_json::rules_json;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 #[doc(hidden)]
 pub use cli::main_with;

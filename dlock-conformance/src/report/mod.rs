@@ -130,6 +130,11 @@ impl RuleReport {
         }
     }
 
+    /// The failure text: what broke, why it matters, what was seen, how to see it again.
+    pub fn failure_text(&self) -> String {
+        text::failure(self)
+    }
+
     pub(crate) fn untested(entry: &Entry) -> Self {
         Self {
             id: entry.id.to_owned(),
@@ -233,11 +238,6 @@ impl Report {
             _ if self.run_count() == 0 => 4,
             _ => 0,
         }
-    }
-
-    /// The failure text of a rule: what broke, why it matters, what was seen, how to see it again.
-    pub fn failure_text(&self, rule: &RuleReport) -> String {
-        text::failure(rule)
     }
 
     /// The form for people: what is *not* proven comes first.

@@ -1,3 +1,4 @@
 //! The kit, tried on the reference backend.
 
+mod catalogue;
 mod simulated;

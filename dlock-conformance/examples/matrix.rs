@@ -1,0 +1,65 @@
+//! The proof that the kit bites: every planted bug against every rule, in virtual time.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick] [--bug NAME]... [--out FILE]
+//! ```
+//!
+//! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct backend fails.
+
+use std::process::ExitCode;
+
+#[cfg(dlock_saboteur)]
+fn main() -> ExitCode {
+    use std::io::Write as _;
+
+    use dlock_conformance::matrix::{Options, run};
+
+    let mut options = Options::default();
+    let mut out = None;
+    let mut args = std::env::args().skip(1);
+    let mut complain = std::io::stderr();
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), arg.as_str() == "--quick") {
+            (_, true) => {
+                options = Options {
+                    bugs: options.bugs,
+                    ..Options::quick()
+                }
+            }
+            ("--bug", _) => options.bugs.extend(args.next()),
+            ("--out", _) => out = args.next(),
+            _ => {
+                let _ = writeln!(complain, "no such flag: {arg} (--quick, --bug NAME, --out FILE)");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let matrix = run(&options, &|line| {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+    let text = matrix.markdown();
+    let written = match out {
+        Some(path) => std::fs::write(path, text),
+        None => std::io::stdout().write_all(text.as_bytes()),
+    };
+    if let Err(error) = written {
+        let _ = writeln!(complain, "the matrix could not be written: {error}");
+        return ExitCode::from(3);
+    }
+    if matrix.is_sharp() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[cfg(not(dlock_saboteur))]
+fn main() -> ExitCode {
+    use std::io::Write as _;
+
+    let _ = writeln!(
+        std::io::stderr(),
+        "this build has no planted bugs: build it with RUSTFLAGS=\"--cfg dlock_saboteur\""
+    );
+    ExitCode::from(2)
+}

@@ -1,0 +1,52 @@
+//! `RULES.json`: the rules for machines, and for readers of a certificate.
+
+use serde_json::{Value, json};
+
+use crate::catalogue;
+use crate::report::order;
+use crate::rules;
+
+/// The contents of `RULES.json`: every number of the catalogue, one a line, in order.
+///
+/// Made by `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`; a test fails when the file is stale.
+pub fn rules_json() -> String {
+    let mut entries: Vec<(&str, Value)> = rules::all()
+        .map(|rule| {
+            let entry = json!({
+                "id": rule.id,
+                "test_name": rule.test_name(),
+                "level": rule.level,
+                "phase": rule.phase,
+                "needs": rule.needs,
+                "layer": rule.layer,
+                "access": [rule.access],
+                "test": rule.test,
+                "statement": rule.statement,
+                "intent": rule.intent,
+                "check_first": rule.check_first,
+                "evidence": rule.evidence,
+                "budget_s": rule.budget.as_secs(),
+                "bug": rule.bug.map(|(bug, detection)| json!({"name": bug.name(), "detection": detection})),
+                "blast": rule.blast,
+            });
+            (rule.id, entry)
+        })
+        .collect();
+    entries.extend(catalogue::untested().map(|entry| {
+        let untested = json!({
+            "id": entry.id,
+            "level": entry.level,
+            "phase": entry.phase,
+            "access": entry.access,
+            "statement": entry.statement,
+            "untested": entry.reason(),
+        });
+        (entry.id, untested)
+    }));
+    entries.sort_by_key(|(id, _)| order(id));
+    let lines: Vec<String> = entries
+        .into_iter()
+        .map(|(_, entry)| format!("  {entry}"))
+        .collect();
+    format!("{{\"schema\": 1, \"rules\": [\n{}\n]}}\n", lines.join(",\n"))
+}

@@ -1,0 +1,336 @@
+//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time.
+//!
+//! What is asked of it: the correct backend breaks no rule; each bug is caught by its own rule, always if it is
+//! deterministic and 99 of 100 times if not; rules outside of its declared blast radius still hold (a kit that fails everything is
+//! useless); and the failure text names the rule and not the kit's own insides.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_core::saboteur::{Bug, Planted};
+use dlock_core::sim::FaultPlan;
+
+use crate::attempt::{Attempt, run_once};
+use crate::cx::Effort;
+use crate::harness::Harness;
+use crate::outcome::Kind;
+use crate::report::{RuleReport, order};
+use crate::rule::{Detection, Rule};
+use crate::rules;
+use crate::simulated::Simulated;
+
+/// How many seeds, and which bugs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Seeds for a bug that shows in every run.
+    pub deterministic: u64,
+    /// Seeds for a bug that shows by chance or timing.
+    pub stochastic: u64,
+    /// Seeds for each rule that is not the bug's own.
+    pub others: u64,
+    /// Seeds for each rule on the correct backend.
+    pub correct: u64,
+    /// Names of bugs; all, if there is none.
+    pub bugs: Vec<String>,
+    /// How many bugs at once.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            deterministic: 20,
+            stochastic: 200,
+            others: 2,
+            correct: 20,
+            bugs: Vec::new(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+impl Options {
+    /// A few seeds each.
+    pub fn quick() -> Self {
+        Self {
+            deterministic: 3,
+            stochastic: 10,
+            others: 1,
+            correct: 3,
+            ..Self::default()
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Matrix {
+    /// One row per bug.
+    pub rows: Vec<Row>,
+    /// Runs of the correct backend that were no pass.
+    pub correct: Vec<String>,
+    /// How many runs of the correct backend there were.
+    pub correct_runs: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What a bug did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Row {
+    /// The bug.
+    pub bug: Bug,
+    /// How surely its rule must catch it; `None` if that rule has no test yet.
+    pub detection: Option<Detection>,
+    /// In how many runs its rule caught it.
+    pub caught: u64,
+    /// Of how many.
+    pub runs: u64,
+    /// Which other rules broke, and in how many runs.
+    pub blast: BTreeMap<&'static str, u64>,
+    /// Of these, the ones that were not declared.
+    pub undeclared: Vec<&'static str>,
+    /// What the rule said.
+    pub excerpt: String,
+    /// What is wrong with what it said, and runs that ended in another way than pass or fail.
+    pub problems: Vec<String>,
+}
+
+impl Row {
+    /// Whether the bug is caught as surely as it must be.
+    pub fn is_caught(&self) -> bool {
+        match self.detection {
+            None => false,
+            Some(Detection::Deterministic) => self.caught == self.runs,
+            Some(Detection::Stochastic) => self.caught * 100 >= self.runs * 99,
+        }
+    }
+}
+
+impl Matrix {
+    /// Whether all that is asked of it holds.
+    pub fn is_sharp(&self) -> bool {
+        self.correct.is_empty()
+            && self
+                .rows
+                .iter()
+                .all(|r| r.is_caught() && r.undeclared.is_empty() && r.problems.is_empty())
+    }
+
+    /// `MATRIX.md`. Says nothing of how long it took, so that the same build gives the same file.
+    pub fn markdown(&self) -> String {
+        let mut text = String::from("# Planted bugs and the rules that catch them\n\n");
+        // Writing to a string cannot fail.
+        let caught = self.rows.iter().filter(|r| r.is_caught()).count();
+        let _ = writeln!(
+            text,
+            "{caught} of {} planted bugs are caught by their own rule as surely as they must be. Correct backend: {} runs, {} of them no pass.\n",
+            self.rows.len(),
+            self.correct_runs,
+            self.correct.len()
+        );
+        let _ = writeln!(
+            text,
+            "| rule | bug | kind | caught | other rules that broke | what the rule said |\n|---|---|---|---|---|---|"
+        );
+        for row in &self.rows {
+            let kind = match row.detection {
+                None => "**no test yet**",
+                Some(Detection::Deterministic) => "deterministic",
+                Some(Detection::Stochastic) => "stochastic",
+            };
+            let missed = if row.is_caught() || row.detection.is_none() {
+                ""
+            } else {
+                " **missed**"
+            };
+            let blast: Vec<String> = row
+                .blast
+                .keys()
+                .map(|id| {
+                    if row.undeclared.contains(id) {
+                        format!("**{id}**")
+                    } else {
+                        (*id).to_owned()
+                    }
+                })
+                .collect();
+            let excerpt: String = row
+                .excerpt
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .take(200)
+                .collect();
+            let _ = writeln!(
+                text,
+                "| {} | `{}` | {kind} | {}/{}{missed} | {} | {} |",
+                row.bug.rule(),
+                row.bug.name(),
+                row.caught,
+                row.runs,
+                blast.join(", "),
+                excerpt.replace('|', "\\|")
+            );
+        }
+        let problems: Vec<String> = self
+            .correct
+            .iter()
+            .map(|p| format!("correct backend: {p}"))
+            .chain(
+                self.rows
+                    .iter()
+                    .flat_map(|r| r.problems.iter().map(|p| format!("`{}`: {p}", r.bug.name()))),
+            )
+            .collect();
+        if !problems.is_empty() {
+            let _ = writeln!(text, "\n## Problems\n");
+            for problem in problems {
+                let _ = writeln!(text, "- {}", problem.replace('\n', " "));
+            }
+        }
+        text
+    }
+}
+
+/// Runs it. `tell` hears a line per bug as it is done.
+pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
+    let started = Instant::now();
+    let mut correct = Vec::new();
+    let mut correct_runs = 0;
+    for rule in rules::all() {
+        for seed in 0..options.correct {
+            correct_runs += 1;
+            let attempt = attempt(rule, Planted::NONE, seed);
+            if attempt.outcome.kind() != Kind::Pass {
+                correct.push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome));
+            }
+        }
+    }
+    tell(&format!(
+        "correct backend: {} of {correct_runs} runs are no pass",
+        correct.len()
+    ));
+    let bugs: Vec<Bug> = Bug::ALL
+        .iter()
+        .copied()
+        .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.name()))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| {
+                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let row = row(*bug, options);
+                    let verdict = if row.is_caught() { "caught" } else { "MISSED" };
+                    tell(&format!(
+                        "{} {}: {verdict} {}/{}, undeclared blast {:?}",
+                        bug.rule(),
+                        bug.name(),
+                        row.caught,
+                        row.runs,
+                        row.undeclared
+                    ));
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rows.sort_by_key(|row| order(row.bug.rule()));
+    Matrix {
+        rows,
+        correct,
+        correct_runs,
+        took: started.elapsed(),
+    }
+}
+
+fn attempt(rule: &'static Rule, planted: Planted, seed: u64) -> Attempt {
+    let harness: Arc<dyn Harness> = Arc::new(Simulated::with(seed, planted, FaultPlan::healthy()));
+    run_once(
+        rule,
+        &harness,
+        format!("dlc-matrix-{}-0", rule.id),
+        seed,
+        Effort::Quick,
+        Duration::ZERO,
+    )
+}
+
+fn row(bug: Bug, options: &Options) -> Row {
+    let mut row = Row {
+        bug,
+        detection: None,
+        caught: 0,
+        runs: 0,
+        blast: BTreeMap::new(),
+        undeclared: Vec::new(),
+        excerpt: String::new(),
+        problems: Vec::new(),
+    };
+    let own = rules::find(bug.rule());
+    if let Some((rule, (_, detection))) = own.and_then(|rule| Some((rule, rule.bug?))) {
+        row.detection = Some(detection);
+        row.runs = match detection {
+            Detection::Deterministic => options.deterministic,
+            Detection::Stochastic => options.stochastic,
+        };
+        for seed in 0..row.runs {
+            let attempt = attempt(rule, Planted::new(bug), seed);
+            match attempt.outcome.kind() {
+                Kind::Fail => {
+                    row.caught += 1;
+                    if row.excerpt.is_empty() {
+                        row.excerpt = attempt.outcome.text().to_owned();
+                        row.problems.extend(bad_text(rule, attempt));
+                    }
+                }
+                Kind::Pass => {}
+                _ => row
+                    .problems
+                    .push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome)),
+            }
+        }
+    }
+    let declared = own.map_or(&[][..], |rule| rule.blast);
+    for rule in rules::all().filter(|rule| rule.id != bug.rule()) {
+        for seed in 0..options.others {
+            if attempt(rule, Planted::new(bug), seed).outcome.kind() != Kind::Pass {
+                *row.blast.entry(rule.id).or_default() += 1;
+            }
+        }
+    }
+    row.undeclared = row
+        .blast
+        .keys()
+        .copied()
+        .filter(|id| !declared.contains(id))
+        .collect();
+    row
+}
+
+/// The failure text names the rule, and not the kit's own insides.
+fn bad_text(rule: &Rule, attempt: Attempt) -> Vec<String> {
+    let seed = attempt.seed;
+    let report = RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, seed);
+    let text = report.failure_text();
+    let mut problems = Vec::new();
+    if !text.contains(rule.id) {
+        problems.push(format!("the failure text of {rule:?} does not name the rule"));
+    }
+    for inside in ["unwrap", "RecvError"] {
+        if text.contains(inside) {
+            problems.push(format!("the failure text of {rule:?} speaks of `{inside}`"));
+        }
+    }
+    problems
+}

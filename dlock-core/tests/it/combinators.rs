@@ -1,4 +1,5 @@
 //! Namespaces and shards, over the memory backend.
+#![cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -210,23 +210,49 @@ impl Writer {
         }
     }
 
-    async fn serve_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, write: bool) {
-        if jobs.is_empty() {
+    /// Runs jobs in one transaction. A row that cannot be read must spoil its own name only, so if the loading failed over one
+    /// each job gets a transaction of its own.
+    async fn serve_batch(&mut self, jobs: Vec<Box<dyn Job>>, write: bool) {
+        let Some((jobs, e)) = self.serve_together(jobs, write).await else {
             return;
+        };
+        let bad_row =
+            e.kind() == ErrorKind::BackendData && jobs.len() > 1 && !jobs.iter().any(|j| j.has_run());
+        for job in jobs {
+            if !bad_row {
+                job.finish(Some(&e));
+            } else if let Some((jobs, e)) = self.serve_together(vec![job], write).await {
+                jobs.into_iter().for_each(|job| job.finish(Some(&e)));
+            }
+        }
+    }
+
+    /// Answers all jobs, or gives them back with what went wrong.
+    async fn serve_together(
+        &mut self,
+        mut jobs: Vec<Box<dyn Job>>,
+        write: bool,
+    ) -> Option<(Vec<Box<dyn Job>>, Error)> {
+        if jobs.is_empty() {
+            return None;
         }
         let outcome = if write {
             self.write(&mut jobs).await
         } else {
             self.read(&mut jobs).await
         };
-        if outcome.is_err() {
-            self.forget();
-        }
-        if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
-            self.store = None;
-        }
-        for job in jobs {
-            job.finish(outcome.as_ref().err());
+        match outcome {
+            Ok(()) => {
+                jobs.into_iter().for_each(|job| job.finish(None));
+                None
+            }
+            Err(e) => {
+                self.forget();
+                if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
+                    self.store = None;
+                }
+                Some((jobs, e))
+            }
         }
     }
 

@@ -8,6 +8,8 @@ use dlock_core::runtime::{Smol, Tokio};
 use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome, RequestId};
 use dlock_core::{LockName, Mode, Runtime, Token};
 use dlock_sql::sqlite::SqliteLock;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -111,4 +113,28 @@ pub(crate) fn tokio() -> tokio::runtime::Runtime {
         .enable_all()
         .build()
         .unwrap()
+}
+
+/// Runs a test on tokio, with a place for files.
+pub(crate) fn with_files<F>(test: impl FnOnce(Files, Arc<dyn Runtime>) -> F)
+where
+    F: Future<Output = ()>,
+{
+    tokio().block_on(async { test(Files::new(), Tokio::current().unwrap()).await });
+}
+
+/// A connection of somebody else to the file.
+pub(crate) async fn stranger(files: &Files) -> SqliteConnection {
+    let options = SqliteConnectOptions::new()
+        .filename(files.path())
+        .create_if_missing(true);
+    options.connect().await.unwrap()
+}
+
+pub(crate) async fn sql(conn: &mut SqliteConnection, text: &'static str) {
+    sqlx::raw_sql(text).execute(conn).await.unwrap();
+}
+
+pub(crate) async fn number(conn: &mut SqliteConnection, text: &'static str) -> i64 {
+    sqlx::query_scalar(text).fetch_one(conn).await.unwrap()
 }

@@ -1,0 +1,154 @@
+use dlock_core::spi::{Lock, Raised, Release, RenewItem, RenewOutcome};
+use dlock_core::{ErrorKind, Token};
+use dlock_sql::sqlite::SqliteLock;
+
+use super::support::*;
+
+#[test]
+fn leases_and_tokens_survive_a_restart() {
+    with_files(|files, runtime| async move {
+        let first = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let (a, b) = (ask("a"), ask("b"));
+        granted(&first, &a).await;
+        let before = granted(&first, &b).await;
+        first.release(&b.key, Release::Now).await.unwrap();
+        first.close().await.unwrap();
+
+        let second = SqliteLock::open(files.path(), runtime).await.unwrap();
+        held(&second, &ask("a")).await;
+        let renewed = renew(&second, RenewItem::lease(a.key.clone(), TTL)).await;
+        assert!(matches!(renewed, RenewOutcome::Renewed(_)), "{renewed:?}");
+        assert!(granted(&second, &ask("b")).await.token > before.token);
+    });
+}
+
+#[test]
+fn a_free_name_leaves_nothing_in_the_file() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        for i in 0..20 {
+            let a = ask(&format!("n{i}"));
+            granted(&lock, &a).await;
+            let waiter = join(&format!("n{i}"), dlock_core::Mode::Exclusive);
+            queued(&lock, &waiter).await;
+            lock.abandon(&[waiter.key]).await.remove(0).unwrap();
+            lock.release(&a.key, Release::Now).await.unwrap();
+        }
+        let mut other = stranger(&files).await;
+        assert_eq!(number(&mut other, "SELECT count(*) FROM dlock_entry").await, 0);
+        assert_eq!(number(&mut other, "SELECT count(*) FROM dlock_meta").await, 1);
+    });
+}
+
+#[test]
+fn after_a_reboot_all_leases_have_ended_and_tokens_go_on_from_the_ceiling() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        granted(&lock, &ask("n")).await;
+        lock.close().await.unwrap();
+        let mut other = stranger(&files).await;
+        let ceiling = number(&mut other, "SELECT token_ceiling FROM dlock_meta").await;
+        // As a power loss leaves it: an older boot, and the last commits gone.
+        sql(
+            &mut other,
+            "UPDATE dlock_meta SET boot = zeroblob(16), last_token = 0",
+        )
+        .await;
+
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let next = granted(&lock, &ask("n")).await;
+        assert!(next.token.unwrap().get() > ceiling as u64);
+    });
+}
+
+#[test]
+fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let a = ask("n");
+        granted(&lock, &a).await;
+        let part: &dyn Lock = &lock;
+        let fencing = part.fencing_part().unwrap();
+        let far = Token::new(1 << 53).unwrap();
+        assert_eq!(fencing.raise(&a.key, far).await.unwrap(), Raised::Raised(far));
+        let lower = fencing.raise(&a.key, Token::MIN).await.unwrap();
+        assert_eq!(lower, Raised::Raised(far));
+        assert_eq!(fencing.raise(&key("n"), far).await.unwrap(), Raised::NotHeld);
+        let e = fencing
+            .raise(&a.key, Token::new(u64::MAX).unwrap())
+            .await
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+        lock.release(&a.key, Release::Now).await.unwrap();
+        lock.close().await.unwrap();
+
+        let mut other = stranger(&files).await;
+        let above = "SELECT token_ceiling > last_token AND last_token = 1 << 53 FROM dlock_meta";
+        assert_eq!(number(&mut other, above).await, 1);
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        assert!(granted(&lock, &ask("n")).await.token > Some(far));
+    });
+}
+
+#[test]
+fn a_newer_schema_is_refused_by_name() {
+    with_files(|files, runtime| async move {
+        let open = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        granted(&open, &ask("n")).await;
+        let mut other = stranger(&files).await;
+        sql(&mut other, "UPDATE dlock_meta SET schema_version = 99").await;
+        let e = SqliteLock::open(files.path(), runtime).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.to_string().contains("version 99"), "{e}");
+        // One that was open before stops too, instead of writing rows of the old form.
+        let e = open.attempt(&ask("n")).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn a_second_machine_on_the_same_file_is_noticed() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        granted(&lock, &ask("n")).await;
+        let mut other = stranger(&files).await;
+        sql(&mut other, "UPDATE dlock_meta SET boot = randomblob(16)").await;
+        let e = lock.attempt(&ask("other")).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BackendData);
+        assert!(e.to_string().contains("another machine"), "{e}");
+    });
+}
+
+#[test]
+fn prefixes_are_separate_sets_of_locks() {
+    with_files(|files, runtime| async move {
+        let open = |prefix: &str| {
+            SqliteLock::builder(files.path())
+                .table_prefix(prefix)
+                .open(runtime.clone())
+        };
+        let (a, b) = (open("a_").await.unwrap(), open("b_").await.unwrap());
+        granted(&a, &ask("n")).await;
+        granted(&b, &ask("n")).await;
+        let e = open("a b").await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn what_nobody_asks_for_any_more_is_swept() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let mut dead = ask("dead");
+        dead.ttl = ms(20);
+        granted(&lock, &dead).await;
+        lock.close().await.unwrap();
+        std::thread::sleep(ms(30));
+        // The first write after opening sweeps.
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        granted(&lock, &ask("alive")).await;
+        let mut other = stranger(&files).await;
+        let left = "SELECT count(*) FROM dlock_entry WHERE name = CAST('dead' AS BLOB)";
+        assert_eq!(number(&mut other, left).await, 0);
+    });
+}

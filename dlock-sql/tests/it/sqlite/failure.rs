@@ -1,0 +1,172 @@
+use std::time::Instant;
+
+use dlock_core::spi::Lock as _;
+use dlock_core::{ErrorKind, Mode};
+use dlock_sql::sqlite::SqliteLock;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+
+use super::support::*;
+
+#[test]
+fn a_file_that_stays_busy_is_unavailable_and_nothing_is_doubled() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::builder(files.path())
+            .busy_budget(ms(100))
+            .open(runtime)
+            .await
+            .unwrap();
+        granted(&lock, &ask("warm")).await;
+        let mut other = stranger(&files).await;
+        sql(&mut other, "BEGIN IMMEDIATE").await;
+        let a = ask("n");
+        let asked = Instant::now();
+        let e = lock.attempt(&a).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable);
+        assert!(e.is_retryable() && !e.may_be_held());
+        assert!(asked.elapsed() >= ms(100));
+        // Looking needs no lock on the file.
+        let part: &dyn dlock_core::spi::Lock = &lock;
+        let warm = part
+            .watch_part()
+            .unwrap()
+            .inspect(&key("warm").name)
+            .await
+            .unwrap();
+        assert_eq!(warm.holders.len(), 1);
+        sql(&mut other, "COMMIT").await;
+        granted(&lock, &a).await;
+        assert_eq!(number(&mut other, "SELECT count(*) FROM dlock_entry").await, 2);
+    });
+}
+
+#[test]
+fn a_short_write_of_somebody_else_is_waited_for() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let mut other = stranger(&files).await;
+        sql(&mut other, "BEGIN IMMEDIATE").await;
+        let a = ask("n");
+        let finish = async {
+            runtime.sleep(ms(100)).await;
+            sql(&mut other, "COMMIT").await;
+        };
+        let (grant, ()) = futures::join!(granted(&lock, &a), finish);
+        // The time in the queue for the file is part of the lease, as the holder counts it.
+        assert!(grant.counted_from.until(dlock_core::Timestamp::now()) >= ms(90));
+        assert_eq!(grant.expires_in, TTL);
+    });
+}
+
+#[test]
+fn a_file_that_is_no_database_is_told_apart() {
+    with_files(|files, runtime| async move {
+        std::fs::write(files.path(), vec![b'x'; 8192]).unwrap();
+        let e = SqliteLock::open(files.path(), runtime.clone()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
+        assert!(e.to_string().contains("not a SQLite database"), "{e}");
+        let missing = files.path().join("deeper").join("locks.db");
+        let e = SqliteLock::open(missing, runtime).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
+    });
+}
+
+#[test]
+fn a_table_of_somebody_else_is_left_alone() {
+    with_files(|files, runtime| async move {
+        let mut other = stranger(&files).await;
+        sql(&mut other, "CREATE TABLE dlock_meta (mine TEXT)").await;
+        let e = SqliteLock::open(files.path(), runtime.clone()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
+        assert!(e.to_string().contains("another table prefix"), "{e}");
+        let tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table'";
+        assert_eq!(number(&mut other, tables).await, 1);
+    });
+}
+
+#[test]
+fn a_row_of_somebody_else_spoils_its_own_name_only() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let mut other = stranger(&files).await;
+        let row = "INSERT INTO dlock_entry VALUES (CAST('bad' AS BLOB), x'00', 9, 0, 0, 0, NULL, 0, 9223372036854775807, 0, NULL)";
+        sql(&mut other, row).await;
+        let (bad, good) = (ask("bad"), ask("good"));
+        // Both go into one transaction.
+        let (bad, good) = futures::join!(lock.attempt(&bad), lock.attempt(&good));
+        assert_eq!(bad.unwrap_err().kind(), ErrorKind::BackendData);
+        good.unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_table_is_an_error_and_not_a_free_lock() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        granted(&lock, &ask("n")).await;
+        let mut other = stranger(&files).await;
+        sql(&mut other, "DROP TABLE dlock_entry").await;
+        let e = lock.attempt(&ask("n")).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
+    });
+}
+
+#[test]
+fn a_pool_of_ours_is_used_by_its_options_and_never_runs_dry() {
+    with_files(|files, runtime| async move {
+        let options = SqliteConnectOptions::new()
+            .filename(files.path())
+            .create_if_missing(true);
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options.clone())
+            .await
+            .unwrap();
+        let _taken = pool.acquire().await.unwrap();
+        let lock = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap();
+        // The journal mode is the user's own: here SQLite's default, not WAL.
+        let mut other = stranger(&files).await;
+        let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+            .fetch_one(&mut other)
+            .await
+            .unwrap();
+        assert_eq!(mode, "delete");
+        granted(&lock, &ask("n")).await;
+        queued(&lock, &join("n", Mode::Exclusive)).await;
+
+        let read_only =
+            SqlitePoolOptions::new().connect_lazy_with(options.read_only(true).create_if_missing(false));
+        let fresh = SqliteLock::builder("").table_prefix("fresh_");
+        let e = fresh.open_pool(&read_only, runtime.clone()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e:?}");
+        let memory = SqlitePoolOptions::new().connect_lazy("sqlite::memory:").unwrap();
+        let e = SqliteLock::from_pool(&memory, runtime).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e:?}");
+    });
+}
+
+#[test]
+fn a_reader_in_the_way_of_a_commit_is_waited_for_or_nothing_is_stored() {
+    with_files(|files, runtime| async move {
+        // Only without WAL does a reader hold up a commit.
+        let options = SqliteConnectOptions::new()
+            .filename(files.path())
+            .create_if_missing(true);
+        let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+        let lock = SqliteLock::builder("")
+            .busy_budget(ms(150))
+            .open_pool(&pool, runtime.clone())
+            .await
+            .unwrap();
+        let mut reader = stranger(&files).await;
+        sql(&mut reader, "BEGIN; SELECT * FROM dlock_meta").await;
+        let a = ask("n");
+        let e = lock.attempt(&a).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
+        let finish = async {
+            runtime.sleep(ms(50)).await;
+            sql(&mut reader, "COMMIT").await;
+        };
+        let (_, ()) = futures::join!(granted(&lock, &a), finish);
+        assert_eq!(number(&mut reader, "SELECT count(*) FROM dlock_entry").await, 1);
+    });
+}

@@ -1,0 +1,158 @@
+use dlock_core::spi::{Access, Admission, FenceGate, Lock};
+use dlock_core::{LockName, Token};
+use dlock_sql::sqlite::{SqliteLock, gate};
+use sqlx::Connection as _;
+
+use super::support::*;
+
+fn token(n: u64) -> Token {
+    Token::new(n).unwrap()
+}
+
+fn resource() -> LockName {
+    LockName::new("stock").unwrap()
+}
+
+fn gate_of(lock: &SqliteLock) -> &dyn FenceGate {
+    let part: &dyn Lock = lock;
+    part.fencing_part().unwrap().gate().unwrap()
+}
+
+#[test]
+fn a_stale_token_is_refused_and_writes_nothing() {
+    everywhere(|lock| async move {
+        let (gate, stock) = (gate_of(&lock), resource());
+        assert_eq!(gate.read(&stock).await.unwrap(), None);
+        assert!(gate.write(&stock, token(5), b"five").await.unwrap().is_admitted());
+        let refused = Admission::Refused { highest: token(5) };
+        assert_eq!(gate.write(&stock, token(4), b"four").await.unwrap(), refused);
+        assert!(
+            gate.admit(&stock, token(5), Access::Exclusive)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        assert!(
+            gate.admit(&stock, token(7), Access::Shared)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        assert!(
+            gate.admit(&stock, token(6), Access::Shared)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        let refused = Admission::Refused { highest: token(7) };
+        assert_eq!(
+            gate.admit(&stock, token(6), Access::Exclusive).await.unwrap(),
+            refused
+        );
+        let kept = gate.read(&stock).await.unwrap().unwrap();
+        assert_eq!(kept.value, b"five");
+        assert_eq!(
+            (kept.max_exclusive, kept.max_any),
+            (Some(token(5)), Some(token(7)))
+        );
+    });
+}
+
+#[test]
+fn of_concurrent_writes_the_largest_token_stands() {
+    everywhere(|lock| async move {
+        let (gate, stock) = (gate_of(&lock), resource());
+        let writes = (1..=40u64).map(|n| gate.write(&stock, token((n * 17) % 41), &[]));
+        futures::future::join_all(writes).await;
+        let kept = gate.read(&stock).await.unwrap().unwrap();
+        assert_eq!(kept.max_exclusive, Some(token(40)));
+    });
+}
+
+#[test]
+fn the_gate_remembers_across_a_restart() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        assert!(
+            gate_of(&lock)
+                .write(&resource(), token(9), b"v")
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        lock.close().await.unwrap();
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let late = gate_of(&lock)
+            .admit(&resource(), token(8), Access::Shared)
+            .await
+            .unwrap();
+        assert_eq!(late, Admission::Refused { highest: token(9) });
+    });
+}
+
+#[test]
+fn inside_a_transaction_the_check_stands_or_falls_with_it() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let (stock, mut conn) = (resource(), stranger(&files).await);
+        for (n, commit) in [(3, true), (5, false)] {
+            let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            let seen = gate::admit_in(&mut tx, &stock, token(n), Access::Exclusive)
+                .await
+                .unwrap();
+            assert!(seen.is_admitted());
+            if commit {
+                tx.commit().await.unwrap();
+            } else {
+                tx.rollback().await.unwrap();
+            }
+        }
+        // The standalone gate shares what was committed, and not what was rolled back.
+        let seen = gate_of(&lock)
+            .admit(&stock, token(2), Access::Exclusive)
+            .await
+            .unwrap();
+        assert_eq!(seen, Admission::Refused { highest: token(3) });
+        assert!(
+            gate_of(&lock)
+                .write(&stock, token(4), b"v")
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        let seen = gate::admit_in(&mut conn, &stock, token(3), Access::Exclusive)
+            .await
+            .unwrap();
+        assert_eq!(seen, Admission::Refused { highest: token(4) });
+    });
+}
+
+#[test]
+fn inside_a_transaction_the_rule_is_that_of_every_gate() {
+    with_files(|files, _| async move {
+        let mut conn = stranger(&files).await;
+        gate::create_table(&mut conn).await.unwrap();
+        gate::create_table(&mut conn).await.unwrap();
+        // The same steps against the rule that all stores share.
+        let mut rule = dlock_core::spi::FencedValue::new(vec![], None, None);
+        let mut dice = 12345u64;
+        for _ in 0..300 {
+            dice = dice
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let (n, access) = (
+                (dice >> 33) % 50 + 1,
+                if dice >> 62 == 0 {
+                    Access::Exclusive
+                } else {
+                    Access::Shared
+                },
+            );
+            let seen = gate::admit_in(&mut conn, &resource(), token(n), access)
+                .await
+                .unwrap();
+            assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
+        }
+        assert!(rule.max_exclusive.is_some());
+    });
+}

@@ -1,47 +1,49 @@
-//! Run it in two terminals: only one at a time does the work.
+//! Five shops, two items, one SQLite file: what a distributed lock promises, watched with real processes.
 //!
-//! `cargo run --example quickstart [URL]`
+//! `cargo run --example quickstart`                  exit code 0 only if every promise was observed
+//! `cargo run --example quickstart -- --without-lock`   the same shops without a lock, for comparison
+//!
+//! 1. Five buyer processes want one of two items. Exactly two are sold, and it is shown who held the lock with which token.
+//! 2. A holder is killed. The next one gets the lock when the lease has run out, not before and not much later.
+//! 3. A holder is paused for longer than its lease. When it goes on it is told that it lost the lock, and what it writes
+//!    late is refused by the fence gate.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // showing is what it is for
 
-use std::time::Duration;
+#[cfg(unix)]
+#[path = "quickstart/buyer.rs"]
+mod buyer;
+#[cfg(unix)]
+#[path = "quickstart/shop.rs"]
+mod shop;
 
-use dlock::LockOptions;
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::args().nth(1).unwrap_or_else(|| {
-        let file = std::env::temp_dir().join("dlock-quickstart.sqlite");
-        format!("sqlite://{}", file.display())
-    });
-    let client = dlock::connect(url).await?;
-    let options = LockOptions::new()
-        .ttl(Duration::from_secs(5))
-        .wait_limit(Duration::from_secs(60));
-    let lock = client.lock("nightly-report")?.options(options)?;
-
-    say("waiting for the lock `nightly-report`");
-    let guard = lock.acquire().await?;
-    let token = guard.token().map_or("none".to_owned(), |token| token.to_string());
-    say(&format!(
-        "held, with fencing token {token}; valid for {:.1?} yet, and renewed meanwhile",
-        guard.remaining()
-    ));
-
-    for step in 1..=3 {
-        // Work in steps, and look between them whether the lock is still ours.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if let Some(reason) = guard.loss() {
-            return Err(format!("lost the lock in step {step}, so this stops here: {reason}").into());
+#[cfg(unix)]
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args[..] {
+        [] => shop::with_lock(),
+        ["--without-lock"] => shop::without_lock(),
+        ["--help" | "-h"] => {
+            println!(
+                "quickstart                  sells two items to five processes under a lock, kills and pauses holders"
+            );
+            println!("quickstart --without-lock   sells them without, and oversells");
+            Ok(())
         }
-        say(&format!("step {step} of 3 done"));
+        // What the program starts itself as.
+        ["as", role, directory] => buyer::run(role, directory.as_ref()),
+        _ => Err("unknown arguments; try --help".into()),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("quickstart: {e}");
+            std::process::ExitCode::FAILURE
+        }
     }
-
-    guard.release().await?;
-    say("released");
-    client.close().await?;
-    Ok(())
 }
 
-#[allow(clippy::print_stdout)] // this is what the example is for
-fn say(what: &str) {
-    println!("[{}] {what}", std::process::id());
+#[cfg(not(unix))]
+fn main() {
+    eprintln!("this program stops and continues processes with signals, and so needs a Unix system");
 }

@@ -4,7 +4,7 @@
 //! future at any poll therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
@@ -133,11 +133,15 @@ impl Stamps {
     }
 }
 
-/// The way to the connection task. Clones share it; when the last one goes, the task closes the connection.
+/// The way to the connection task. When the last one goes, the task closes the connection.
+///
+/// A clone is the same link; [`Link::another`] is one more to the same task, closed apart.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) send: mpsc::UnboundedSender<Message>,
     pub(super) closed: Arc<AtomicBool>,
+    /// How many links are not closed.
+    pub(super) open: Arc<AtomicUsize>,
     pub(super) stamps: Arc<Stamps>,
     pub(super) runtime: Arc<dyn Runtime>,
     /// Nobody but this process sees the database.
@@ -187,8 +191,28 @@ impl Link {
         }
     }
 
+    /// One more link to the same task. A client closes its backend, and must not close that of its neighbour.
+    pub(super) fn another(&self) -> Self {
+        let closed = self.closed.load(Ordering::Acquire);
+        if !closed {
+            self.open.fetch_add(1, Ordering::AcqRel);
+        }
+        Self {
+            closed: Arc::new(AtomicBool::new(closed)),
+            ..self.clone()
+        }
+    }
+
+    /// The owner of this link is dropped without having closed it. Its streams and probes go on.
+    pub(super) fn let_go(&self) {
+        if !self.closed.load(Ordering::Acquire) {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
     pub(super) async fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        let was_open = !self.closed.swap(true, Ordering::AcqRel);
+        if !was_open || self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
         let (reply, answer) = oneshot::channel();

@@ -25,13 +25,29 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 
 /// Locks in a SQLite database.
 ///
-/// One value serves any number of clients of this process; clones share its connection. The processes that open the same
-/// file exclude one another.
-#[derive(Clone)]
+/// Clones share one connection, and each is closed apart, so give each client of a process a clone of its own: the
+/// connection is closed with the last one. The processes that open the same file exclude one another.
 pub struct SqliteLock {
     pub(super) link: Link,
     pub(super) at: Arc<str>,
     capabilities: Arc<Capabilities>,
+}
+
+impl Clone for SqliteLock {
+    fn clone(&self) -> Self {
+        Self {
+            link: self.link.another(),
+            at: self.at.clone(),
+            capabilities: self.capabilities.clone(),
+        }
+    }
+}
+
+/// Blocks for nothing: the connection task ends by itself when nobody is left who could ask.
+impl Drop for SqliteLock {
+    fn drop(&mut self) {
+        self.link.let_go();
+    }
 }
 
 impl fmt::Debug for SqliteLock {

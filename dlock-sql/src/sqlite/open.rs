@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Result, Runtime};
@@ -131,6 +131,7 @@ impl Builder {
         let link = Link {
             send,
             closed: Arc::new(AtomicBool::new(false)),
+            open: Arc::new(AtomicUsize::new(1)),
             stamps,
             runtime,
             private,

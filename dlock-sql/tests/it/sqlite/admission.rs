@@ -358,3 +358,24 @@ fn after_close_everything_answers_closed() {
         );
     });
 }
+
+#[test]
+fn closing_one_clone_leaves_the_others_open() {
+    everywhere(|lock| async move {
+        let other = lock.clone();
+        granted(&lock, &ask("n")).await;
+        lock.close().await.unwrap();
+        assert_eq!(
+            lock.attempt(&ask("n")).await.unwrap_err().kind(),
+            ErrorKind::Closed
+        );
+        held(&other, &ask("n")).await;
+        drop(other.clone());
+        held(&other, &ask("n")).await;
+        other.close().await.unwrap();
+        assert_eq!(
+            other.attempt(&ask("n")).await.unwrap_err().kind(),
+            ErrorKind::Closed
+        );
+    });
+}

@@ -19,15 +19,14 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let mut complain = std::io::stderr();
     while let Some(arg) = args.next() {
-        match (arg.as_str(), arg.as_str() == "--quick") {
-            (_, true) => {
-                options = Options {
-                    bugs: options.bugs,
-                    ..Options::quick()
-                }
+        match arg.as_str() {
+            "--quick" => {
+                let bugs = std::mem::take(&mut options.bugs);
+                options = Options::quick();
+                options.bugs = bugs;
             }
-            ("--bug", _) => options.bugs.extend(args.next()),
-            ("--out", _) => out = args.next(),
+            "--bug" => options.bugs.extend(args.next()),
+            "--out" => out = args.next(),
             _ => {
                 let _ = writeln!(complain, "no such flag: {arg} (--quick, --bug NAME, --out FILE)");
                 return ExitCode::from(2);

@@ -222,9 +222,13 @@ impl Report {
             .min()
     }
 
-    /// How many rules were run.
+    /// How many rules were run to a verdict. One that could not connect was not.
     pub fn run_count(&self) -> usize {
-        self.rules.iter().filter(|rule| !rule.attempts.is_empty()).count()
+        let not_run = [Kind::NotRun, Kind::Untested, Kind::Unsupported];
+        self.rules
+            .iter()
+            .filter(|rule| !not_run.contains(&rule.outcome.kind()))
+            .count()
     }
 
     /// 0 only if nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an inconclusive, 3 for an error of the kit

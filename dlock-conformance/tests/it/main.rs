@@ -1,4 +1,5 @@
 //! The kit, tried on the reference backend.
 
 mod catalogue;
+mod outcomes;
 mod simulated;

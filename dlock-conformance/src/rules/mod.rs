@@ -1,5 +1,7 @@
 #![doc = include_str!("README.md")]
 
+mod colliding;
+mod names_apart;
 mod s01_exclusion;
 mod s02_acquire;
 mod s03_lease;

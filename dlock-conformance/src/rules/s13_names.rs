@@ -1,5 +1,426 @@
 //! §13 Names and limits.
 
-use crate::rule::Rule;
+use std::collections::BTreeSet;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::{ErrorKind, LockName};
+
+use super::colliding::HASHES;
+use super::names_apart::{Refusal, all_apart, name_of_length, names};
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "13.01" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "names up to the limit work",
+        statement: "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, exclude and are released.",
+        intent: "A name that is longer than a column or a key limit fails on the day that somebody's tenant has a long name.",
+        check_first: "Is there a column, key or path limit below the declared one, or a prefix that was not counted?",
+        evidence: ["lengths" >= 8],
+        budget: 60 s,
+        bug: NameMax255 deterministic,
+        blast: ["13.02", "13.10"]
+        => names_up_to_the_limit_work
+    },
+    rule! {
+        "13.02" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "different bytes different locks",
+        statement: "Names that differ in one byte, the last one at the greatest length, and bytes that are no text, are different locks or are refused.",
+        intent: "A name that is cut silently makes strangers wait for each other, and one release frees what another holds.",
+        check_first: "Is the name cut to a column's width, ended at a zero byte, or turned into text with replacement characters?",
+        evidence: ["names_held_at_once" >= 6],
+        budget: 60 s,
+        bug: NameTruncated deterministic,
+        blast: ["13.10"]
+        => different_bytes_different_locks
+    },
+    rule! {
+        "13.03" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "colliding hashes stay apart",
+        statement: "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are different locks.",
+        intent: "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, and nobody finds out why.",
+        check_first: "Is the store's key a 32-bit hash of the name, an advisory lock number say?",
+        evidence: ["names_held_at_once" >= 8],
+        budget: 60 s,
+        bug: NameHash32 deterministic,
+        blast: []
+        => colliding_hashes_stay_apart
+    },
+    rule! {
+        "13.04" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "case matters",
+        statement: "Names that differ only in case are different locks.",
+        intent: "MySQL's GET_LOCK and many collations fold case; a program moved there from another store changes its meaning silently.",
+        check_first: "Does the column have a case-insensitive collation?",
+        evidence: ["names_held_at_once" >= 12],
+        budget: 60 s,
+        bug: NameCaseFold deterministic,
+        blast: ["13.03"]
+        => case_matters
+    },
+    rule! {
+        "13.05" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "blanks are significant",
+        statement: "Leading and trailing blanks, tabs, line ends and control characters are significant or refused with InvalidInput; never folded.",
+        intent: "SQL compares padded strings as equal; a name that was read from a file with its line end is another name.",
+        check_first: "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?",
+        evidence: ["names_held_at_once" >= 2],
+        budget: 60 s,
+        bug: NameTrailingSpace deterministic,
+        blast: []
+        => blanks_are_significant
+    },
+    rule! {
+        "13.06" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "unicode is not normalised",
+        statement: "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks and zero-width characters make names that work and are distinct.",
+        intent: "Two spellings that look alike are one lock in one store and two in another, unless bytes are all that counts.",
+        check_first: "Does the collation compare by Unicode equivalence, or ignore characters without a weight?",
+        evidence: ["names_held_at_once" >= 20],
+        budget: 60 s,
+        bug: NameNfc deterministic,
+        blast: []
+        => unicode_is_not_normalised
+    },
+    rule! {
+        "13.07" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "names are no paths",
+        statement: "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents and children.",
+        intent: "In a tree-shaped store a lock on `orders` must not block, hide or remove one on `orders/42`.",
+        check_first: "Is the name put into a path as it is, rather than escaped into one element of it?",
+        evidence: ["names_held_at_once" >= 12],
+        budget: 60 s,
+        bug: NameAsPath deterministic,
+        blast: ["13.09"]
+        => names_are_no_paths
+    },
+    rule! {
+        "13.08" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "names are no patterns",
+        statement: "The characters of globs, LIKE patterns and hash tags have no effect on other names.",
+        intent: "A cleanup by KEYS or LIKE with a user's name in it removes other people's locks.",
+        check_first: "Does a lookup, a cleanup or a subscription take the name as a pattern?",
+        evidence: ["names_held_at_once" >= 16],
+        budget: 60 s,
+        bug: NameAsGlob deterministic,
+        blast: ["13.09"]
+        => names_are_no_patterns
+    },
+    rule! {
+        "13.09" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "names are never executed",
+        statement: "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were held before survive them.",
+        intent: "Lock names carry what users type; a name that is pasted into a statement is an injection.",
+        check_first: "Is the name bound as a parameter everywhere, in scripts, notifications and error paths too?",
+        evidence: ["payloads" >= 12],
+        budget: 60 s,
+        bug: NameInterpolated deterministic,
+        blast: []
+        => names_are_never_executed
+    },
+    rule! {
+        "13.10" MUST phase 1 [Lock, Try]
+        layer: Both, access: A, test: D,
+        title: "oversize names are refused",
+        statement: "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is held under them, under their beginning or under a hash of them.",
+        intent: "Silent cutting or hashing of long names makes two locks one, only for the longest of them.",
+        check_first: "Is the length checked against the declared maximum, in bytes, before anything is sent?",
+        evidence: ["refusals" >= 6],
+        budget: 60 s,
+        bug: OversizeHashed deterministic,
+        blast: []
+        => oversize_names_are_refused
+    },
+];
+
+/// Names of more than 64 KiB prove no more than names of that length.
+fn longest(cx: &Cx) -> usize {
+    cx.claims().capabilities.max_name_len.min(64 * 1024)
+}
+
+async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
+    let max = longest(&cx);
+    ensure!(
+        max >= 1024,
+        "names of {max} bytes are the longest that are claimed: 1024 is the least"
+    );
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.short_ttl());
+    // A name of one byte cannot be this run's own. Whoever has it keeps it; of these somebody else hardly has all.
+    let mut single = None;
+    for byte in *b"\x7f~^q7" {
+        let name = LockName::new([byte]).map_err(Failure::from)?;
+        if let Some(guard) = a.try_acquire(&name, &ask).await.seen("a name of one byte")? {
+            cx.expect_held(&*b, &name, &ask, "a name of one byte").await?;
+            single = Some(guard);
+            break;
+        }
+    }
+    match single {
+        Some(guard) => guard.release().await.seen("releasing a name of one byte")?,
+        None => crate::inconclusive!("somebody holds every name of one byte that was tried"),
+    }
+    cx.evidence("lengths");
+    let least = cx.namespace().len() + 2;
+    let lengths: BTreeSet<usize> = [63, 127, 191, 255, 511, 767, 1023, 2047, 3071, 4095, 8191, 65535]
+        .into_iter()
+        .flat_map(|n| n..n + 3)
+        .chain([least, max - 1, max])
+        .filter(|n| (least..=max).contains(n))
+        .collect();
+    for length in lengths {
+        let name = name_of_length(&cx, length, b"");
+        let doing = format!("a name of {length} bytes");
+        let guard = match a
+            .try_acquire(&name, &ask)
+            .await
+            .seen(format_args!("{doing}: A tries"))?
+        {
+            Some(guard) => guard,
+            None => fail!("{doing} is refused although nobody holds it"),
+        };
+        ensure!(
+            b.try_acquire(&name, &ask)
+                .await
+                .seen(format_args!("{doing}: B tries"))?
+                .is_none(),
+            "{doing} is granted twice"
+        );
+        guard.release().await.seen(format_args!("{doing}: A releases"))?;
+        cx.evidence("lengths");
+    }
+    Ok(())
+}
+
+async fn different_bytes_different_locks(cx: Cx) -> Verdict {
+    let max = longest(&cx);
+    let mut long: Vec<LockName> = [b"a", b"b", b"A"]
+        .into_iter()
+        .map(|ending| name_of_length(&cx, max, ending))
+        .collect();
+    long.extend([
+        name_of_length(&cx, max - 1, b"a"),
+        name_of_length(&cx, max / 2, b"a"),
+    ]);
+    all_apart(&cx, &long, Refusal::No).await?;
+    all_apart(&cx, &names(&cx, &["a", "b", "aa", "ab", "ba"]), Refusal::No).await?;
+    let raw: [&[u8]; 8] = [
+        b"\xff",
+        b"\xfe",
+        b"\x80",
+        b"\xc3",
+        b"\xc3\x28",
+        b"z\0a",
+        b"z\0b",
+        b"z",
+    ];
+    let raw: Vec<_> = raw.iter().map(|bytes| cx.name_bytes(bytes)).collect();
+    all_apart(&cx, &raw, Refusal::InvalidInput).await
+}
+
+async fn colliding_hashes_stay_apart(cx: Cx) -> Verdict {
+    let beginning = cx.name_bytes("");
+    for hash in HASHES {
+        let Some(pair) = hash.pair(beginning.as_bytes()) else {
+            cx.note(format_args!(
+                "no two names with the same {} were found",
+                hash.name
+            ));
+            continue;
+        };
+        let pair = pair.map(|bytes| cx.name_bytes(&bytes[beginning.as_bytes().len()..]));
+        all_apart(&cx, &pair, Refusal::No)
+            .await
+            .seen(format_args!("two names with the same {}", hash.name))?;
+    }
+    Ok(())
+}
+
+async fn case_matters(cx: Cx) -> Verdict {
+    let set = [
+        "case", "CASE", "Case", "cASE", "straße", "STRASSE", "STRAẞE", "é", "É", "σ", "ς", "Σ", "i", "I",
+        "İ", "ı", "k", "K", "\u{212a}",
+    ];
+    all_apart(&cx, &names(&cx, &set), Refusal::No).await
+}
+
+async fn blanks_are_significant(cx: Cx) -> Verdict {
+    let set = [
+        "t",
+        "t ",
+        "t  ",
+        " t",
+        "t\t",
+        "\tt",
+        "t\n",
+        "\nt",
+        "t\r\n",
+        "t\r",
+        "t\0",
+        "t\u{1}",
+        "t\u{1b}",
+        "t\u{7f}",
+        "t\u{a0}",
+        "t\u{3000}",
+    ];
+    all_apart(&cx, &names(&cx, &set), Refusal::InvalidInput).await
+}
+
+async fn unicode_is_not_normalised(cx: Cx) -> Verdict {
+    let set = [
+        // Composed, decomposed, and compatible forms.
+        "\u{e9}",
+        "e\u{301}",
+        "e",
+        "\u{c5}",
+        "\u{212b}",
+        "A\u{30a}",
+        "\u{fb01}",
+        "fi",
+        "\u{ff21}",
+        "A",
+        "\u{d55c}",
+        "\u{1112}\u{1161}\u{11ab}",
+        // Beyond the basic plane.
+        "\u{1f600}",
+        "\u{1f601}",
+        "\u{1d4b3}",
+        "X",
+        // Marks of direction, and characters without a width.
+        "\u{202e}ab",
+        "ab",
+        "a\u{200b}b",
+        "a\u{200d}b",
+        "\u{feff}ab",
+        "a\u{ad}b",
+        "\u{5d0}\u{5d1}",
+        "\u{5d1}\u{5d0}",
+    ];
+    all_apart(&cx, &names(&cx, &set), Refusal::No).await
+}
+
+async fn names_are_no_paths(cx: Cx) -> Verdict {
+    let set = [
+        "a", "a/b", "/a", "a//b", ".", "..", "a/", "a/.", "a/..", "./a", "../a", "a/b/c", "//", "a\\b",
+    ];
+    all_apart(&cx, &names(&cx, &set), Refusal::No).await
+}
+
+async fn names_are_no_patterns(cx: Cx) -> Verdict {
+    // The plain names first, so that a pattern has something to match when it comes; then once more in the other order.
+    let mut set = names(
+        &cx,
+        &[
+            "ab", "abc", "xb", "b", "{t}a", "{t}b", "a%c", "a_c", "*", "a*", "?b", "[ax]b", "[^y]b",
+            "{a,x}b", "{t}", "%", "_b", "a\\b", "**", "ab$", "^ab", ".*",
+        ],
+    );
+    all_apart(&cx, &set, Refusal::No).await?;
+    set.reverse();
+    all_apart(&cx, &set, Refusal::No).await
+}
+
+const PAYLOADS: [&str; 16] = [
+    "x'; DROP TABLE locks; --",
+    "x'; DELETE FROM dlock_locks; --",
+    "x' OR '1'='1",
+    "x\" OR \"\"=\"",
+    "x\\'; TRUNCATE locks; #",
+    "$$; DELETE FROM locks; $$",
+    "x') ON CONFLICT DO NOTHING; --",
+    "]] redis.call('FLUSHALL') --[[",
+    "' .. redis.call('FLUSHALL') .. '",
+    "x\r\nFLUSHALL\r\n",
+    "x\r\n*1\r\n$8\r\nFLUSHALL\r\n",
+    "$(touch /tmp/x)`touch /tmp/x`",
+    "x; rm -rf /",
+    "%s%s%s%n%x",
+    "{}{0}{name}",
+    "${jndi:ldap://localhost/x}",
+];
+
+async fn names_are_never_executed(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let mut sentinels = Vec::new();
+    for name in names(&cx, &["sentinel", "x", "locks"]) {
+        let guard = cx.expect_free(&*a, &name, &ask, "before any payload").await?;
+        sentinels.push((name, guard));
+    }
+    for payload in PAYLOADS {
+        let name = cx.name(payload);
+        match b.try_acquire(&name, &ask).await {
+            Ok(Some(guard)) => {
+                cx.expect_held(&*a, &name, &ask, "while B holds it").await?;
+                guard.release().await.seen(format_args!("B releases `{name}`"))?;
+                let again = cx.expect_free(&*a, &name, &ask, "after B's release").await?;
+                again.release().await.seen(format_args!("A releases `{name}`"))?;
+            }
+            Ok(None) => fail!("`{name}` is refused although nobody holds it"),
+            // Control characters may be refused (13.05); a refused name must do no harm either.
+            Err(e) if e.kind() == ErrorKind::InvalidInput && payload.contains('\r') => {}
+            Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
+        }
+        for (sentinel, _) in &sentinels {
+            cx.expect_held(&*b, sentinel, &ask, format!("after the name `{name}` was used"))
+                .await?;
+        }
+        cx.evidence("payloads");
+    }
+    for (name, guard) in sentinels {
+        guard
+            .release()
+            .await
+            .seen(format_args!("releasing `{name}` after all payloads"))?;
+    }
+    Ok(())
+}
+
+async fn oversize_names_are_refused(cx: Cx) -> Verdict {
+    match LockName::new("") {
+        Err(e) if e.kind() == ErrorKind::InvalidInput => {}
+        other => fail!("an empty name gives {other:?} rather than InvalidInput"),
+    }
+    let max = cx.claims().capabilities.max_name_len;
+    if max > 1 << 24 {
+        return Err(Failure::NotRun(format!(
+            "names of {max} bytes are too long to try"
+        )));
+    }
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let limit = cx.claims().op_bound;
+    for beyond in [1, 2, 1024] {
+        let name = name_of_length(&cx, max + beyond, b"");
+        let what = format!("a name of {} bytes, {beyond} more than the maximum", max + beyond);
+        let tried = cx.within(limit, &what, a.try_acquire(&name, &ask)).await?;
+        let waited = cx
+            .within(limit * 2, &what, a.acquire_timeout(&name, &ask, limit))
+            .await?;
+        for answer in [tried, waited.map(Some)] {
+            match answer {
+                Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
+                Err(e) => fail!("{what} answers {e} ({:?}) rather than InvalidInput", e.kind()),
+                Ok(Some(_)) => fail!("{what} was granted"),
+                Ok(None) => fail!("{what} was called held rather than refused"),
+            }
+        }
+        let cut = name_of_length(&cx, max, b"");
+        let guard = cx
+            .expect_free(&*b, &cut, &ask, "its beginning, after the refusal")
+            .await?;
+        guard.release().await.seen("releasing the beginning")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The certificate: the kit's rules on this backend, in real time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use acme_file_lock::FileLock;
+use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
+use dlock_core::spi::Lock;
+use dlock_core::{Client, Result, Runtime, runtime};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+struct Acme {
+    directory: tempfile::TempDir,
+    tokio: tokio::runtime::Runtime,
+}
+
+impl Harness for Acme {
+    fn claims(&self) -> Claims {
+        let capabilities = FileLock::new(self.directory.path()).capabilities().clone();
+        Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities).slack(Duration::from_millis(250))
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        runtime::Tokio::from_handle(self.tokio.handle().clone()).expect("it has timers")
+    }
+
+    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        async move {
+            let backend = Arc::new(FileLock::new(self.directory.path()));
+            let client = Client::builder(backend, self.runtime()).build()?;
+            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+        }
+        .boxed()
+    }
+}
+
+dlock_conformance::main!(Acme {
+    directory: tempfile::tempdir().expect("a directory can be made"),
+    tokio: tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("threads can be started"),
+});

@@ -53,6 +53,10 @@ impl Lock {
         if self.engine.bug.is(Bug::PrioSilentlyIgnored) && !self.engine.caps.has(Capability::Priority) {
             options = options.priority(spi::Acquire::DEFAULT_PRIORITY);
         }
+        // planted: 2.08
+        if self.engine.bug.is(Bug::ZeroTtlForever) && options.ttl.is_zero() {
+            options.ttl = self.engine.caps.max_ttl;
+        }
         options
             .check(&self.engine.caps)
             .map_err(|e| e.with_name(&self.ask.name))?;
@@ -147,6 +151,8 @@ impl Lock {
 
     async fn wait(&self, limit: Option<Duration>) -> Result<Guard> {
         let patience = match limit {
+            // planted: 2.06
+            Some(Duration::ZERO) if self.engine.bug.is(Bug::ZeroMeansForever) => Patience::Wait(None),
             Some(Duration::ZERO) => Patience::Try,
             limit => Patience::Wait(limit),
         };

@@ -4,6 +4,7 @@ mod colliding;
 mod names_apart;
 mod s01_exclusion;
 mod s02_acquire;
+mod s02_deadline;
 mod s03_lease;
 mod s04_release;
 mod s05_renew;

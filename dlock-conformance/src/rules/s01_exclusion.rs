@@ -1,5 +1,280 @@
 //! §1 Mutual exclusion and ownership.
 
-use crate::rule::Rule;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::{ErrorKind, LockName};
+use futures::FutureExt;
+use futures::channel::oneshot;
+
+use crate::checker::lost_update::LostUpdates;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "1.01" MUST phase 1 [Lock, Wait]
+        layer: Both, access: A, test: X,
+        title: "one holder at a time",
+        statement: "At any instant at most one live exclusive grant of a name exists.",
+        intent: "This is what a lock is; two holders at once oversell the stock.",
+        check_first: "Is finding the name free and taking it one step in the store?",
+        evidence: ["grants" >= 80, "contended" >= 20],
+        budget: 120 s,
+        bug: GrantWithoutCheck stochastic,
+        blast: []
+        => one_holder_at_a_time
+    },
+    rule! {
+        "1.03" MUST phase 1 [Lock, Try]
+        layer: Backend, access: A, test: D,
+        title: "one winner of a race",
+        statement: "Of any number of simultaneous acquires of a free name exactly one is granted.",
+        intent: "Reading and then writing works in every demo, and grants two the first time that two come at once.",
+        check_first: "Is the lock taken by one conditional write, or by a read and a write?",
+        evidence: ["rounds" >= 5, "losers" >= 300],
+        budget: 120 s,
+        bug: CheckThenSet deterministic,
+        blast: ["1.01", "1.04", "4.11"]
+        => one_winner_of_a_race
+    },
+    rule! {
+        "1.04" MUST phase 1 [Lock, Wait]
+        layer: Both, access: A, test: X,
+        title: "no lost update",
+        statement: "Read-modify-write of unsynchronised data under the lock loses no element while no lease lapses.",
+        intent: "The number that people ask for: how much of the data is lost under this lock.",
+        check_first: "Is the lock released when the guard ends, or at an earlier end of scope?",
+        evidence: ["updates" >= 60, "contended" >= 20],
+        budget: 120 s,
+        bug: EarlyUnlock stochastic,
+        blast: ["1.01", "1.07", "2.07", "3.08", "4.11"]
+        => no_lost_update
+    },
+    rule! {
+        "1.07" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "handles of one client exclude each other",
+        statement: "Without re-entrancy, two handles of one client exclude one another exactly like two clients.",
+        intent: "A lock that knows clients instead of acquisitions lets two tasks of one process in together.",
+        check_first: "Is ownership kept per acquisition, or per client, session or connection?",
+        evidence: ["refusals" >= 10, "hand_overs" >= 5],
+        budget: 60 s,
+        bug: OwnerIsClient deterministic,
+        blast: []
+        => handles_of_one_client_exclude_each_other
+    },
+];
+
+/// Five to one tasks over half as many clients, so that neighbours in one process compete as well as strangers.
+async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
+    let mut all = Vec::new();
+    for _ in 0..tasks.div_ceil(2) {
+        let client = cx.connect().await?;
+        all.extend([Arc::clone(&client), client]);
+    }
+    all.truncate(tasks);
+    Ok(all)
+}
+
+async fn one_holder_at_a_time(cx: Cx) -> Verdict {
+    let name = cx.name("one");
+    let rounds = cx.rounds(20, 200);
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for client in clients(&cx, 8).await? {
+        let (task, name, inside, mut rng) = (cx.clone(), name.clone(), Arc::clone(&inside), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            let (ask, lane) = (cx.ask(), cx.lane(&client));
+            for _ in 0..rounds {
+                let busy = inside.load(Ordering::SeqCst) > 0;
+                let held = lane.acquire(&name, &ask).await.seen("one of eight acquires")?;
+                cx.evidence("grants");
+                if busy {
+                    cx.evidence("contended");
+                }
+                inside.fetch_add(1, Ordering::SeqCst);
+                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
+                    .await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                // Some end their hold by a drop: the history only knows then that it ended at some time later.
+                if rng.one_in(4) {
+                    lane.drop_guard(held);
+                } else {
+                    lane.release(&held).await.seen("the holder releases")?;
+                }
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    let mut ended = Ok(());
+    for task in tasks {
+        ended = ended.and(task.await);
+    }
+    // What the history shows comes first: it explains why a release went wrong.
+    cx.check_history()?;
+    ended
+}
+
+async fn one_winner_of_a_race(cx: Cx) -> Verdict {
+    const RACERS: usize = 64;
+    let mut racers: Vec<Arc<dyn Subject>> = Vec::new();
+    for _ in 0..8 {
+        let client = cx.connect().await?;
+        racers.extend((0..RACERS / 8).map(|_| Arc::clone(&client)));
+    }
+    for round in 0..cx.rounds(6, 200) {
+        let name = cx.name(format!("race-{round}"));
+        let (fire, start) = oneshot::channel::<()>();
+        let start = start.shared();
+        let mut tasks = Vec::new();
+        for client in &racers {
+            let (client, name, ask, start) = (Arc::clone(client), name.clone(), cx.ask(), start.clone());
+            tasks.push(cx.spawn(async move {
+                // A barrier: nobody asks before everybody stands at the line.
+                let _ = start.await;
+                client.try_acquire(&name, &ask).await
+            }));
+        }
+        drop(fire);
+        let mut won = Vec::new();
+        for task in tasks {
+            match task
+                .await
+                .seen(format_args!("round {round}: one of {RACERS} tries"))?
+            {
+                Some(held) => won.push(held),
+                None => cx.evidence("losers"),
+            }
+        }
+        ensure!(
+            won.len() == 1,
+            "round {round}: {} of {RACERS} simultaneous acquires of a free name were granted",
+            won.len()
+        );
+        for held in won {
+            held.release()
+                .await
+                .seen(format_args!("round {round}: the winner releases"))?;
+        }
+        cx.evidence("rounds");
+    }
+    Ok(())
+}
+
+async fn no_lost_update(cx: Cx) -> Verdict {
+    let name = cx.name("set");
+    let rounds = cx.rounds(10, 100) as u64;
+    let set: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for (client, number) in clients(&cx, 8).await?.into_iter().zip(0_u64..) {
+        let (task, name, set, inside, mut rng) = (
+            cx.clone(),
+            name.clone(),
+            Arc::clone(&set),
+            Arc::clone(&inside),
+            cx.rng(),
+        );
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            let ask = cx.ask();
+            let mut added = Vec::new();
+            for round in 0..rounds {
+                let busy = inside.load(Ordering::SeqCst) > 0;
+                let held = client.acquire(&name, &ask).await.seen("one of eight acquires")?;
+                if busy {
+                    cx.evidence("contended");
+                }
+                inside.fetch_add(1, Ordering::SeqCst);
+                // Read, think, write: the mutex is held for neither, only the lock under test spans the three.
+                let mut copy = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
+                    .await;
+                let element = number * 1_000_000 + round;
+                copy.push(element);
+                *set.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                added.push(element);
+                cx.evidence("updates");
+                held.release().await.seen("the holder releases")?;
+            }
+            Ok::<_, Failure>(added)
+        }));
+    }
+    let mut added = Vec::new();
+    for task in tasks {
+        added.extend(task.await?);
+    }
+    let found = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let lost = LostUpdates::count(added, [], found);
+    cx.note(format_args!("lost updates: {:.1} %", lost.percentage()));
+    ensure!(
+        lost.is_none(),
+        "{} of {} elements that were added under the lock are lost ({:.1} %)",
+        lost.lost.len(),
+        lost.expected,
+        lost.percentage()
+    );
+    Ok(())
+}
+
+async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
+    let client = cx.connect().await?;
+    let ask = cx.ask();
+    for round in 0..cx.rounds(5, 50) {
+        let name = cx.name(round);
+        let first = client
+            .acquire(&name, &ask)
+            .await
+            .seen("one handle acquires a free name")?;
+        cx.expect_held(
+            &*client,
+            &name,
+            &ask,
+            "another handle of the same client, while the first holds",
+        )
+        .await?;
+        cx.evidence("refusals");
+        refused_wait(&cx, &*client, &name).await?;
+        cx.evidence("refusals");
+        ensure!(
+            first.is_valid(),
+            "the first handle lost its lock to the other handle's attempts"
+        );
+        let waiting = {
+            let (client, name, ask) = (Arc::clone(&client), name.clone(), ask.clone());
+            cx.spawn(async move { client.acquire(&name, &ask).await })
+        };
+        cx.sleep(Duration::from_millis(10)).await;
+        first.release().await.seen("the first handle releases")?;
+        let second: Box<dyn Held> = cx
+            .within(
+                cx.claims().op_bound + cx.slack(),
+                "a waiting handle, after the release by its neighbour",
+                waiting,
+            )
+            .await?
+            .seen("the second handle waits for the first")?;
+        second.release().await.seen("the second handle releases")?;
+        cx.evidence("hand_overs");
+    }
+    Ok(())
+}
+
+async fn refused_wait(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict {
+    match client
+        .acquire_timeout(name, &cx.ask(), Duration::from_millis(20))
+        .await
+    {
+        Ok(_) => fail!("a second handle of the same client waited, and was granted while the first holds"),
+        Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
+        Err(e) => Err(e).seen("a second handle of the same client waits while the first holds"),
+    }
+}

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Engine, closed};
+use super::jobs::{Duty, Job};
 use super::lease::Lease;
 use super::validity::Look;
 use super::wait::{Woken, wait};
@@ -28,7 +29,7 @@ use crate::name::LockName;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::saboteur::Bug;
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, Release, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
 
 /// What is asked for.
@@ -65,6 +66,14 @@ pub(crate) async fn acquire(
             ErrorKind::Unavailable,
             "another operation is in progress",
         ));
+    }
+    // planted: 2.01
+    if engine.bug.is(Bug::TryBlocks) && patience == Patience::Try {
+        let patience = Patience::Wait(Some(Duration::from_secs(3)));
+        return match Box::pin(acquire(engine, ask, patience)).await {
+            Err(e) if e.kind() == ErrorKind::Timeout => Ok(None),
+            answer => answer,
+        };
     }
     let request = Request::new(engine, ask, patience);
     let limit = match patience {
@@ -161,6 +170,12 @@ impl<'a> Request<'a> {
             return Accepted::Refused(self, closed());
         }
         self.armed = false;
+        // planted: 1.04
+        if self.engine.bug.is(Bug::EarlyUnlock) && self.started.is_some() {
+            let moot_at = self.engine.moot_at(lease.span());
+            let unlock = Duty::Release(Release::Now, None);
+            self.engine.owe(Job::new(unlock, lease.key.clone(), moot_at));
+        }
         observe::acquired(&self.engine.caps, &lease, grant, self.started, now);
         Accepted::Held(lease)
     }
@@ -176,6 +191,10 @@ impl Drop for Request<'_> {
             self.engine.wake_keeper();
         }
     }
+}
+
+fn timed_out() -> Error {
+    Error::new(ErrorKind::Timeout, "the lock was not free within the wait limit")
 }
 
 /// A grant came so late that it is over.
@@ -195,6 +214,8 @@ async fn pursue(
     let mut asked_at = started;
     request.started = Some(started);
     let until = match patience {
+        // planted: 2.04
+        Patience::Wait(Some(limit)) if engine.bug.is(Bug::DeadlineHalf) => Some(started + limit / 2),
         Patience::Wait(Some(limit)) => Some(started + limit),
         Patience::Try | Patience::Wait(None) => None,
     };
@@ -219,6 +240,14 @@ async fn pursue(
             Err(e) => Woken::Failed(e),
         };
         match woken {
+            // planted: 2.07
+            Woken::Granted(_)
+                if engine.bug.is(Bug::TimeoutLeaksGrant)
+                    && until.is_some_and(|t| t <= engine.now() + Duration::from_millis(1)) =>
+            {
+                request.disarm();
+                return Err(timed_out());
+            }
             Woken::Granted(grant) => {
                 let confirmed = match confirm_if_needed(&request, &grant).await {
                     Ok(grant) => grant,
@@ -329,6 +358,11 @@ impl Failing {
 /// The wait limit ran out: takes the request back, and says what is true then.
 async fn give_up(request: Request<'_>) -> Error {
     let engine = request.engine;
+    // planted: 2.05
+    if engine.bug.is(Bug::OrphanWaiter) {
+        request.disarm();
+        return timed_out();
+    }
     let keys = [request.key().clone()];
     let mut answers = match engine.ask(engine.op_timeout, engine.backend.abandon(&keys)).await {
         Ok(answers) => answers,
@@ -337,7 +371,7 @@ async fn give_up(request: Request<'_>) -> Error {
     match answers.pop() {
         Some(Ok(_)) => {
             request.disarm();
-            Error::new(ErrorKind::Timeout, "the lock was not free within the wait limit")
+            timed_out()
         }
         Some(Err(e)) if e.kind() == ErrorKind::Closed => e,
         Some(Err(e)) => {

@@ -64,6 +64,9 @@ pub(crate) struct Core {
     /// How long one request to the store may take, and for how long failing requests are repeated.
     pub(crate) op_timeout: Duration,
     pub(crate) bug: Planted,
+    /// The thread that it was set up on, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    pub(crate) home: std::thread::ThreadId,
     client: u128,
     sequence: AtomicU64,
     random: AtomicU64,
@@ -128,6 +131,8 @@ impl Engine {
             backend,
             op_timeout,
             bug,
+            #[cfg(dlock_saboteur)]
+            home: std::thread::current().id(),
             client: u128::from(word(0)) << 64 | u128::from(word(1)),
             sequence: AtomicU64::new(1),
             random: AtomicU64::new(word(2)),
@@ -387,6 +392,12 @@ impl Core {
     /// How long a lease may be believed yet, by the clock. The look that finds it over sees to the rest.
     pub(crate) fn remaining(&self, lease: &Arc<Lease>) -> Duration {
         let now = self.now();
+        // planted: 3.04
+        if self.bug.is(Bug::CachedValidFlag)
+            && let Some(deadline) = lease.deadline()
+        {
+            return now.until(deadline).max(Duration::from_nanos(1));
+        }
         match lease.look(now) {
             Look::Valid(deadline) => now.until(deadline),
             Look::JustExpired => {
@@ -491,6 +502,8 @@ impl Core {
     ) -> Timestamp {
         // What is known to run out is asked for just after; by the two first in line at once, by the others later and
         // spread, since for them it pays only if those before them are dead.
+        // planted: 3.08
+        let recheck_in = recheck_in.filter(|_| !self.bug.is(Bug::ExpiryNoWakeup));
         let recheck = recheck_in.map(|d| {
             let d = d + Duration::from_millis(1);
             if waiter.ahead() < 2 {

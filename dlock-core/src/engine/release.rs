@@ -40,6 +40,13 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             // Begun before, with an unknown outcome: asked again.
             End::Releasing => {}
             End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
+            // planted: 4.03
+            End::Released if engine.bug.is(Bug::DoubleReleaseFreesNext) => {
+                if let Some(part) = engine.backend.watch_part() {
+                    part.force_release(&lease.key.name).await?;
+                }
+                return Ok(());
+            }
             End::Released | End::Held => {
                 return Err(Error::lost(LossReason::Released).with_name(&lease.key.name));
             }
@@ -107,6 +114,15 @@ impl Drop for Owed<'_> {
 
 /// The last guard was dropped without a release: the keeper owes it. Neither blocks nor does I/O (I2).
 pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
+    // planted: 4.08
+    #[cfg(dlock_saboteur)]
+    if core.bug.is(Bug::DropNeedsRuntime) && std::thread::current().id() != core.home {
+        panic!("no runtime is running on this thread");
+    }
+    // planted: 4.09
+    if core.bug.is(Bug::DropKeepsRenewing) && lease.options.renew_period(lease.span()).is_some() {
+        return;
+    }
     // planted: 17.04
     if core.bug.is(Bug::PanicInDrop) && core.check_open().is_err() && !std::thread::panicking() {
         panic!("the client of this guard is closed");

@@ -19,6 +19,7 @@ use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};
 use crate::error::Error;
+use crate::saboteur::Bug;
 use crate::spi::{Grant, Push, Wait, Wake};
 use crate::timestamp::Timestamp;
 
@@ -52,14 +53,15 @@ pub(super) async fn wait(
     let mut closing = pin!(closing);
     let mut limit = until.map(|t| engine.runtime.sleep(engine.now().until(t)));
     let woken = std::future::poll_fn(|cx| {
-        if let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
+        let deaf = engine.bug.is(Bug::NeverWakes); // planted: 2.03
+        if !deaf && let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
             return Poll::Ready(match delivery {
                 Delivery::Granted(grant) => Woken::Granted(grant),
                 Delivery::AskAgain => Woken::AskAgain,
                 Delivery::Failed(e) => Woken::Failed(e),
             });
         }
-        if let Some(woken) = poll_pushes(&mut pushes, cx, engine, &waiter) {
+        if !deaf && let Some(woken) = poll_pushes(&mut pushes, cx, engine, &waiter) {
             return Poll::Ready(woken);
         }
         if closing.as_mut().poll(cx).is_ready() {

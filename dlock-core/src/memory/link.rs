@@ -137,6 +137,15 @@ impl MemoryLink {
         Ok(())
     }
 
+    /// For a planted bug.
+    fn is_free(&self, name: &LockName) -> bool {
+        self.shared
+            .run(None, |state, now, effects| {
+                state.table.fingerprint(now, name, effects)
+            })
+            .is_none()
+    }
+
     fn grant(&self, key: LeaseKey, held: Held, sent: Timestamp, now: Timestamp) -> Grant {
         let mut grant = to_grant(key, held, sent, now.until(held.expires));
         if !self.shared.caps.has(Capability::Fencing) {
@@ -246,6 +255,13 @@ impl Lock for MemoryLink {
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
+        // planted: 1.03
+        if self.bug.is(Bug::CheckThenSet) && self.is_free(&request.key.name) {
+            self.runtime.sleep(Duration::from_millis(1)).await;
+            self.shared.run(None, |state, now, effects| {
+                state.table.force_release(now, &request.key.name, effects)
+            });
+        }
         let (sent, known) = self.sent();
         self.shared.run(known, |state, now, effects| {
             Ok(match state.table.attempt(now, request, effects)? {
@@ -282,6 +298,10 @@ impl Lock for MemoryLink {
         }
         let (_, known) = self.sent();
         Ok(self.shared.run(known, |state, now, effects| {
+            // planted: 4.07
+            if self.bug.is(Bug::UnlockOnOtherConn) && state.table.sizes().0 >= 8 {
+                return Released::Released;
+            }
             state.table.release(now, lease, how, effects)
         }))
     }

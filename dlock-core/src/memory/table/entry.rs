@@ -150,7 +150,13 @@ impl Entry {
     pub(super) fn purge(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         let mut i = 0;
         while let Some(lease) = self.holders.get(i) {
-            if lease.expires > now {
+            let mut expires = lease.expires;
+            // planted: 3.02
+            if desk.bug.is(Bug::EarlyExpiry) && lease.standing == Standing::Full {
+                expires = expires.saturating_sub(Duration::from_nanos(lease.ttl_nanos / 5));
+            }
+            // planted: 3.01
+            if expires > now || desk.bug.is(Bug::NoExpiry) && lease.standing == Standing::Full {
                 i += 1;
                 continue;
             }
@@ -188,7 +194,9 @@ impl Entry {
     /// stream of readers can starve a writer.
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         while let Some(mode) = self.head_mode() {
-            if !self.admissible(mode, desk.bug) {
+            // planted: 4.11
+            let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.granted.len() == 1;
+            if !self.admissible(mode, desk.bug) && !one_more {
                 break;
             }
             let Some(waiter) = self.queue.as_mut().and_then(|q| q.waiters.pop_front()) else {
@@ -217,6 +225,16 @@ impl Entry {
         self.fix_class(request.mode);
         let (standing, life) = match window {
             Some(window) if window < request.ttl => (Standing::Provisional, window),
+            // planted: 3.11
+            _ if desk.bug.is(Bug::TinyTtlImmortal) && request.ttl < Duration::from_millis(20) => {
+                (Standing::Full, Duration::from_secs(3600))
+            }
+            // planted: 3.07
+            #[cfg(dlock_saboteur)]
+            _ if desk.bug.is(Bug::TtlStickyFirst) => {
+                let first = desk.first_ttls.entry(name.clone()).or_insert(request.ttl);
+                (Standing::Full, *first)
+            }
             _ => (Standing::Full, request.ttl),
         };
         let lease = Lease {

@@ -111,7 +111,7 @@ pub(super) struct Desk {
     pub(super) bug: Planted,
     /// The ttl of the first grant of each name, for a planted bug.
     #[cfg(dlock_saboteur)]
-    first_ttls: Map<LockName, Duration>,
+    pub(super) first_ttls: Map<LockName, Duration>,
 }
 
 impl Desk {
@@ -196,6 +196,12 @@ impl Table {
         if self.memo.is_buried(key) {
             return Err(Error::lost(LossReason::Refused).with_name(&key.name));
         }
+        // planted: 2.09
+        if self.bug.is(Bug::EntryLeak) && self.desk.counter >= 1_000 {
+            return Err(
+                Error::new(ErrorKind::LimitReached, "the table of locks is full").with_name(&key.name)
+            );
+        }
         let memo = &self.memo;
         let known = Self::change_in(
             &mut self.names,
@@ -209,6 +215,12 @@ impl Table {
                         Standing::Kept => Err(Error::lost(LossReason::Released).with_name(&key.name)),
                         Standing::Full | Standing::Provisional => Ok(Asked::Granted(lease.held())),
                     };
+                }
+                // planted: 1.07
+                if desk.bug.is(Bug::OwnerIsClient)
+                    && let Some(lease) = entry.holders.iter().find(|l| l.id.client() == key.id.client())
+                {
+                    return Ok(Asked::Granted(lease.held()));
                 }
                 if let Some(position) = entry.position(key.id) {
                     entry.renew_waiter(position, now + request.queue_ttl);
@@ -227,6 +239,16 @@ impl Table {
             Some(answer) => answer,
             None if self.memo.was_released(key) => {
                 Err(Error::lost(LossReason::Released).with_name(&key.name))
+            }
+            // planted: 2.02
+            None if self.bug.is(Bug::TrySpuriousFail)
+                && request.queue == Queueing::No
+                && key.id.sequence() % 50 == 49 =>
+            {
+                Ok(Asked::Held(Place {
+                    ahead: 0,
+                    recheck: None,
+                }))
             }
             None => {
                 self.desk.begin(key.id)?;
@@ -260,7 +282,9 @@ impl Table {
             Queueing::Join => entry.turn_of(request.priority),
             Queueing::No => waiting,
         };
-        if turn == 0 && entry.admissible(request.mode, desk.bug) {
+        // planted: 1.01
+        let unchecked = desk.bug.is(Bug::GrantWithoutCheck) && desk.counter % 50 == 49;
+        if turn == 0 && entry.admissible(request.mode, desk.bug) || unchecked {
             desk.begin(key.id)?;
             return Ok(Asked::Granted(entry.grant(
                 desk,
@@ -314,8 +338,20 @@ impl Table {
             now,
             effects,
             |entry, desk, effects| {
-                let Some(mut index) = entry.holders.iter().position(|l| l.id == key.id) else {
+                let own = entry.holders.iter().position(|l| l.id == key.id);
+                // planted: 3.06, 4.02
+                let session = |l: &entry::Lease| l.id.client() == key.id.client();
+                let other = desk.bug.is(Bug::ReleaseByName).then(|| 0).or_else(|| {
+                    (desk.bug.is(Bug::ReleaseBySession)).then(|| entry.holders.iter().position(session))?
+                });
+                let Some(mut index) = own.or(other.filter(|_| !entry.holders.is_empty())) else {
                     return false;
+                };
+                // planted: 4.01
+                let how = if desk.bug.is(Bug::LazyRelease) && entry.waiting() == 0 {
+                    Release::KeepFor(Duration::from_millis(20))
+                } else {
+                    how
                 };
                 // planted: 11.03
                 if desk.bug.is(Bug::WriterAfterFirstReader) && !entry.holders[index].mode.is_exclusive() {

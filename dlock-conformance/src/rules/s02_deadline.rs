@@ -1,0 +1,161 @@
+//! §2, the rules about the wait limit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, Result};
+
+use crate::cx::Cx;
+use crate::subject::Held;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// Breaks the rule unless that is Timeout.
+fn timed_out(answer: Result<Box<dyn Held>>, what: &str) -> Verdict {
+    match answer {
+        Ok(_) => fail!("{what}: granted although the name is held"),
+        Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
+        Err(e) => Err(e).seen(format_args!("{what}: Timeout expected")),
+    }
+}
+
+pub(super) async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
+    /// How far a timer and a clock may be apart.
+    const CLOCK_STEP: Duration = Duration::from_millis(1);
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("held"), cx.ask());
+    let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+    for millis in [50, 100, 200, 400] {
+        let limit = Duration::from_millis(millis);
+        let asked = cx.now();
+        let answer = cx
+            .within(
+                limit + cx.claims().op_bound + cx.slack(),
+                format!("B waits for at most {limit:?}"),
+                b.acquire_timeout(&name, &ask, limit),
+            )
+            .await?;
+        let took = cx.now().since(asked);
+        timed_out(answer, "B waits while A holds")?;
+        ensure!(
+            took + CLOCK_STEP >= limit,
+            "B was told Timeout after {took:?}, before its limit of {limit:?}"
+        );
+        ensure!(
+            took <= limit + cx.slack(),
+            "B was told Timeout after {took:?}, too long after its limit of {limit:?}"
+        );
+        cx.evidence("timeouts");
+    }
+    held.release().await.seen("A releases")
+}
+
+pub(super) async fn after_a_timeout_nothing_is_left(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    for round in 0..cx.rounds(5, 50) {
+        let name = cx.name(round);
+        let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+        let limit = Duration::from_millis(5 + 10 * (round as u64 % 4));
+        timed_out(
+            b.acquire_timeout(&name, &ask, limit).await,
+            "B waits while A holds",
+        )?;
+        cx.evidence("timeouts");
+        held.release().await.seen("A releases")?;
+        let next = cx
+            .expect_free(&*c, &name, &ask, "after B's Timeout and A's release, C")
+            .await?;
+        next.release().await.seen("C releases")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let bound = cx.claims().op_bound + cx.slack();
+    for round in 0..cx.rounds(3, 30) {
+        let name = cx.name(round);
+        let free = a.acquire_timeout(&name, &ask, Duration::ZERO);
+        let held = cx
+            .within(bound, "a wait of zero for a free name", free)
+            .await?
+            .seen("A waits for zero time for a free name")?;
+        cx.evidence("granted");
+        for limit in [Duration::ZERO, Duration::from_nanos(1)] {
+            let wait = b.acquire_timeout(&name, &ask, limit);
+            let answer = cx
+                .within(bound, format!("a wait of {limit:?} for a held name"), wait)
+                .await?;
+            timed_out(answer, "B hardly waits while A holds")?;
+            cx.evidence("refused");
+        }
+        held.release().await.seen("A releases")?;
+        // Nothing of B's is in the way: not a hold, not a place in line.
+        let next = cx
+            .expect_free(&*a, &name, &ask, "after waits of zero and A's release")
+            .await?;
+        next.release().await.seen("A releases again")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn grant_xor_timeout(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("raced"), cx.ask());
+    let limit = Duration::from_millis(12);
+    let mut rng = cx.rng();
+    // When the release is sent, counted from the wait's begin. It hunts the border between the two outcomes, wherever a network
+    // puts it: earlier after a timeout, later after a grant.
+    let mut aim = limit;
+    for round in 0..cx.rounds(60, 2_000) {
+        let held = a
+            .acquire(&name, &ask)
+            .await
+            .seen(format_args!("round {round}: A acquires"))?;
+        let waiting = {
+            let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
+            cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
+        };
+        cx.sleep(aim).await;
+        held.release()
+            .await
+            .seen(format_args!("round {round}: A releases"))?;
+        let step = rng.duration(Duration::ZERO, Duration::from_millis(2));
+        let answer = cx
+            .within(
+                cx.claims().op_bound + cx.slack(),
+                "B's wait beyond its limit",
+                waiting,
+            )
+            .await?;
+        match answer {
+            Ok(granted) => {
+                ensure!(
+                    granted.is_valid(),
+                    "round {round}: B was given a guard that is not valid"
+                );
+                cx.expect_held(&*c, &name, &ask, format!("round {round}: while B holds"))
+                    .await?;
+                granted
+                    .release()
+                    .await
+                    .seen(format_args!("round {round}: B releases"))?;
+                cx.evidence("grants");
+                aim += step;
+            }
+            Err(e) if e.kind() == ErrorKind::Timeout => {
+                let when = format!("round {round}: after B's Timeout and A's release");
+                let next = cx.expect_free(&*c, &name, &ask, when).await?;
+                next.release()
+                    .await
+                    .seen(format_args!("round {round}: C releases"))?;
+                cx.evidence("timeouts");
+                aim = aim.saturating_sub(step);
+            }
+            Err(e) => return Err(Failure::from(e)).seen(format_args!("round {round}: B waits")),
+        }
+    }
+    Ok(())
+}

@@ -21,6 +21,7 @@ mod s15_replies;
 mod s16_faults;
 mod s17_contract;
 mod s18_quorum;
+mod stale;
 
 use crate::rule::Rule;
 

@@ -84,7 +84,7 @@ async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
 
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     let name = cx.name("one");
-    let rounds = cx.rounds(20, 200);
+    let rounds = cx.rounds(30, 200);
     let inside = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for client in clients(&cx, 8).await? {
@@ -100,7 +100,7 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
                     cx.evidence("contended");
                 }
                 inside.fetch_add(1, Ordering::SeqCst);
-                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
+                cx.sleep(rng.duration(Duration::from_millis(3), Duration::from_millis(6)))
                     .await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 // Some end their hold by a drop: the history only knows then that it ended at some time later.

@@ -1,23 +1,146 @@
 //! §3 Lease and expiry.
 
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Seen, Verdict};
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[rule! {
-    "3.02" MUST phase 1 [Lease, Try, PerGrantTtl]
-    layer: Both, access: A, test: T,
-    title: "no early grant",
-    statement: "A lease is not grantable to another before the send time of its last successful acquire or renewal plus its ttl, less the skew.",
-    intent: "The holder works until its deadline; a store that gives the lock away sooner makes two holders of one lease.",
-    check_first: "Does the store round a ttl down, or expire by another clock than the one it counted the lease with?",
-    evidence: ["refusals_before_expiry" >= 5],
-    budget: 60 s,
-    bug: EarlyExpiry deterministic,
-    blast: ["3.07", "3.12"]
-    => no_early_grant
-}];
+use dlock_core::{ErrorKind, LockName, Timestamp};
+
+use super::stale::{Successor, stale_guard};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "3.01" MUST phase 1 [Lock, Lease, Try]
+        layer: Both, access: A, test: T,
+        title: "an unrenewed lease lapses",
+        statement: "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after its last success.",
+        intent: "A holder that dies must not keep the lock for ever; that is what the lease is for.",
+        check_first: "Does the store itself end the lease, or does it wait for the holder to say so?",
+        evidence: ["lapsed" >= 2],
+        budget: 60 s,
+        bug: NoExpiry deterministic,
+        blast: ["3.08", "3.11"]
+        => an_unrenewed_lease_lapses
+    },
+    rule! {
+        "3.02" MUST phase 1 [Lease, Try, PerGrantTtl]
+        layer: Both, access: A, test: T,
+        title: "no early grant",
+        statement: "A lease is not grantable to another before the send time of its last successful acquire or renewal plus its ttl, less the skew.",
+        intent: "The holder works until its deadline; a store that gives the lock away sooner makes two holders of one lease.",
+        check_first: "Does the store round a ttl down, or expire by another clock than the one it counted the lease with?",
+        evidence: ["refusals_before_expiry" >= 5],
+        budget: 60 s,
+        bug: EarlyExpiry deterministic,
+        blast: ["3.07", "3.12"]
+        => no_early_grant
+    },
+    rule! {
+        "3.04" MUST phase 1 [Lock, Lease]
+        layer: Engine, access: A, test: D,
+        title: "validity is computed",
+        statement: "Past the deadline is_valid is false and remaining is zero, with no I/O and with the executor blocked for longer than the ttl.",
+        intent: "A flag that a background task clears is still set when the pause that lost the lock is over.",
+        check_first: "Is validity computed from the clock at each call, or kept by a timer?",
+        evidence: ["stalls" >= 2],
+        budget: 60 s,
+        bug: CachedValidFlag deterministic,
+        blast: []
+        => validity_is_computed
+    },
+    rule! {
+        "3.06" MUST phase 1 [Lock, Lease, Try]
+        layer: Both, access: A, test: T,
+        title: "an expired guard harms no successor",
+        statement: "Release or renewal through a guard whose lease is over answers Lost and leaves the successor untouched.",
+        intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the classic bug of DEL after SET NX.",
+        check_first: "Is release conditional on the acquisition, in one step with the deletion?",
+        evidence: ["stale_ends" >= 2],
+        budget: 60 s,
+        bug: ReleaseByName deterministic,
+        blast: ["4.02"]
+        => an_expired_guard_harms_no_successor
+    },
+    rule! {
+        "3.07" MUST phase 1 [Lock, Lease, Try, PerGrantTtl]
+        layer: Both, access: A, test: T,
+        title: "each grant its own ttl",
+        statement: "Each acquire's ttl is its own: of two ttls that alternate on one name, each is kept.",
+        intent: "A record that survives its holder hands its old ttl to the next one.",
+        check_first: "Is the ttl part of the name's record, or of the grant?",
+        evidence: ["short_leases" >= 2, "long_leases" >= 1],
+        budget: 60 s,
+        bug: TtlStickyFirst deterministic,
+        blast: []
+        => each_grant_its_own_ttl
+    },
+    rule! {
+        "3.08" MUST phase 1 [Lock, Wait, Lease]
+        layer: Both, access: A, test: T,
+        title: "expiry wakes a waiter",
+        statement: "When the holder just vanishes, a waiter gets the lock by the lease's ttl plus slack.",
+        intent: "A waiter that is woken by releases only sleeps on when there will never be one.",
+        check_first: "Who looks when the lease runs out and no message is sent?",
+        evidence: ["taken_over" >= 2],
+        budget: 120 s,
+        bug: ExpiryNoWakeup deterministic,
+        blast: []
+        => expiry_wakes_a_waiter
+    },
+    rule! {
+        "3.11" MUST phase 1 [Lock, Lease, Try]
+        layer: Both, access: A, test: T,
+        title: "the least ttl works",
+        statement: "The smallest declared ttl works and lapses; a smaller one is refused, and never makes an immortal lock.",
+        intent: "A ttl that is divided down to zero means `no expiry` to more than one store.",
+        check_first: "In which unit does the ttl reach the store, and what does zero mean there?",
+        evidence: ["lapsed" >= 2, "refusals" >= 1],
+        budget: 60 s,
+        bug: TinyTtlImmortal deterministic,
+        blast: []
+        => the_least_ttl_works
+    },
+];
+
+/// By when a lease of that ttl, confirmed by now, is over for everybody.
+fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
+    cx.now() + ttl + cx.skew(ttl) + cx.slack()
+}
+
+/// A ttl that is worth waiting for several times.
+fn brief(cx: &Cx) -> Duration {
+    cx.ttl(Duration::from_millis(150))
+}
+
+async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
+    let next = cx.connect().await?;
+    for vanishes in [true, false] {
+        let name = cx.name(if vanishes { "vanished" } else { "idle" });
+        let ask = cx.ask().ttl(brief(&cx));
+        let holder = cx.connect().await?;
+        let held = holder.acquire(&name, &ask).await.seen("A acquires a free name")?;
+        let by = lapsed_by(&cx, held.ttl());
+        if vanishes {
+            holder.vanish();
+        }
+        let when = if vanishes {
+            "after its holder vanished"
+        } else {
+            "held by an idle guard"
+        };
+        cx.free_by(&*next, &name, &ask, by, when).await?;
+        ensure!(
+            !held.is_valid(),
+            "the guard still thinks that it holds the lock after another was granted"
+        );
+        cx.evidence("lapsed");
+    }
+    Ok(())
+}
 
 async fn no_early_grant(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -25,38 +148,213 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    // The store cannot have begun to count before the request was sent, so before this nobody else may be granted.
-    let earliest = asked + (ask.ttl - cx.skew(ask.ttl).min(ask.ttl));
+    let next = first_grant(
+        &cx,
+        &*b,
+        &name,
+        &ask,
+        asked,
+        ask.ttl,
+        asked + ask.ttl * 3 + cx.slack(),
+    )
+    .await?;
+    ensure!(
+        !held.is_valid(),
+        "A still thinks that it holds the lock after B was granted"
+    );
+    drop(next);
+    Ok(())
+}
+
+/// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after `latest`.
+///
+/// The store cannot have begun to count before the request was sent, so before that nobody else may be granted.
+async fn first_grant(
+    cx: &Cx,
+    client: &dyn Subject,
+    name: &LockName,
+    ask: &Ask,
+    asked: Timestamp,
+    ttl: Duration,
+    latest: Timestamp,
+) -> Verdict<Box<dyn Held>> {
+    let earliest = asked + ttl.saturating_sub(cx.skew(ttl));
     loop {
-        let granted = b
-            .try_acquire(&name, &ask)
+        let tried = cx.now();
+        let granted = client
+            .try_acquire(name, ask)
             .await
-            .seen("B tries while A's lease runs")?;
+            .seen("another tries while the lease runs")?;
         let now = cx.now();
-        if granted.is_some() {
+        if let Some(granted) = granted {
             ensure!(
                 now >= earliest,
-                "A's lease of {:?} was given to B {:?} after A asked for it, {:?} too early",
-                ask.ttl,
+                "a lease of {ttl:?} was given to another {:?} after it was asked for, {:?} too early",
                 now.since(asked),
                 now.until(earliest)
             );
-            break;
+            return Ok(granted);
         }
         if now < earliest {
             cx.evidence("refusals_before_expiry");
         }
         ensure!(
-            now < asked + ask.ttl * 3 + cx.slack(),
-            "A's lease of {:?} has not lapsed after {:?}",
-            ask.ttl,
-            now.since(asked)
+            tried < latest,
+            "a lease of {ttl:?} has not lapsed {:?} after it was asked for",
+            tried.since(asked)
         );
-        cx.sleep(ask.ttl / 50).await;
+        cx.sleep(ttl / 50).await;
     }
-    ensure!(
-        !held.is_valid(),
-        "A still thinks that it holds the lock after B was granted"
-    );
+}
+
+async fn validity_is_computed(cx: Cx) -> Verdict {
+    let client = cx.connect().await?;
+    for round in 0..2_u32 {
+        let ask = cx.ask().ttl(brief(&cx));
+        let held = client
+            .acquire(&cx.name(round), &ask)
+            .await
+            .seen("A acquires a free name")?;
+        let (ttl, remaining) = (held.ttl(), held.remaining());
+        ensure!(
+            held.is_valid() && !remaining.is_zero(),
+            "a fresh guard is not valid"
+        );
+        ensure!(
+            remaining <= ttl,
+            "a guard with a ttl of {ttl:?} has {remaining:?} left"
+        );
+        if round == 0 {
+            // Nothing of the subject runs between the pause and the question, as after a long garbage collection.
+            cx.stall(ttl + Duration::from_millis(20));
+        } else {
+            cx.stall(remaining + Duration::from_millis(1));
+        }
+        let (valid, remaining) = (held.is_valid(), held.remaining());
+        ensure!(
+            !valid,
+            "a guard says that it is valid after a pause longer than its ttl of {ttl:?}"
+        );
+        ensure!(
+            remaining.is_zero(),
+            "a guard says that {remaining:?} are left after a pause longer than its ttl"
+        );
+        cx.evidence("stalls");
+    }
+    Ok(())
+}
+
+async fn an_expired_guard_harms_no_successor(cx: Cx) -> Verdict {
+    stale_guard(&cx, Successor::Stranger).await
+}
+
+async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
+    let next = cx.connect().await?;
+    let name = cx.name("alternating");
+    let short = brief(&cx);
+    let long = cx.ttl(short * 3);
+    for ttl in [short, long, short] {
+        // A holder of its own for each, so that it can vanish: what ends the lease is the store's clock alone.
+        let holder = cx.connect().await?;
+        let ask = cx.ask().ttl(ttl);
+        let asked = cx.now();
+        let held = holder
+            .acquire(&name, &ask)
+            .await
+            .seen("the next holder acquires a free name")?;
+        let shown = held.ttl();
+        ensure!(
+            shown + cx.skew(ttl) >= ttl
+                && shown <= ttl + cx.skew(ttl) + cx.claims().capabilities.ttl_granularity,
+            "a grant that was asked for with a ttl of {ttl:?} has one of {shown:?}"
+        );
+        let by = lapsed_by(&cx, ttl);
+        holder.vanish();
+        // With a third ttl, so that a record that takes over what the prober asks for shows too.
+        let probe = cx.ask();
+        let taken = first_grant(&cx, &*next, &name, &probe, asked, ttl, by).await?;
+        taken.release().await.seen("the prober releases")?;
+        cx.evidence(if ttl == long {
+            "long_leases"
+        } else {
+            "short_leases"
+        });
+    }
+    Ok(())
+}
+
+async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
+    let waiter = cx.connect().await?;
+    for round in 0..cx.rounds(2, 10) {
+        let holder = cx.connect().await?;
+        let name = cx.name(round);
+        let held = holder
+            .acquire(&name, &cx.ask().ttl(brief(&cx)))
+            .await
+            .seen("A acquires a free name")?;
+        let by = lapsed_by(&cx, held.ttl()) + cx.claims().wake_p99;
+        let waiting = {
+            let (waiter, name, ask) = (std::sync::Arc::clone(&waiter), name.clone(), cx.ask());
+            cx.spawn(async move { waiter.acquire(&name, &ask).await })
+        };
+        cx.sleep(Duration::from_millis(10)).await;
+        holder.vanish();
+        let left = cx.now().until(by);
+        let taken = cx
+            .within(
+                left,
+                format!("B's wait, after A with a lease of {:?} vanished", held.ttl()),
+                waiting,
+            )
+            .await?
+            .seen("B waits for A")?;
+        taken.release().await.seen("B releases")?;
+        cx.evidence("taken_over");
+    }
+    Ok(())
+}
+
+async fn the_least_ttl_works(cx: Cx) -> Verdict {
+    let next = cx.connect().await?;
+    let least = cx.claims().capabilities.min_ttl;
+    for round in 0..2 {
+        let holder = cx.connect().await?;
+        let (name, ask) = (cx.name(round), cx.ask().ttl(least));
+        let held = holder
+            .acquire(&name, &ask)
+            .await
+            .seen(format_args!("A acquires with the least ttl, {least:?}"))?;
+        let by = lapsed_by(&cx, least);
+        if cx.claims().has(Need::PerGrantTtl) {
+            let longest = least + cx.skew(least) + cx.claims().capabilities.ttl_granularity;
+            ensure!(
+                held.ttl() <= longest,
+                "a lease of {least:?}, the least ttl, became one of {:?}",
+                held.ttl()
+            );
+        }
+        holder.vanish();
+        let when = format!("a lease of {least:?}, the least ttl, whose holder vanished");
+        cx.free_by(&*next, &name, &cx.ask(), by, when).await?;
+        cx.evidence("lapsed");
+    }
+    let mut smaller = vec![Duration::ZERO];
+    if least / 2 > Duration::ZERO {
+        smaller.push(least / 2);
+    }
+    for ttl in smaller {
+        let name = cx.name(format!("below-{}", ttl.as_nanos()));
+        match next.try_acquire(&name, &cx.ask().ttl(ttl)).await {
+            Ok(_) => fail!("a ttl of {ttl:?} was accepted, although the least is {least:?}"),
+            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
+            Err(e) => {
+                return Err(e).seen(format_args!(
+                    "a ttl of {ttl:?}, below the least: InvalidInput expected"
+                ));
+            }
+        }
+        cx.expect_free(&*next, &name, &cx.ask(), "after a refused ttl")
+            .await?;
+    }
     Ok(())
 }

@@ -341,9 +341,12 @@ impl Table {
                 let own = entry.holders.iter().position(|l| l.id == key.id);
                 // planted: 3.06, 4.02
                 let session = |l: &entry::Lease| l.id.client() == key.id.client();
-                let other = desk.bug.is(Bug::ReleaseByName).then(|| 0).or_else(|| {
-                    (desk.bug.is(Bug::ReleaseBySession)).then(|| entry.holders.iter().position(session))?
-                });
+                let session = entry.holders.iter().position(session);
+                let other = match () {
+                    () if desk.bug.is(Bug::ReleaseByName) => Some(0),
+                    () if desk.bug.is(Bug::ReleaseBySession) => session,
+                    () => None,
+                };
                 let Some(mut index) = own.or(other.filter(|_| !entry.holders.is_empty())) else {
                     return false;
                 };

@@ -1,0 +1,111 @@
+//! What rules 3.06 and 4.02 have in common: a guard whose hold is over, and a successor.
+
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::subject::Held;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+/// Who holds the lock after the guard's hold is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Successor {
+    /// Another client.
+    Stranger,
+    /// The same client.
+    Sibling,
+}
+
+/// How the hold ends before its guard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Expiry,
+    /// By an operator: then the guard does not know that it is over, and its release does reach the store.
+    Force,
+}
+
+/// What is done with the stale guard.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Release,
+    Renew,
+    Drop,
+}
+
+/// However a hold ended, whatever is then done with its guard answers Lost and leaves the successor's hold alone.
+pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let mut ends = vec![(End::Expiry, Use::Release), (End::Expiry, Use::Renew)];
+    if cx.claims().has(Need::ForceRelease) {
+        ends.extend([
+            (End::Force, Use::Release),
+            (End::Force, Use::Renew),
+            (End::Force, Use::Drop),
+        ]);
+    }
+    if !cx.claims().has(Need::Renew) {
+        ends.retain(|(_, used)| !matches!(used, Use::Renew));
+    }
+    for (end, used) in ends {
+        let name = cx.name(format!("{end:?}-{used:?}"));
+        let ttl = cx.ttl(Duration::from_millis(if end == End::Expiry {
+            100
+        } else {
+            60_000
+        }));
+        let stale = a
+            .acquire(&name, &cx.ask().ttl(ttl))
+            .await
+            .seen("A acquires a free name")?;
+        match (end, c.observe()) {
+            (End::Force, Some(operator)) => {
+                operator
+                    .force_release(&name)
+                    .await
+                    .seen("an operator ends A's hold")?;
+            }
+            _ => cx.sleep(stale.ttl() + cx.skew(stale.ttl())).await,
+        }
+        let next = if successor == Successor::Stranger { &b } else { &a };
+        let by = cx.now() + cx.slack();
+        let live = cx
+            .free_by(&**next, &name, &cx.ask(), by, "after the end of A's hold")
+            .await?;
+        let what = format!("{used:?} of a guard whose hold is over ({end:?})");
+        use_stale(stale, used, &what).await?;
+        // What a drop sets going in the background has its time to do harm.
+        cx.sleep(Duration::from_millis(10)).await;
+        ensure!(
+            live.is_valid(),
+            "{what}: the successor's guard is not valid any more"
+        );
+        cx.expect_held(
+            &*c,
+            &name,
+            &cx.ask(),
+            format!("{what}, while the successor holds"),
+        )
+        .await?;
+        live.release()
+            .await
+            .seen(format_args!("{what}: the successor releases"))?;
+        cx.evidence("stale_ends");
+    }
+    Ok(())
+}
+
+async fn use_stale(stale: Box<dyn Held>, used: Use, what: &str) -> Verdict {
+    let answer = match used {
+        Use::Release => stale.release().await,
+        Use::Renew => stale.renew().await,
+        Use::Drop => return Ok(()),
+    };
+    match answer {
+        Ok(()) => fail!("{what} was answered as a success"),
+        Err(e) if e.kind() == ErrorKind::Lost => Ok(()),
+        Err(e) => Err(e).seen(format_args!("{what}: Lost expected")),
+    }
+}

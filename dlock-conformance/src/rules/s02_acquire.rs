@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: TryBlocks deterministic,
-        blast: ["2.06"]
+        blast: ["2.06", "3.02", "4.01"]
         => try_never_waits
     },
     rule! {
@@ -38,7 +38,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 120],
         budget: 60 s,
         bug: TrySpuriousFail deterministic,
-        blast: []
+        blast: ["2.07", "4.07"]
         => no_spurious_refusal
     },
     rule! {
@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 5],
         budget: 60 s,
         bug: NeverWakes deterministic,
-        blast: ["1.01", "1.04", "1.07", "2.07", "3.08", "4.11"]
+        blast: ["1.01", "1.04", "1.07", "2.01", "3.08", "4.11"]
         => a_release_wakes_a_waiter
     },
     rule! {
@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["timeouts" >= 5],
         budget: 60 s,
         bug: OrphanWaiter deterministic,
-        blast: ["1.07", "2.07"]
+        blast: ["1.07", "2.06", "2.07"]
         => after_a_timeout_nothing_is_left
     },
     rule! {
@@ -116,7 +116,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 6],
         budget: 60 s,
         bug: ZeroTtlForever deterministic,
-        blast: []
+        blast: ["3.11"]
         => invalid_arguments_change_nothing
     },
     rule! {

@@ -23,7 +23,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.08", "3.11"]
+        blast: ["3.07", "3.08", "3.11"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -36,7 +36,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
         bug: EarlyExpiry deterministic,
-        blast: ["3.07", "3.12"]
+        blast: ["3.07"]
         => no_early_grant
     },
     rule! {
@@ -133,10 +133,6 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
             "held by an idle guard"
         };
         cx.free_by(&*next, &name, &ask, by, when).await?;
-        ensure!(
-            !held.is_valid(),
-            "the guard still thinks that it holds the lock after another was granted"
-        );
         cx.evidence("lapsed");
     }
     Ok(())

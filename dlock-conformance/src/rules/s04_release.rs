@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
         bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "4.07"]
+        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07"]
         => released_is_free_at_once
     },
     rule! {

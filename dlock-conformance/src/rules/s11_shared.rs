@@ -1,5 +1,462 @@
-//! §11 Shared and exclusive.
+//! §11 Readers, writers and permits.
 
-use crate::rule::Rule;
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::{ErrorKind, LockName};
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "11.01" MUST phase 1 [Shared, Try]
+        layer: Both, access: A, test: D,
+        title: "readers share",
+        statement: "Any number of readers, of one client and of several, hold a name at the same time.",
+        intent: "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that read twice.",
+        check_first: "Is the reader's mode stored and compared, or is the name simply taken?",
+        evidence: ["shared_grants" >= 10],
+        budget: 60 s,
+        bug: ReadersExclusive deterministic,
+        blast: ["11.02", "11.03", "11.04", "11.05", "11.14"]
+        => readers_share
+    },
+    rule! {
+        "11.02" MUST phase 1 [Shared, Wait]
+        layer: Both, access: A, test: X,
+        title: "writers exclude everybody",
+        statement: "A writer excludes readers and writers, and readers exclude writers.",
+        intent: "A reader beside a writer sees half a change; it is the one thing that a read-write lock is for.",
+        check_first: "Is the check for a writer and the entry of the reader one step in the store?",
+        evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
+        budget: 60 s,
+        bug: ReaderDuringWrite stochastic,
+        blast: ["11.03", "11.04", "11.05", "11.14"]
+        => writers_exclude_everybody
+    },
+    rule! {
+        "11.03" MUST phase 1 [Shared, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "last reader admits the writer",
+        statement: "Only the release of the last reader admits a writer.",
+        intent: "A count of readers that is kept as a flag lets the writer in when the first of them leaves.",
+        check_first: "Does a reader's release remove its own entry, or the record of all readers?",
+        evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
+        budget: 60 s,
+        bug: WriterAfterFirstReader deterministic,
+        blast: ["11.02", "11.05"]
+        => last_reader_admits_the_writer
+    },
+    rule! {
+        "11.04" MUST phase 1 [Shared, Lease, PerGrantTtl, Try]
+        layer: Both, access: A, test: T,
+        title: "expiry frees one share",
+        statement: "When one reader's lease lapses, only its own share is free: the other readers hold on and writers stay out.",
+        intent: "One ttl on the record of all readers ends everybody's hold when the shortest lease ends.",
+        check_first: "Does every reader's lease have an expiry of its own in the store?",
+        evidence: ["refusals_after_expiry" >= 1],
+        budget: 60 s,
+        bug: ReaderExpiryFreesAll deterministic,
+        blast: []
+        => expiry_frees_one_share
+    },
+    rule! {
+        "11.05" MUST phase 1 [Shared, Try]
+        layer: Both, access: A, test: D,
+        title: "readers release their own",
+        statement: "A reader's release ends that grant alone, however many of the same client there are, and a second release ends nobody else's.",
+        intent: "A release that decrements a count, or removes any entry of the client, lets a writer in beside a reader.",
+        check_first: "Does the release name the grant, or only the client or the name?",
+        evidence: ["own_releases" >= 3],
+        budget: 60 s,
+        bug: ReaderReleasesOther deterministic,
+        blast: ["11.02"]
+        => readers_release_their_own
+    },
+    rule! {
+        "11.14" MUST phase 1 [Shared, Wait]
+        layer: Both, access: A, test: D,
+        title: "everyone admissible is admitted",
+        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one release admits every admissible reader.",
+        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long given up.",
+        check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
+        evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
+        budget: 60 s,
+        bug: AdmitOnReleaseOnly deterministic,
+        blast: ["2.05", "2.07", "8.12", "9.01", "9.02"]
+        => everyone_admissible_is_admitted
+    },
+    rule! {
+        "11.15" MUST phase 1 [Permits, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "mismatched permits are refused",
+        statement: "While a name is in use with n permits, asking for it with another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin.",
+        intent: "Two deployments that disagree about the limit would each let in as many as they think right.",
+        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as the grant?",
+        evidence: ["mismatches_refused" >= 4],
+        budget: 60 s,
+        bug: MixedLimits deterministic,
+        blast: []
+        => mismatched_permits_are_refused
+    },
+];
+
+async fn readers_share(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("shared"), cx.ask().reader());
+    let mut held = Vec::new();
+    for round in 0..4 {
+        for (who, client) in [("A", &a), ("B", &b), ("C", &c)] {
+            let when = format!("round {round}: {who} reads beside {} readers", held.len());
+            held.push(cx.expect_free(&**client, &name, &ask, when).await?);
+            cx.evidence("shared_grants");
+        }
+    }
+    ensure!(
+        held.iter().all(|h| h.is_valid()),
+        "a reader is not valid beside the others"
+    );
+    cx.expect_held(&*a, &name, &cx.ask(), "a writer, while readers hold")
+        .await?;
+    for (i, reader) in held.iter().enumerate() {
+        reader.release().await.seen(format_args!("reader {i} releases"))?;
+    }
+    Ok(())
+}
+
+async fn writers_exclude_everybody(cx: Cx) -> Verdict {
+    let name = cx.name("rw");
+    let rounds = cx.rounds(12, 120);
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let (task_cx, name, mut rng) = (cx.clone(), name.clone(), cx.rng());
+        let lane = cx.lane(&cx.connect().await?);
+        tasks.push(cx.spawn(async move {
+            let cx = task_cx;
+            for _ in 0..rounds {
+                let writes = rng.one_in(3);
+                let ask = if writes { cx.ask() } else { cx.ask().reader() };
+                let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
+                cx.evidence(if writes { "writer_grants" } else { "reader_grants" });
+                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
+                    .await;
+                if rng.one_in(4) {
+                    lane.drop_guard(held);
+                } else {
+                    lane.release(&held).await.seen("releasing")?;
+                }
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    cx.check_history()
+}
+
+async fn readers(cx: &Cx, name: &LockName, clients: &[&dyn Subject]) -> Verdict<Vec<Box<dyn Held>>> {
+    let mut held = Vec::new();
+    for client in clients {
+        let when = format!("reader {}", held.len());
+        held.push(cx.expect_free(*client, name, &cx.ask().reader(), when).await?);
+    }
+    Ok(held)
+}
+
+async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
+    let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let write = cx.ask();
+    for order in [[0, 1, 2, 3], [3, 1, 0, 2]] {
+        let name = cx.name(format!("tried-{order:?}"));
+        let held = readers(&cx, &name, &[&*a, &*b, &*a, &*b]).await?;
+        for (gone, i) in order.into_iter().enumerate() {
+            let when = format!("a writer, with {} of 4 readers left", 4 - gone);
+            cx.expect_held(&*w, &name, &write, when).await?;
+            cx.evidence("refusals_with_readers_left");
+            held[i]
+                .release()
+                .await
+                .seen(format_args!("reader {i} releases"))?;
+        }
+        let writer = cx
+            .expect_free(&*w, &name, &write, "a writer, after the last reader")
+            .await?;
+        writer.release().await.seen("the writer releases")?;
+        cx.evidence("writer_grants");
+    }
+    // The same for a writer that waits.
+    let name = cx.name("waited");
+    let held = readers(&cx, &name, &[&*a, &*b]).await?;
+    let mut waits = cx.spawn({
+        let (w, name, write) = (w.clone(), name.clone(), write.clone());
+        async move { w.acquire(&name, &write).await }
+    });
+    cx.sleep(Duration::from_millis(20)).await;
+    held[0].release().await.seen("the first reader releases")?;
+    ensure!(
+        cx.timeout(Duration::from_millis(50), &mut waits).await.is_none(),
+        "the waiting writer was let in when the first of two readers left"
+    );
+    held[1].release().await.seen("the last reader releases")?;
+    let bound = cx.claims().wake_p99 + cx.slack();
+    let writer = cx
+        .within(
+            bound,
+            "letting in the waiting writer after the last reader",
+            waits,
+        )
+        .await?
+        .seen("the waiting writer")?;
+    cx.evidence("writer_grants");
+    writer.release().await.seen("the writer releases")
+}
+
+async fn expiry_frees_one_share(cx: Cx) -> Verdict {
+    let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let name = cx.name("shares");
+    let short = cx.ask().ttl(cx.short_ttl()).reader();
+    let first = cx.expect_free(&*a, &name, &short, "the first reader").await?;
+    let granted = cx.now();
+    let other = cx
+        .expect_free(&*b, &name, &cx.ask().reader(), "the second reader")
+        .await?;
+    // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
+    a.vanish();
+    cx.sleep_until(granted + short.ttl + cx.skew(short.ttl) + cx.slack())
+        .await;
+    for _ in 0..3 {
+        cx.expect_held(
+            &*w,
+            &name,
+            &cx.ask(),
+            "a writer, after the expiry of one of two readers",
+        )
+        .await?;
+        cx.evidence("refusals_after_expiry");
+        cx.sleep(Duration::from_millis(10)).await;
+    }
+    ensure!(
+        !first.is_valid(),
+        "the first reader is valid after the end of its lease"
+    );
+    ensure!(
+        other.is_valid(),
+        "the second reader is lost although its lease runs on"
+    );
+    if cx.claims().has(Need::Renew) {
+        other
+            .renew()
+            .await
+            .seen("the second reader renews after the first one's expiry")?;
+    }
+    other.release().await.seen("the second reader releases")?;
+    cx.expect_free(
+        &*w,
+        &name,
+        &cx.ask(),
+        "a writer, after the expiry of one reader and the release of the other",
+    )
+    .await?
+    .release()
+    .await
+    .seen("the writer releases")
+}
+
+async fn readers_release_their_own(cx: Cx) -> Verdict {
+    let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let name = cx.name("own");
+    let held = readers(&cx, &name, &[&*a, &*a, &*b, &*b]).await?;
+    // The youngest first: whoever ends any other than its own ends an older one.
+    for (i, reader) in held.iter().enumerate().rev() {
+        reader
+            .release()
+            .await
+            .seen(format_args!("reader {i} releases its own grant"))?;
+        cx.evidence("own_releases");
+        match reader.release().await {
+            Err(e) if e.kind() == ErrorKind::Lost => {}
+            other => fail!("the second release of reader {i} answers {other:?} rather than Lost"),
+        }
+        if i == 0 {
+            break;
+        }
+        cx.expect_held(&*w, &name, &cx.ask(), format!("a writer, with {i} readers left"))
+            .await?;
+        if cx.claims().has(Need::Renew) {
+            held[0]
+                .renew()
+                .await
+                .seen(format_args!("reader 0 renews after the release of reader {i}"))?;
+        }
+    }
+    cx.expect_free(&*w, &name, &cx.ask(), "a writer, after every reader")
+        .await?
+        .release()
+        .await
+        .seen("the writer releases")
+}
+
+async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().wake_p99 + cx.claims().cancel_prompt + cx.slack();
+    let queued = Duration::from_millis(30);
+    for cancels in [true, false] {
+        let name = cx.name(format!("withdrawn-{cancels}"));
+        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let patience = if cancels {
+            cx.long_ttl()
+        } else {
+            Duration::from_millis(120)
+        };
+        let writer = cx.spawn({
+            let (b, name, write) = (b.clone(), name.clone(), write.clone());
+            async move { b.acquire_timeout(&name, &write, patience).await.map(drop) }
+        });
+        cx.sleep(queued).await;
+        let reader = cx.spawn({
+            let (c, name, read) = (c.clone(), name.clone(), read.clone());
+            async move { c.acquire(&name, &read).await }
+        });
+        cx.sleep(queued).await;
+        if cancels {
+            ensure!(
+                writer.cancel().await.is_none(),
+                "the writer did not wait for the reader"
+            );
+        } else {
+            match writer.await {
+                Err(e) if e.kind() == ErrorKind::Timeout => {}
+                other => fail!("the writer behind a reader answers {other:?} rather than Timeout"),
+            }
+        }
+        let how = if cancels { "was cancelled" } else { "timed out" };
+        let second = cx
+            .within(
+                bound,
+                format!("letting in a reader beside a reader, after the writer before it {how}"),
+                reader,
+            )
+            .await?
+            .seen("the second reader")?;
+        ensure!(reading.is_valid(), "the first reader is not valid any more");
+        cx.evidence("admitted_after_withdrawal");
+        reading.release().await.seen("the first reader releases")?;
+        second.release().await.seen("the second reader releases")?;
+    }
+    let name = cx.name("all");
+    let writing = cx.expect_free(&*a, &name, &write, "the writer").await?;
+    let mut waiting = Vec::new();
+    for i in 0..8 {
+        let client = if i % 2 == 0 { b.clone() } else { c.clone() };
+        let (name, read) = (name.clone(), read.clone());
+        waiting.push(cx.spawn(async move { client.acquire(&name, &read).await }));
+    }
+    cx.sleep(queued).await;
+    writing.release().await.seen("the writer releases")?;
+    let mut reading = Vec::new();
+    for (i, reader) in waiting.into_iter().enumerate() {
+        let what = format!("letting in reader {i} of 8, all of whom one release admits");
+        reading.push(cx.within(bound, what, reader).await?.seen("a waiting reader")?);
+        cx.evidence("readers_admitted_by_one_release");
+    }
+    ensure!(
+        reading.iter().all(|r| r.is_valid()),
+        "a reader is not valid beside the others"
+    );
+    Ok(())
+}
+
+async fn refused_as_mismatch(
+    cx: &Cx,
+    client: &dyn Subject,
+    name: &LockName,
+    ask: &Ask,
+    what: &str,
+) -> Verdict {
+    let limit = cx.claims().op_bound;
+    let tried = cx
+        .within(limit, what, client.try_acquire(name, ask))
+        .await?
+        .map(drop);
+    let waited = cx
+        .within(
+            limit,
+            format!("{what}: refusing to queue"),
+            client.acquire_timeout(name, ask, limit * 4),
+        )
+        .await?
+        .map(drop);
+    for (how, answer) in [("try_acquire", tried), ("a waiting acquire", waited)] {
+        match answer {
+            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("mismatches_refused"),
+            Err(e) => fail!(
+                "{what}: {how} answers {e} ({:?}) rather than InvalidInput",
+                e.kind()
+            ),
+            Ok(()) => fail!("{what}: {how} was not refused as a mismatch"),
+        }
+    }
+    Ok(())
+}
+
+async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name("permits");
+    let three = cx.ask().permit(3);
+    let first = cx
+        .expect_free(&*a, &name, &three, "the first of 3 permits")
+        .await?;
+    refused_as_mismatch(
+        &cx,
+        &*b,
+        &name,
+        &cx.ask().permit(5),
+        "5 permits while 3 are in use",
+    )
+    .await?;
+    refused_as_mismatch(
+        &cx,
+        &*b,
+        &name,
+        &cx.ask().permit(2),
+        "2 permits while 3 are in use",
+    )
+    .await?;
+    if cx.claims().has(Need::Shared) {
+        refused_as_mismatch(
+            &cx,
+            &*b,
+            &name,
+            &cx.ask().reader(),
+            "a reader while permits are in use",
+        )
+        .await?;
+    }
+    let second = cx
+        .expect_free(&*b, &name, &three, "the second of 3 permits")
+        .await?;
+    first.release().await.seen("the first permit's release")?;
+    second.release().await.seen("the second permit's release")?;
+    // Nothing of the refused ones is left, and the class is free again.
+    cx.expect_free(
+        &*b,
+        &name,
+        &cx.ask().permit(5),
+        "5 permits, once the name is free",
+    )
+    .await?
+    .release()
+    .await
+    .seen("releasing one of 5 permits")?;
+    cx.expect_free(&*a, &name, &cx.ask(), "exclusively, once the name is free")
+        .await?
+        .release()
+        .await
+        .seen("releasing the exclusive hold")
+}

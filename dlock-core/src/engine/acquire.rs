@@ -113,6 +113,8 @@ pub(super) struct Request<'a> {
     /// When it was called, once it has had to wait.
     started: Option<Timestamp>,
     armed: bool,
+    /// A copy of it went unanswered, under the key of now.
+    strayed: bool,
 }
 
 enum Accepted<'a> {
@@ -139,6 +141,7 @@ impl<'a> Request<'a> {
             ask,
             started: None,
             armed: true,
+            strayed: false,
         }
     }
 
@@ -156,12 +159,14 @@ impl<'a> Request<'a> {
         self.engine
             .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
         self.acquire.key = self.engine.new_key(&self.ask.name);
+        self.strayed = false;
     }
 
     /// Turns a grant into a lease under the keeper's care.
     fn accept(mut self, grant: &Grant) -> Accepted<'a> {
         let now = self.engine.now();
-        let lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now);
+        let mut lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now);
+        lease.strayed = self.strayed;
         if !matches!(lease.look(now), Look::Valid(_)) {
             return Accepted::Refused(self, over());
         }
@@ -225,15 +230,19 @@ async fn pursue(
         let woken = match answer {
             Ok(Attempt::Granted(grant)) => Woken::Granted(grant),
             Ok(Attempt::Held(_)) if patience == Patience::Try => {
-                request.disarm();
+                // An earlier copy whose answer was lost may still be on its way, and be granted when the name is free: then
+                // the request stays armed, and the abandon's tombstone meets it.
+                if !failing.may_be_held {
+                    request.disarm();
+                }
                 return Ok(None);
             }
             Ok(Attempt::Held(w)) => {
-                failing = Failing::default();
+                failing.end_row();
                 wait(&request, w, None, until).await
             }
             Ok(Attempt::Queued(w)) => {
-                failing = Failing::default();
+                failing.end_row();
                 let queue_ttl = Some(request.acquire.queue_ttl);
                 wait(&request, w, queue_ttl, until).await
             }
@@ -279,6 +288,7 @@ async fn pursue(
                     }
                 }
                 ErrorKind::Unavailable | ErrorKind::Unknown => {
+                    request.strayed |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     if failing.longer_than(engine.op_timeout, engine.now()) {
                         return Err(failing.verdict(request, e));
@@ -331,6 +341,12 @@ impl Failing {
         self.since.get_or_insert(now);
         self.tries += 1;
         self.may_be_held |= may_be_held;
+    }
+
+    /// The store answered. That a copy of before may still be on its way is not forgotten.
+    fn end_row(&mut self) {
+        self.since = None;
+        self.tries = 0;
     }
 
     fn longer_than(&self, limit: Duration, now: Timestamp) -> bool {

@@ -361,12 +361,21 @@ impl Core {
     /// Owes the release of a lease that is over for us but may not be for the store.
     pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
         let how = self.release_mode(lease);
-        let moot_at = self.moot_at(lease.span());
+        // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of the full ttl.
+        let moot_at = self.moot_at(lease.span().max(lease.options.ttl));
         self.owe(Job::new(
             Duty::Release(how, Some(lease.clone())),
             lease.key.clone(),
             moot_at,
         ));
+    }
+
+    /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody, for a whole ttl. Not
+    /// before the release is answered: an abandon that overtook it would make it say that nothing was held.
+    pub(super) fn bury_stray(&self, lease: &Lease) {
+        if lease.strayed {
+            self.owe_abandon(lease.key.clone(), lease.options.ttl);
+        }
     }
 
     /// Owes the undoing of a request.
@@ -423,6 +432,8 @@ impl Core {
             observe::lost(&self.caps, lease, reason);
             if release {
                 self.owe_release(lease);
+            } else {
+                self.bury_stray(lease);
             }
         }
     }

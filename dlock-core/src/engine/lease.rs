@@ -23,6 +23,8 @@ pub(crate) struct Lease {
     pub(crate) key: LeaseKey,
     pub(crate) options: Arc<LockOptions>,
     pub(crate) acquired_at: Timestamp,
+    /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone meets it.
+    pub(crate) strayed: bool,
     validity: Validity,
     mode: AtomicU64,
     token: AtomicU64,
@@ -98,6 +100,7 @@ impl Lease {
         let lease = Self {
             key: grant.key.clone(),
             acquired_at: now,
+            strayed: false,
             validity: Validity::until(deadline_of(&options, grant.counted_from, grant.expires_in)),
             mode: AtomicU64::new(encode(mode)),
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),

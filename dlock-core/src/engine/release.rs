@@ -88,6 +88,7 @@ pub(super) fn settle(core: &Core, lease: &Lease, released: Released) {
     if released == Released::Released {
         observe::released(&core.caps, lease, || core.now());
     }
+    core.bury_stray(lease);
     core.poke_poller(&lease.key.name);
 }
 

@@ -17,7 +17,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::{
     Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Inspection, LeaseKey, Lock, Part, PartKind, Probe, Raised, Release, Released, Renew, RenewItem,
+    Inspection, LeaseKey, Lock, Part, PartKind, Probe, Queueing, Raised, Release, Released, Renew, RenewItem,
     RenewOutcome, RwLock, Signal, Wake, Watch,
 };
 use crate::timestamp::Timestamp;
@@ -122,11 +122,17 @@ impl Lock for Link {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         let request = request.clone();
         let sent_at = crate::Runtime::now(&self.wire.client);
+        // A refusal that does not queue leaves nothing to undo, so nobody would bury a copy that comes after it: a driver must not
+        // repeat such a request by itself.
+        let repeat = match request.queue {
+            Queueing::No => Repeat::Never,
+            Queueing::Join => Repeat::Allowed,
+        };
         // Made before the request is sent: a push may overtake the reply.
         let (pushes, stream) = push_channel(&self.wire, sent_at);
         let reply = self
             .wire
-            .call("attempt", Repeat::Allowed, {
+            .call("attempt", repeat, {
                 let wire = self.wire.clone();
                 move |backend| {
                     let (request, wire, pushes) = (request.clone(), wire.clone(), pushes.clone());

@@ -8,6 +8,7 @@ use super::faults::{FaultPlan, Partition};
 use super::link::Link;
 use super::node::SimRuntime;
 use super::rng::SimRng;
+use super::scenario::drawn_plan;
 use crate::memory::{Memory, Survives};
 use crate::runtime::Runtime;
 
@@ -18,6 +19,7 @@ pub(super) struct Nemesis {
     pub(super) store: Memory,
     pub(super) clock: Arc<dyn Runtime>,
     pub(super) stop: Arc<AtomicBool>,
+    pub(super) extra_ttl: Duration,
     pub(super) rng: SimRng,
 }
 
@@ -49,7 +51,7 @@ impl Nemesis {
             9 => link.let_go(),
             10 => client.pause(),
             11 | 12 => client.resume(),
-            13 => link.set_plan(FaultPlan::random(&mut self.rng)),
+            13 => link.set_plan(drawn_plan(&mut self.rng, self.extra_ttl)),
             14 if self.server.is_paused() => self.server.resume(),
             14 => self.server.pause(),
             _ if self.rng.chance(0.3) => self.restart_server(),

@@ -84,6 +84,8 @@ struct Setting {
     judge: Arc<Judge>,
     names: Arc<[(LockName, Kind)]>,
     clients: Vec<(SimRuntime, Arc<Link>, Client)>,
+    /// Added to every ttl. Where it is minutes nothing lapses within the run, so whatever is left behind is seen to stay in the way.
+    extra_ttl: Duration,
 }
 
 impl Setting {
@@ -111,9 +113,14 @@ impl Setting {
             judge,
             names,
             clients: Vec::new(),
+            extra_ttl: if rng.chance(0.5) {
+                120 * SECOND
+            } else {
+                Duration::ZERO
+            },
         };
         for i in 0..2 + rng.below(3) {
-            let plan = FaultPlan::random(rng);
+            let plan = drawn_plan(rng, setting.extra_ttl);
             setting
                 .clients
                 .push(setting.client(sim, rng, &format!("c{i}"), plan));
@@ -151,6 +158,7 @@ impl Setting {
                     judge: self.judge.clone(),
                     names: self.names.clone(),
                     stop: stop.clone(),
+                    extra_ttl: self.extra_ttl,
                     rng: rng.fork("worker"),
                 };
                 ends.push(spawn(runtime, worker.run()));
@@ -166,6 +174,7 @@ impl Setting {
             store: self.store.clone(),
             clock: self.clock.clone(),
             stop: stop.clone(),
+            extra_ttl: self.extra_ttl,
             rng: rng.fork("nemesis"),
         };
         let mended = spawn(&*self.clock, nemesis.run());
@@ -257,6 +266,16 @@ impl Setting {
             futures::future::Either::Right(_) => None,
         }
     }
+}
+
+/// The odds of one link. A copy of an attempt that arrives long after its release may be granted once more, to nobody, until its ttl: that is
+/// allowed, so where nothing lapses nothing is sent twice.
+pub(super) fn drawn_plan(rng: &mut SimRng, extra_ttl: Duration) -> FaultPlan {
+    let mut plan = FaultPlan::random(rng);
+    if !extra_ttl.is_zero() {
+        plan.duplicate = 0.0;
+    }
+    plan
 }
 
 /// Spawns; the receiver ends with the task.

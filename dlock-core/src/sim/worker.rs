@@ -42,6 +42,8 @@ pub(super) struct Worker {
     pub(super) judge: Arc<Judge>,
     pub(super) names: Arc<[(LockName, Kind)]>,
     pub(super) stop: Arc<AtomicBool>,
+    /// Added to every ttl. Minutes, and nothing lapses within the run: then whatever is left behind stays in the way.
+    pub(super) extra_ttl: Duration,
     pub(super) rng: SimRng,
 }
 
@@ -86,7 +88,7 @@ impl Worker {
             _ => AutoRenew::On,
         };
         let options = LockOptions::new()
-            .ttl(self.millis(250..MAX_TTL.as_millis() as u64))
+            .ttl(self.millis(250..MAX_TTL.as_millis() as u64) + self.extra_ttl)
             .auto_renew(renew)
             .priority(if self.rng.chance(0.2) {
                 1 + self.rng.below(10) as u8

@@ -71,7 +71,7 @@ pub(super) static RULES: &[Rule] = &[
     },
 ];
 
-/// Five to one tasks over half as many clients, so that neighbours in one process compete as well as strangers.
+/// Tasks over half as many clients, so that neighbours in one process compete as well as strangers.
 async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
     let mut all = Vec::new();
     for _ in 0..tasks.div_ceil(2) {
@@ -85,24 +85,23 @@ async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     let name = cx.name("one");
     let rounds = cx.rounds(30, 200);
-    let inside = Arc::new(AtomicU64::new(0));
+    let asking = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for client in clients(&cx, 8).await? {
-        let (task, name, inside, mut rng) = (cx.clone(), name.clone(), Arc::clone(&inside), cx.rng());
+        let (task, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
         tasks.push(cx.spawn(async move {
             let cx = task;
             let (ask, lane) = (cx.ask(), cx.lane(&client));
             for _ in 0..rounds {
-                let busy = inside.load(Ordering::SeqCst) > 0;
+                asking.fetch_add(1, Ordering::SeqCst);
                 let held = lane.acquire(&name, &ask).await.seen("one of eight acquires")?;
                 cx.evidence("grants");
-                if busy {
+                // Granted while others ask: a race was won.
+                if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                inside.fetch_add(1, Ordering::SeqCst);
                 cx.sleep(rng.duration(Duration::from_millis(3), Duration::from_millis(6)))
                     .await;
-                inside.fetch_sub(1, Ordering::SeqCst);
                 // Some end their hold by a drop: the history only knows then that it ended at some time later.
                 if rng.one_in(4) {
                     lane.drop_guard(held);
@@ -172,14 +171,14 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     let name = cx.name("set");
     let rounds = cx.rounds(10, 100) as u64;
     let set: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let inside = Arc::new(AtomicU64::new(0));
+    let asking = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for (client, number) in clients(&cx, 8).await?.into_iter().zip(0_u64..) {
-        let (task, name, set, inside, mut rng) = (
+        let (task, name, set, asking, mut rng) = (
             cx.clone(),
             name.clone(),
             Arc::clone(&set),
-            Arc::clone(&inside),
+            Arc::clone(&asking),
             cx.rng(),
         );
         tasks.push(cx.spawn(async move {
@@ -187,12 +186,12 @@ async fn no_lost_update(cx: Cx) -> Verdict {
             let ask = cx.ask();
             let mut added = Vec::new();
             for round in 0..rounds {
-                let busy = inside.load(Ordering::SeqCst) > 0;
+                asking.fetch_add(1, Ordering::SeqCst);
                 let held = client.acquire(&name, &ask).await.seen("one of eight acquires")?;
-                if busy {
+                // Granted while others ask: a race was won.
+                if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                inside.fetch_add(1, Ordering::SeqCst);
                 // Read, think, write: the mutex is held for neither, only the lock under test spans the three.
                 let mut copy = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
@@ -200,7 +199,6 @@ async fn no_lost_update(cx: Cx) -> Verdict {
                 let element = number * 1_000_000 + round;
                 copy.push(element);
                 *set.lock().unwrap_or_else(PoisonError::into_inner) = copy;
-                inside.fetch_sub(1, Ordering::SeqCst);
                 added.push(element);
                 cx.evidence("updates");
                 held.release().await.seen("the holder releases")?;

@@ -276,6 +276,16 @@ impl Cx {
         Ok(connected)
     }
 
+    /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot give one.
+    pub async fn connect_nowhere(&self) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
+        let harness = self.0.harness.upgrade()?;
+        let connected = harness.connect_nowhere(self)?.await;
+        if let Ok(client) = &connected {
+            lock(&self.0.clients).push(Arc::clone(client));
+        }
+        Some(connected)
+    }
+
     /// Tries, and breaks the rule unless the name is held by somebody else.
     ///
     /// # Errors

@@ -24,6 +24,12 @@ pub trait Harness: Send + Sync + 'static {
     /// A new client that shares nothing with those before it.
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>>;
 
+    /// A client whose store cannot be reached: one that was given the address of nobody, say. Its first operation fails with a
+    /// cause, or connecting does. `None`, the default, leaves out the rule about causes (17.06).
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        None
+    }
+
     /// How time passes: really, unless the runtime is a simulated one.
     fn clockwork(&self) -> Arc<dyn Clockwork> {
         Arc::new(RealTime)

@@ -1,10 +1,14 @@
 //! What a panic said and where it was: the payload that unwinding carries has no place.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static ANYWHERE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
+    static HERE: Cell<u64> = const { Cell::new(0) };
     static LAST: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
@@ -28,11 +32,24 @@ pub(crate) fn watch() {
                 file: place.map_or_else(String::new, |l| l.file().to_owned()),
                 line: place.map_or(0, std::panic::Location::line),
             };
+            if !seen.file.contains("dlock-conformance") {
+                ANYWHERE.fetch_add(1, Ordering::Relaxed);
+                let _ = HERE.try_with(|here| here.set(here.get() + 1));
+            }
             // A panic while this thread's storage is gone is still printed by the hook before ours.
             let _ = LAST.try_with(|last| *last.borrow_mut() = Some(seen));
             before(info);
         }));
     });
+}
+
+/// How many panics there were outside of the kit: in the process, or on this thread alone, where a simulation runs.
+pub(crate) fn count(this_thread: bool) -> u64 {
+    if this_thread {
+        HERE.try_with(Cell::get).unwrap_or(0)
+    } else {
+        ANYWHERE.load(Ordering::Relaxed)
+    }
 }
 
 /// The panic that was caught on this thread just now.

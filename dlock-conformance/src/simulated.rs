@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_core::saboteur::Planted;
+use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
-use dlock_core::{Client, Memory, Result, Runtime};
+use dlock_core::{Capability, Client, Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 
@@ -41,7 +41,12 @@ impl Simulated {
     pub fn with(seed: u64, planted: Planted, plan: FaultPlan) -> Self {
         let sim = Sim::new(seed);
         let server = sim.client_runtime_with("server", Duration::ZERO, 0);
-        let store = Memory::builder(Arc::new(server.clone())).planted(planted).build();
+        let mut builder = Memory::builder(Arc::new(server.clone())).planted(planted);
+        if planted.is(Bug::PrioSilentlyIgnored) {
+            // What is silently ignored must be undeclared first.
+            builder = builder.without(Capability::Priority);
+        }
+        let store = builder.build();
         Self {
             clockwork: Arc::new(SimulatedTime(sim)),
             server,
@@ -90,6 +95,20 @@ impl Harness for Simulated {
             Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
         }
         .boxed()
+    }
+
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        let runtime = self
+            .clockwork
+            .0
+            .client_runtime_with("a client of nobody", Duration::ZERO, 0);
+        let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
+        link.cut();
+        let client = Client::builder(link, Arc::new(runtime))
+            .planted(self.planted)
+            .build()
+            .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
+        Some(futures::future::ready(client).boxed())
     }
 
     fn clockwork(&self) -> Arc<dyn Clockwork> {

@@ -2,6 +2,7 @@
 
 mod colliding;
 mod names_apart;
+mod probes;
 mod s01_exclusion;
 mod s02_acquire;
 mod s02_deadline;

@@ -1,5 +1,310 @@
-//! §14 Independence and client concurrency.
+//! §14 Many names, many tasks, one client.
 
-use crate::rule::Rule;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::{ErrorKind, LockName};
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "14.01" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: T,
+        title: "no head of line blocking",
+        statement: "A client that waits for 100 contended names acquires and releases an uncontended one within the bound of an operation.",
+        intent: "One connection, or a small pool of them, that waiters occupy makes every other lock of the process wait too.",
+        check_first: "Does a waiter occupy a connection, a thread or a slot while it waits?",
+        evidence: ["uncontended_rounds" >= 3],
+        budget: 60 s,
+        bug: HeadOfLine deterministic,
+        blast: ["14.02"]
+        => no_head_of_line_blocking
+    },
+    rule! {
+        "14.02" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: X,
+        title: "one client many operations",
+        statement: "One client carries 256 concurrent operations, and every one of them ends as if it were alone.",
+        intent: "A service has one client and thousands of requests; replies that are mixed up give two of them the same lock.",
+        check_first: "How are replies matched to requests, and what happens when the pool is used up?",
+        evidence: ["at_once" >= 200],
+        budget: 60 s,
+        bug: ClientNotConcurrent stochastic,
+        blast: []
+        => one_client_many_operations
+    },
+    rule! {
+        "14.03" MUST phase 1 [Lock, Wait]
+        layer: Both, access: A, test: D,
+        title: "release passes the waiter",
+        statement: "A client that waits for a name can release that name from another task meanwhile.",
+        intent: "A release that queues behind the wait of its own client is a deadlock until the ttl.",
+        check_first: "Does the waiter hold the connection, or a mutex of the client, that the release needs?",
+        evidence: ["releases_beside_a_waiter" >= 5],
+        budget: 60 s,
+        bug: ReleaseBehindWaiter deterministic,
+        blast: ["1.07", "8.01", "11.14", "14.02"]
+        => release_passes_the_waiter
+    },
+    rule! {
+        "14.04" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "clones share no ownership",
+        statement: "What one task of a client does with a name (a try, a wait that times out, one that is cancelled, a dropped handle) leaves the guard of another task alone.",
+        intent: "Undoing by client identity gives away the lock that another task of the same process holds.",
+        check_first: "Does the undoing of an attempt name that attempt, or its client?",
+        evidence: ["guards_left_alone" >= 3],
+        budget: 60 s,
+        bug: CloneSharesOwner deterministic,
+        blast: ["1.07", "2.05", "2.07", "9.01", "9.02", "14.02"]
+        => clones_share_no_ownership
+    },
+    rule! {
+        "14.05" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: X,
+        title: "names do not meet",
+        statement: "Under many clients and many names, the history of every name is legal by itself.",
+        intent: "A release that hits the wrong row is only seen when many rows are there.",
+        check_first: "Which key do release and renewal use, and can two names share it?",
+        evidence: ["grants" >= 150, "held_by_others" >= 1],
+        budget: 120 s,
+        bug: CrossNameRelease stochastic,
+        blast: ["13.04", "13.05", "13.06", "13.08", "14.02"]
+        => names_do_not_meet
+    },
+];
+
+async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let limit = cx
+        .claims()
+        .capabilities
+        .max_held
+        .map_or(100, |n| n.saturating_sub(1).min(100));
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for i in 0..limit {
+        let name = cx.name(format!("contended-{i}"));
+        held.push(cx.expect_free(&*b, &name, &ask, "before anybody waits").await?);
+        let (a, ask) = (a.clone(), ask.clone());
+        waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
+    }
+    cx.sleep(Duration::from_millis(50)).await;
+    let bound = cx.claims().op_bound + cx.slack();
+    for round in 0..3 {
+        let name = cx.name(format!("free-{round}"));
+        let what = format!("acquiring a free name beside {limit} waits");
+        let guard = cx
+            .within(bound, &what, a.acquire(&name, &ask))
+            .await?
+            .seen(&what)?;
+        let what = format!("releasing it beside {limit} waits");
+        cx.within(bound, &what, guard.release()).await?.seen(&what)?;
+        cx.evidence("uncontended_rounds");
+    }
+    for task in waiting {
+        ensure!(task.cancel().await.is_none(), "a wait for a held name has ended");
+    }
+    Ok(())
+}
+
+async fn one_client_many_operations(cx: Cx) -> Verdict {
+    let caps = &cx.claims().capabilities;
+    let tasks = caps.max_held.map_or(256, |n| n.min(256));
+    let names = caps.max_waiters.map_or(16, |n| (tasks / n.max(1) + 1).max(16));
+    let (one, other) = (cx.connect().await?, cx.connect().await?);
+    let mut held = Vec::new();
+    for i in 0..names {
+        let name = cx.name(format!("n{i}"));
+        held.push(
+            cx.expect_free(&*other, &name, &cx.ask(), "before anybody waits")
+                .await?,
+        );
+    }
+    let at_once = Arc::new(AtomicU64::new(0));
+    let mut running = Vec::new();
+    for i in 0..tasks {
+        let (task_cx, at_once) = (cx.clone(), at_once.clone());
+        let lane = cx.lane(&one);
+        let name = cx.name(format!("n{}", i % names));
+        running.push(cx.spawn(async move {
+            let (cx, ask) = (task_cx, task_ask(i));
+            let ask = ask(&cx);
+            at_once.fetch_add(1, Ordering::Relaxed);
+            let tried = if i % 4 == 1 {
+                lane.try_acquire(&name, &ask).await.seen("trying")?
+            } else {
+                None
+            };
+            let held = match tried {
+                Some(held) => held,
+                None => lane
+                    .acquire(&name, &ask)
+                    .await
+                    .seen("acquiring beside 255 others")?,
+            };
+            at_once.fetch_sub(1, Ordering::Relaxed);
+            ensure!(held.is_valid(), "a grant is not valid when it arrives");
+            if i % 4 == 2 && cx.claims().has(Need::Renew) {
+                lane.renew(&held).await.seen("renewing")?;
+            }
+            if i % 4 == 3 {
+                lane.drop_guard(held);
+            } else {
+                lane.release(&held).await.seen("releasing")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    cx.sleep(Duration::from_millis(50)).await;
+    let seen = at_once.load(Ordering::Relaxed);
+    cx.note(format_args!("{seen} operations of one client at once"));
+    // Of fewer where the store's limits allow fewer.
+    cx.evidence_by("at_once", seen * 256 / tasks.max(1));
+    for guard in held {
+        guard.release().await.seen("letting the others begin")?;
+    }
+    for task in running {
+        cx.within(Duration::from_secs(30), "one of 256 operations at once", task)
+            .await??;
+    }
+    cx.check_history()
+}
+
+/// Every task asks for an exclusive hold; some with another ttl, so that grants can be told apart.
+fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
+    move |cx| cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)))
+}
+
+async fn release_passes_the_waiter(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let ask = cx.ask();
+    let bound = cx.claims().op_bound;
+    for round in 0..cx.rounds(5, 50) {
+        let name = cx.name(format!("x{round}"));
+        let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let waiter = cx.spawn({
+            let (a, name, ask) = (a.clone(), name.clone(), ask.clone());
+            async move { a.acquire(&name, &ask).await }
+        });
+        cx.sleep(Duration::from_millis(15)).await;
+        cx.within(
+            bound,
+            "releasing a name that the same client waits for",
+            guard.release(),
+        )
+        .await?
+        .seen("releasing beside a waiter")?;
+        let next = cx
+            .within(
+                bound + cx.slack(),
+                "handing it to the waiter of the same client",
+                waiter,
+            )
+            .await?
+            .seen("the waiter")?;
+        next.release().await.seen("the second holder releases")?;
+        cx.evidence("releases_beside_a_waiter");
+    }
+    Ok(())
+}
+
+async fn clones_share_no_ownership(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let name = cx.name("kept");
+    let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
+    let patience = Duration::from_millis(40);
+    for what in [
+        "tries",
+        "waits until it times out",
+        "is cancelled while it waits",
+        "takes and releases another name",
+    ] {
+        let (clone, name, ask) = (a.clone(), name.clone(), ask.clone());
+        let other = cx.name("other");
+        match what {
+            "tries" => {
+                cx.expect_held(&*clone, &name, &ask, "another task of the client")
+                    .await?
+            }
+            "waits until it times out" => match clone.acquire_timeout(&name, &ask, patience).await {
+                Err(e) if e.kind() == ErrorKind::Timeout => {}
+                other => fail!(
+                    "another task of the client answers {:?} rather than Timeout",
+                    other.map(drop)
+                ),
+            },
+            "is cancelled while it waits" => {
+                let name = name.clone();
+                let task = cx.spawn(async move { clone.acquire(&name, &ask).await.map(drop) });
+                cx.sleep(patience).await;
+                ensure!(
+                    task.cancel().await.is_none(),
+                    "another task of the client got a held name"
+                );
+                cx.sleep(cx.claims().cancel_prompt).await;
+            }
+            _ => {
+                let guard = cx.expect_free(&*clone, &other, &ask, "another name").await?;
+                guard.release().await.seen("releasing another name")?;
+            }
+        }
+        let when = format!("after another task of the holder's client {what}");
+        cx.expect_held(&*b, &name, &cx.ask(), &when).await?;
+        ensure!(guard.is_valid(), "{when}: the guard is not valid any more");
+        if cx.claims().has(Need::Renew) {
+            guard.renew().await.seen(format_args!("{when}: renewing"))?;
+        }
+        cx.evidence("guards_left_alone");
+    }
+    drop(a);
+    guard
+        .release()
+        .await
+        .seen("releasing after the client's last handle but the guard's is gone")
+}
+
+async fn names_do_not_meet(cx: Cx) -> Verdict {
+    let (clients, names) = (cx.rounds(20, 50), cx.rounds(60, 100));
+    let rounds = cx.rounds(15, 30);
+    let names: Vec<LockName> = (0..names).map(|i| cx.name(format!("n{i}"))).collect();
+    let names = Arc::new(names);
+    let mut tasks = Vec::new();
+    for _ in 0..clients {
+        let (task_cx, names, mut rng) = (cx.clone(), names.clone(), cx.rng());
+        let lane = cx.lane(&cx.connect().await?);
+        tasks.push(cx.spawn(async move {
+            let cx = task_cx;
+            let ask = cx.ask();
+            for _ in 0..rounds {
+                let name = &names[rng.index(names.len())];
+                let held = match lane.try_acquire(name, &ask).await.seen("trying")? {
+                    Some(held) => held,
+                    None => {
+                        cx.evidence("held_by_others");
+                        lane.acquire(name, &ask).await.seen("acquiring")?
+                    }
+                };
+                cx.evidence("grants");
+                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
+                    .await;
+                lane.release(&held)
+                    .await
+                    .seen(format_args!("releasing `{name}`"))?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    cx.check_history()
+}

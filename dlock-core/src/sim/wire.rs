@@ -161,7 +161,8 @@ impl Wire {
                 return Err(Error::new(ErrorKind::Closed, "the link is closed"));
             }
             if state.down {
-                return Err(Error::new(ErrorKind::Unavailable, "the server is away"));
+                let cause = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+                return Err(Error::new(ErrorKind::Unavailable, "the server is away").with_source(cause));
             }
             let State { rng, plan, .. } = &mut *state;
             let lost = rng.chance(plan.drop_request);

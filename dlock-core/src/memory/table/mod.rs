@@ -319,10 +319,11 @@ impl Table {
         // planted: 14.05
         if self.bug.is(Bug::CrossNameRelease) {
             let slot = |name: &LockName| {
-                name.as_bytes()
+                let hash = name
+                    .as_bytes()
                     .iter()
-                    .fold(7_u32, |h, b| h.wrapping_mul(31) ^ u32::from(*b))
-                    % 512
+                    .fold(7_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
+                hash.wrapping_mul(0x9e37_79b1) >> 24
             };
             let others = self
                 .names

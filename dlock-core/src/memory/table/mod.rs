@@ -323,7 +323,7 @@ impl Table {
                     .as_bytes()
                     .iter()
                     .fold(7_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
-                hash.wrapping_mul(0x9e37_79b1) >> 24
+                hash.wrapping_mul(0x9e37_79b1) >> 26
             };
             let others = self
                 .names

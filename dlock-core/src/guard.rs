@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew};
+use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew, take_again};
 use crate::error::{Error, LossReason, Result};
 use crate::events::GuardEvents;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::saboteur::Bug;
 use crate::spi::{Converted, RequestId};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
@@ -139,6 +140,10 @@ impl Guard {
     /// deadline; `Unsupported`, `Closed`.
     pub async fn renew(&self) -> Result<()> {
         if self.left.load(Ordering::Acquire) {
+            // planted: 5.05
+            if self.engine.bug.is(Bug::RenewRecreates) {
+                return Box::pin(take_again(&self.engine, &self.lease)).await;
+            }
             return Err(self.gone());
         }
         renew(&self.engine, &self.lease).await

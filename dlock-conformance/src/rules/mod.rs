@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod colliding;
+mod lease_window;
 mod names_apart;
 mod probes;
 mod s01_exclusion;
@@ -11,8 +12,10 @@ mod s04_release;
 mod s05_renew;
 mod s06_loss;
 mod s07_fencing;
+mod s07_resource;
 mod s08_waking;
 mod s09_cancellation;
+mod s09_contract;
 mod s10_reentrancy;
 mod s11_shared;
 mod s12_watch;

@@ -1,5 +1,457 @@
-//! §9 Cancellation and the async contract.
+//! §9 Cancellation and async contract: what is left when an operation is dropped.
 
-use crate::rule::Rule;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::LockName;
+use futures::future::try_join_all;
+use futures::pin_mut;
+
+use super::s09_contract::{blocked_acquire_is_quiet, close_ends_everything, futures_may_change_threads};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rng::Rng;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Subject};
+use crate::sweep::{Cut, Sweep, Waking};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "9.01" MUST phase 1 [Lock, Try, Wait, Lease, PerGrantTtl]
+        layer: Both, access: A, test: Z,
+        title: "cancelled acquire leaves nothing",
+        statement: "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and nothing in the queue.",
+        intent: "A select or a timeout around an acquire is everyday code; a grant without an owner blocks the name (sqlx 4198).",
+        check_first: "Who undoes a request that was sent when its future is dropped, and who renews what it was granted?",
+        evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
+        budget: 300 s,
+        bug: CancelLeaksGrant deterministic,
+        blast: ["8.12", "9.02", "9.07"]
+        => cancelled_acquire_leaves_nothing
+    },
+    rule! {
+        "9.02" SHOULD phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: Z,
+        title: "cancelled acquire is undone promptly",
+        statement: "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl is over.",
+        intent: "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes.",
+        check_first: "Is the dropped request taken back by a message, or left to lapse?",
+        evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
+        budget: 300 s,
+        bug: CancelWaitsTtl deterministic,
+        blast: ["8.12", "9.07"]
+        => cancelled_acquire_is_undone_promptly
+    },
+    rule! {
+        "9.03" MUST phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl]
+        layer: Engine, access: A, test: Z,
+        title: "cancelled release still ends it",
+        statement: "A release dropped at any poll after it has begun releases, or lets the lease lapse by its ttl: renewal has stopped.",
+        intent: "A guard that nobody uses any more and that is renewed for ever holds the lock until the process ends.",
+        check_first: "Does renewal stop when the release begins, or when it has been confirmed?",
+        evidence: ["polls_swept" >= 6],
+        budget: 300 s,
+        bug: CancelledReleaseRenews deterministic,
+        blast: ["8.12"]
+        => cancelled_release_still_ends_it
+    },
+    rule! {
+        "9.04" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
+        layer: Both, access: A, test: Z,
+        title: "cancelled renewal promises nothing",
+        statement: "After a renewal was dropped at any poll, the local validity is the old or the new one, and never beyond the store's.",
+        intent: "Whoever counts an unconfirmed renewal as done works on under a lease that has ended.",
+        check_first: "Is the deadline moved when the renewal is sent, or when it is confirmed?",
+        evidence: ["polls_swept" >= 6, "ends_seen" >= 4],
+        budget: 300 s,
+        bug: CancelledRenewExtends deterministic,
+        blast: []
+        => cancelled_renewal_promises_nothing
+    },
+    rule! {
+        "9.05" MUST phase 1 [Lock, Try, Wait]
+        layer: Both, access: A, test: Z,
+        title: "client is sane after a drop",
+        statement: "After an operation was dropped at any poll, ten further operations of the client get the replies that are theirs.",
+        intent: "A reply that nobody took is read by the next request on that connection, and from then on all are one off.",
+        check_first: "Are replies matched by an id, or by their order on the connection?",
+        evidence: ["polls_swept" >= 24, "further_operations" >= 100],
+        budget: 300 s,
+        bug: ReplyDesync deterministic,
+        blast: ["9.01", "9.02"]
+        => client_is_sane_after_a_drop
+    },
+    rule! {
+        "9.07" MUST phase 1 [Lock, Try, Wait, LossSignal]
+        layer: Engine, access: A, test: D,
+        title: "close ends everything",
+        statement: "Closing a client ends its operations in flight with Closed, tells its guards that they are lost, and frees what it held.",
+        intent: "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse.",
+        check_first: "Is a waiting operation woken by the close?",
+        evidence: ["waiting_when_closed" >= 3, "guards_told" >= 3],
+        budget: 60 s,
+        bug: CloseHangs deterministic,
+        blast: []
+        => close_ends_everything
+    },
+    rule! {
+        "9.09" MUST phase 1 [Lock, Wait]
+        layer: Both, access: A, test: K,
+        title: "futures may change threads",
+        statement: "Futures and guards are Send, and an operation goes on whichever thread polls it next.",
+        intent: "Executors move tasks between threads at will; state that stays behind on the first is lost.",
+        check_first: "Is there a thread-local, or a lock guard held across an await?",
+        evidence: ["polls_elsewhere" >= 4],
+        budget: 60 s,
+        bug: ThreadAffineState deterministic,
+        blast: []
+        => futures_may_change_threads
+    },
+    rule! {
+        "9.10" MUST phase 1 [Lock, Wait]
+        layer: Both, access: A, test: D,
+        title: "blocked acquire is quiet",
+        statement: "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, and wakes the latest waker.",
+        intent: "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock in hand.",
+        check_first: "Is the stored waker replaced at each poll?",
+        evidence: ["blocked" >= 3],
+        budget: 60 s,
+        bug: StaleWaker deterministic,
+        blast: []
+        => blocked_acquire_is_quiet
+    },
+];
+
+/// The operations that are swept.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Try,
+    Acquire,
+    Timed,
+    /// An acquire that waits for a holder.
+    Waiting,
+}
+
+const KINDS: [Kind; 4] = [Kind::Try, Kind::Acquire, Kind::Timed, Kind::Waiting];
+
+/// Who takes part in a sweep: `a` drops, `b` holds and probes.
+struct Stage {
+    cx: Cx,
+    a: Arc<dyn Subject>,
+    b: Arc<dyn Subject>,
+    ask: Ask,
+    rng: Rng,
+}
+
+impl Stage {
+    async fn new(cx: &Cx, ask: Ask) -> Verdict<Self> {
+        Ok(Self {
+            a: cx.connect().await?,
+            b: cx.connect().await?,
+            ask,
+            rng: cx.rng(),
+            cx: cx.clone(),
+        })
+    }
+
+    /// One operation of that kind, cut by the sweep. `None` when the sweep is over.
+    ///
+    /// What completes is a cut as well: a store that answers within the first poll has no other.
+    async fn cut(&mut self, sweep: &mut Sweep, kind: Kind, name: &LockName) -> Verdict<Option<()>> {
+        let (cx, a, ask) = (&self.cx, &self.a, &self.ask);
+        let blocking = match kind {
+            Kind::Waiting => {
+                let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
+                let pause = self
+                    .rng
+                    .duration(Duration::from_millis(1), Duration::from_millis(8));
+                let task = cx.clone();
+                Some(cx.spawn(async move {
+                    task.sleep(pause).await;
+                    held.release().await
+                }))
+            }
+            _ => None,
+        };
+        let cut = sweep
+            .next(async {
+                match kind {
+                    Kind::Try => a.try_acquire(name, ask).await,
+                    Kind::Acquire | Kind::Waiting => a.acquire(name, ask).await.map(Some),
+                    Kind::Timed => a.acquire_timeout(name, ask, cx.long_ttl()).await.map(Some),
+                }
+            })
+            .await;
+        if let Some(task) = blocking {
+            task.await.seen("B releases")?;
+        }
+        let Some(cut) = cut else { return Ok(None) };
+        cx.evidence("polls_swept");
+        if let Cut::Completed(done) = cut {
+            let granted = done.seen(format_args!("{kind:?}: A acquires"))?;
+            match granted {
+                Some(held) => held.release().await.seen("A releases")?,
+                None => fail!("{kind:?}: A's try of a free name was refused"),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Drops a waiting acquire when the release that will grant it is under way, without another poll of it.
+    async fn drop_with_a_grant_on_its_way(&mut self, name: &LockName) -> Verdict {
+        let cx = &self.cx;
+        let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
+        let waiting = self.a.acquire(name, &self.ask);
+        pin_mut!(waiting);
+        if cx
+            .timeout(Duration::from_millis(10), &mut waiting)
+            .await
+            .is_some()
+        {
+            fail!("A was granted what B holds");
+        }
+        held.release().await.seen("B releases")?;
+        cx.sleep(self.rng.duration(Duration::ZERO, Duration::from_millis(4)))
+            .await;
+        cx.evidence("dropped_with_a_grant_on_its_way");
+        // Dropped at the end of this function: granted, or about to be, and it has not seen that.
+        Ok(())
+    }
+
+    /// The name is to be had within `bound`, and nobody is left in its queue by then.
+    async fn is_free(&self, name: &LockName, bound: Duration, contend: bool, when: String) -> Verdict {
+        let cx = &self.cx;
+        let by = cx.now() + bound;
+        let held = if contend {
+            match self.b.acquire_timeout(name, &cx.ask(), bound).await {
+                Ok(held) => held,
+                Err(e) => fail!("{when}: the next contender is not granted within {bound:?}: {e}"),
+            }
+        } else {
+            cx.free_by(&*self.b, name, &cx.ask(), by, &when).await?
+        };
+        if cx.claims().has(Need::Inspect)
+            && let Some(observer) = self.b.observe()
+        {
+            loop {
+                let asked = cx.now();
+                let waiting = observer.inspect(name).await.seen("inspect")?.waiting;
+                if waiting == 0 {
+                    break;
+                }
+                ensure!(
+                    asked < by,
+                    "{when}: {waiting} are queued although nobody waits any more"
+                );
+                cx.sleep(Duration::from_millis(2)).await;
+            }
+        }
+        held.release().await.seen("B releases")
+    }
+}
+
+/// Sweeps every kind of acquire under every way of waking, and probes the name after each drop.
+async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
+    let mut stage = Stage::new(cx, ask).await?;
+    for waking in Waking::ALL {
+        for kind in KINDS {
+            let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+            for k in 0.. {
+                let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
+                if stage.cut(&mut sweep, kind, &name).await?.is_none() {
+                    break;
+                }
+                let when = format!("{kind:?}, {waking:?} waker, dropped after {k} polls");
+                stage.is_free(&name, bound, k % 2 == 1, when).await?;
+            }
+            cx.note(format_args!(
+                "{kind:?}, {waking:?} waker: {} cut points",
+                sweep.cut_points()
+            ));
+        }
+    }
+    for n in 0..cx.rounds(6, 60) {
+        let name = cx.name(format_args!("granted-{n}"));
+        stage.drop_with_a_grant_on_its_way(&name).await?;
+        let when = format!("drop {n} of an acquire whose grant was on its way");
+        stage.is_free(&name, bound, n % 2 == 1, when).await?;
+    }
+    Ok(())
+}
+
+async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
+    let ask = cx.ask().ttl(cx.short_ttl());
+    let bound = ask.ttl + cx.slack();
+    sweep_acquires(&cx, ask, bound).await
+}
+
+async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
+    let bound = cx.claims().cancel_prompt + cx.slack();
+    sweep_acquires(&cx, cx.ask(), bound).await
+}
+
+async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
+    let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl()).auto_renew()).await?;
+    for waking in Waking::ALL {
+        let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+        for k in 0.. {
+            let name = cx.name(format_args!("{waking:?}-{k}"));
+            let held = stage
+                .a
+                .acquire(&name, &stage.ask)
+                .await
+                .seen("A acquires a free name")?;
+            let Some(cut) = sweep.next(held.release()).await else {
+                break;
+            };
+            match cut {
+                Cut::Completed(released) => released.seen("A releases")?,
+                // It has not begun: it is held, and that is right.
+                Cut::Dropped if k == 0 => {
+                    ensure!(held.is_valid(), "a release that was never polled ended the hold");
+                    held.release().await.seen("A releases after all")?;
+                }
+                Cut::Dropped => ensure!(
+                    !held.is_valid(),
+                    "the guard is valid after its release was begun and dropped"
+                ),
+            }
+            cx.evidence("polls_swept");
+            // The guard stays where it is: its renewal must have stopped without it being dropped.
+            let when = format!("release, {waking:?} waker, dropped after {k} polls");
+            stage
+                .is_free(&name, stage.ask.ttl + cx.slack(), k % 2 == 1, when)
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
+    let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl())).await?;
+    let mut ends = Vec::new();
+    for waking in Waking::ALL {
+        let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+        for k in 0.. {
+            let name = cx.name(format_args!("{waking:?}-{k}"));
+            let when = format!("renewal, {waking:?} waker, dropped after {k} polls");
+            let held = stage
+                .a
+                .acquire(&name, &stage.ask)
+                .await
+                .seen("A acquires a free name")?;
+            cx.sleep(stage.ask.ttl / 20).await;
+            let old = held.deadline();
+            let Some(cut) = sweep.next(held.renew()).await else {
+                break;
+            };
+            if let Cut::Completed(renewed) = cut {
+                renewed.seen("A renews")?;
+            }
+            cx.evidence("polls_swept");
+            let (now, deadline) = (cx.now(), held.deadline());
+            ensure!(
+                deadline >= old && deadline <= now + stage.ask.ttl,
+                "{when}: the deadline was {:?} away and is {:?} away now; the ttl is {:?}",
+                now.until(old),
+                now.until(deadline),
+                stage.ask.ttl
+            );
+            // When the store gives it to another, the holder must have stopped believing. All of them at once.
+            let (cx, b, ask) = (cx.clone(), stage.b.clone(), stage.ask.clone());
+            ends.push(async move {
+                let by = now + ask.ttl + cx.slack();
+                let next = cx.free_by(&*b, &name, &ask, by, &when).await?;
+                ensure!(
+                    !held.is_valid(),
+                    "{when}: A believes for another {:?} that it holds what B was granted",
+                    held.remaining()
+                );
+                cx.evidence("ends_seen");
+                next.release().await.seen("B releases")?;
+                Ok::<(), Failure>(())
+            });
+        }
+    }
+    try_join_all(ends).await?;
+    Ok(())
+}
+
+async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
+    let mut stage = Stage::new(&cx, cx.ask()).await?;
+    for waking in Waking::ALL {
+        for kind in KINDS {
+            let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+            for k in 0.. {
+                let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
+                if stage.cut(&mut sweep, kind, &name).await?.is_none() {
+                    break;
+                }
+                let when = format!("{kind:?}, {waking:?} waker, dropped after {k} polls");
+                let then = cx.name(format_args!("then-{kind:?}-{waking:?}-{k}"));
+                ten_operations(&stage, &when, &then).await?;
+            }
+        }
+    }
+    for n in 0..cx.rounds(3, 30) {
+        let name = cx.name(format_args!("granted-{n}"));
+        stage.drop_with_a_grant_on_its_way(&name).await?;
+        let when = format!("drop {n} of an acquire whose grant was on its way");
+        let then = cx.name(format_args!("then-granted-{n}"));
+        ten_operations(&stage, &when, &then).await?;
+    }
+    Ok(())
+}
+
+/// Ten operations whose right answers are known.
+async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
+    let Stage { cx, a, b, .. } = stage;
+    let ask = cx.ask();
+    let theirs = b.acquire(name, &ask).await.seen("B acquires")?;
+    let mut ids = vec![theirs.id()];
+    let fresh = |n: usize| {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.extend_from_slice(format!("-{n}").as_bytes());
+        LockName::new(bytes).map_err(|e| Failure::Kit(e.to_string()))
+    };
+    for n in 0..3 {
+        let own = cx
+            .expect_free(
+                &**a,
+                &fresh(n)?,
+                &ask,
+                format!("{when}; then A tries a free name ({n})"),
+            )
+            .await?;
+        ensure!(
+            !ids.contains(&own.id()),
+            "{when}; then A was granted with an id that another grant has"
+        );
+        ids.push(own.id());
+        cx.expect_held(
+            &**a,
+            name,
+            &ask,
+            format!("{when}; then A tries what B holds ({n})"),
+        )
+        .await?;
+        own.release()
+            .await
+            .seen(format_args!("{when}; then A releases ({n})"))?;
+    }
+    theirs.release().await.seen("B releases")?;
+    cx.expect_free(
+        &**a,
+        name,
+        &ask,
+        format!("{when}; then A tries what B has released"),
+    )
+    .await?
+    .release()
+    .await
+    .seen(format_args!("{when}; then A releases"))?;
+    cx.evidence_by("further_operations", 13);
+    Ok(())
+}

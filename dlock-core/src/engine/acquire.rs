@@ -20,6 +20,7 @@ use std::time::Duration;
 use super::core::{Engine, closed};
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
+use super::planted::keep_renewing;
 use super::validity::Look;
 use super::wait::{Woken, wait};
 use crate::capabilities::Capability;
@@ -188,7 +189,12 @@ impl<'a> Request<'a> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        if self.armed {
+        let bug = self.engine.bug;
+        // planted: 9.01
+        if self.armed && bug.is(Bug::CancelLeaksGrant) {
+            keep_renewing(self.engine, &self.acquire.key, self.ask.mode, &self.ask.options);
+        // planted: 9.02
+        } else if self.armed && !bug.is(Bug::CancelWaitsTtl) {
             self.engine
                 .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
         }

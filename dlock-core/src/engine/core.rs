@@ -248,7 +248,10 @@ impl Core {
             .compare_exchange(open, closing, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            self.closing.notify(usize::MAX);
+            // planted: 9.07
+            if !self.bug.is(Bug::CloseHangs) {
+                self.closing.notify(usize::MAX);
+            }
             self.wake_keeper();
         }
     }

@@ -473,6 +473,15 @@ impl Keeper {
                 Look::Valid(_) => {
                     observe::renewed(&core.caps, lease, now.since(r.counted_from));
                     lease.schedule_renewal(r.counted_from, r.expires_in);
+                    let held_for = now.since(lease.acquired_at);
+                    // planted: 5.09, five renewals at a third of the ttl each
+                    if core.bug.is(Bug::AutorenewStopsAfter5) && held_for >= lease.span() * 3 / 2 {
+                        lease.renew_at(Timestamp::MAX);
+                    }
+                    // planted: 6.05
+                    if core.bug.is(Bug::LostSpurious) && held_for >= lease.span() * 15 {
+                        core.lose(lease, LossReason::Refused, true);
+                    }
                     lease.emit(GuardEvent::Renewed);
                 }
                 Look::JustExpired => core.expired(lease),

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::core::{Core, Engine};
 use super::lease::{End, Lease};
+use super::planted::Assumed;
 use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
@@ -29,6 +30,10 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
     // planted: 14.03
     while engine.bug.is(Bug::ReleaseBehindWaiter) && engine.waits_for(&lease.key.name) {
         engine.pause(Duration::from_millis(5)).await?;
+    }
+    // planted: 9.03
+    if engine.bug.is(Bug::CancelledReleaseRenews) {
+        engine.pause(Duration::from_millis(1)).await?;
     }
     match lease.begin_release(engine.now()) {
         Look::Valid(_) => engine.let_go(lease),
@@ -84,7 +89,8 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
 
 /// Notes the outcome of a release.
 pub(super) fn settle(core: &Core, lease: &Lease, released: Released) {
-    lease.end_release(released == Released::Released);
+    // planted: 6.03
+    lease.end_release(released == Released::Released && !core.bug.is(Bug::LostOnRelease));
     if released == Released::Released {
         observe::released(&core.caps, lease, || core.now());
     }
@@ -150,11 +156,19 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
         return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
     }
     let items = [RenewItem::lease(lease.key.clone(), lease.options.ttl)];
+    // planted: 9.04
+    let assumed = engine
+        .bug
+        .is(Bug::CancelledRenewExtends)
+        .then(|| Assumed::new(engine, lease));
     let outcome = engine
         .ask(engine.op_timeout, part.renew(&items))
         .await
         .map_err(named)?
         .pop();
+    if let Some(assumed) = assumed {
+        assumed.answered();
+    }
     match outcome {
         Some(RenewOutcome::Renewed(r)) => {
             match lease.confirm(engine.now(), r.counted_from, r.expires_in) {

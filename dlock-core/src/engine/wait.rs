@@ -8,7 +8,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
@@ -18,7 +18,7 @@ use super::core::{Engine, Phase};
 use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::saboteur::Bug;
 use crate::spi::{Grant, Push, Wait, Wake};
 use crate::timestamp::Timestamp;
@@ -52,7 +52,25 @@ pub(super) async fn wait(
     }
     let mut closing = pin!(closing);
     let mut limit = until.map(|t| engine.runtime.sleep(engine.now().until(t)));
+    // planted: 9.09
+    let home = engine
+        .bug
+        .is(Bug::ThreadAffineState)
+        .then(|| std::thread::current().id());
+    let mut first = None;
     let woken = std::future::poll_fn(|cx| {
+        if home.is_some_and(|home| home != std::thread::current().id()) {
+            let e = Error::new(
+                ErrorKind::BackendData,
+                "the state of this request is on another thread",
+            );
+            return Poll::Ready(Woken::Failed(e));
+        }
+        // planted: 9.10
+        if engine.bug.is(Bug::StaleWaker) {
+            first.get_or_insert_with(|| cx.waker().clone());
+        }
+        let cx = &mut Context::from_waker(first.as_ref().unwrap_or(cx.waker()));
         let deaf = engine.bug.is(Bug::NeverWakes); // planted: 2.03
         if !deaf && let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
             return Poll::Ready(match delivery {
@@ -80,7 +98,7 @@ pub(super) async fn wait(
 /// What the store pushed, if that ends the wait.
 fn poll_pushes(
     pushes: &mut Option<BoxStream<'static, Push>>,
-    cx: &mut std::task::Context<'_>,
+    cx: &mut Context<'_>,
     engine: &Arc<Engine>,
     waiter: &Arc<Waiter>,
 ) -> Option<Woken> {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::store::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
+use crate::saboteur::Bug;
 use crate::spi::{Access, Admission, FenceGate, FencedValue};
 use crate::token::Token;
 
@@ -24,7 +25,7 @@ impl Gates {
 /// The fence gate of a [`Memory`](super::Memory) store: guarded values beside the locks.
 #[derive(Clone)]
 pub struct MemoryGate {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     closed: Arc<AtomicBool>,
 }
 
@@ -53,6 +54,10 @@ impl MemoryGate {
                 .or_insert_with(|| FencedValue::new(Vec::new(), None, None));
             match value.admit(token, access) {
                 Admission::Admitted => Ok(change(&mut value.value)),
+                // planted: 7.12
+                Admission::Refused { .. } if self.shared.settings.bug.is(Bug::ResourceAcceptsStale) => {
+                    Ok(change(&mut value.value))
+                }
                 Admission::Refused { highest } => Err(highest),
             }
         })
@@ -77,7 +82,7 @@ impl MemoryGate {
         })
     }
 
-    fn on<R>(&self, f: impl FnOnce(&mut HashMap<LockName, FencedValue>) -> R) -> Result<R> {
+    pub(super) fn on<R>(&self, f: impl FnOnce(&mut HashMap<LockName, FencedValue>) -> R) -> Result<R> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
         }
@@ -97,6 +102,10 @@ impl FenceGate for MemoryGate {
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        // planted: 7.13
+        if self.shared.settings.bug.is(Bug::ResourceCheckThenWrite) {
+            return self.check_then_write(resource, token, value).await;
+        }
         self.check(resource, token, Access::Exclusive, Some(value))
     }
 

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,8 +31,8 @@ use crate::token::{Strength, Token};
 /// Each call reads the client's clock first, then takes the store's mutex once. No call ever waits for anything else, so
 /// dropping its future has no effect: it has either not begun or is done.
 pub struct MemoryLink {
-    shared: Arc<Shared>,
-    runtime: Arc<dyn Runtime>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) runtime: Arc<dyn Runtime>,
     /// Whether the clock of the runtime is the store's: then it is read once per call.
     same_clock: bool,
     id: u64,
@@ -40,6 +41,8 @@ pub struct MemoryLink {
     /// Which bug is planted.
     #[allow(dead_code)] // read only by planted bugs
     pub(super) bug: Planted,
+    /// A reply that nobody took comes next, for a planted bug.
+    stray: AtomicBool,
 }
 
 impl MemoryLink {
@@ -50,6 +53,7 @@ impl MemoryLink {
             id: shared.next_link(),
             gate: MemoryGate::new(shared.clone(), closed.clone()),
             bug: shared.settings.bug,
+            stray: AtomicBool::new(false),
             shared,
             runtime,
             closed,
@@ -62,7 +66,7 @@ impl MemoryLink {
     }
 
     /// The client's time before the store is asked, and the same as the store's time if there is only one clock.
-    fn sent(&self) -> (Timestamp, Option<Timestamp>) {
+    pub(super) fn sent(&self) -> (Timestamp, Option<Timestamp>) {
         let sent = self.runtime.now();
         (sent, self.same_clock.then_some(sent))
     }
@@ -155,7 +159,7 @@ impl MemoryLink {
     }
 
     /// Enters a listener before the answer leaves: no grant falls between the two.
-    fn listen(
+    pub(super) fn listen(
         &self,
         state: &mut State,
         key: &LeaseKey,
@@ -179,6 +183,55 @@ impl MemoryLink {
             Anchor::Same
         } else {
             Anchor::Pair(sent, now)
+        }
+    }
+
+    /// One attempt, in one step of the store.
+    pub(super) fn ask(&self, request: &Acquire) -> Result<Attempt> {
+        self.check(request)?;
+        let (sent, known) = self.sent();
+        self.shared.run(known, |state, now, effects| {
+            Ok(match state.table.attempt(now, request, effects)? {
+                Asked::Granted(held) => {
+                    let mut grant = self.grant(request.key.clone(), held, sent, now);
+                    // planted: 7.01
+                    if self.bug.is(Bug::TokenZero) && request.queue == Queueing::No {
+                        grant.token = None;
+                    }
+                    Attempt::Granted(grant)
+                }
+                Asked::Queued(place) => {
+                    let pushes = self.listen(state, &request.key, sent, now);
+                    let mut wake = Wake::Push(pushes);
+                    // planted: 8.02
+                    if self.bug.is(Bug::PollEvery5s) {
+                        wake = self.probe_every(request, 0, Duration::from_secs(5)..=Duration::from_secs(5));
+                    }
+                    Attempt::Queued(wait(wake, place, now))
+                }
+                Asked::Held(place) => {
+                    let seen = state.table.fingerprint(now, &request.key.name, effects);
+                    let wake = self.probe(request, seen.unwrap_or(0));
+                    Attempt::Held(wait(wake, place, now))
+                }
+            })
+        })
+    }
+
+    fn probe(&self, request: &Acquire, seen: u64) -> Wake {
+        self.probe_every(request, seen, Duration::from_millis(1)..=Duration::from_secs(1))
+    }
+
+    fn probe_every(&self, request: &Acquire, seen: u64, pause: RangeInclusive<Duration>) -> Wake {
+        let probe = NameProbe {
+            shared: self.shared.clone(),
+            name: request.key.name.clone(),
+            seen: AtomicU64::new(seen),
+        };
+        Wake::Poll {
+            probe: Arc::new(probe),
+            min: *pause.start(),
+            max: *pause.end(),
         }
     }
 
@@ -254,7 +307,6 @@ impl Lock for MemoryLink {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.check(request)?;
         // planted: 1.03
         if self.bug.is(Bug::CheckThenSet) && self.is_free(&request.key.name) {
             self.runtime.sleep(Duration::from_millis(1)).await;
@@ -262,30 +314,27 @@ impl Lock for MemoryLink {
                 state.table.force_release(now, &request.key.name, effects)
             });
         }
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.attempt(now, request, effects)? {
-                Asked::Granted(held) => Attempt::Granted(self.grant(request.key.clone(), held, sent, now)),
-                Asked::Queued(place) => {
-                    let pushes = self.listen(state, &request.key, sent, now);
-                    Attempt::Queued(wait(Wake::Push(pushes), place, now))
-                }
-                Asked::Held(place) => {
-                    let seen = state.table.fingerprint(now, &request.key.name, effects);
-                    let probe = NameProbe {
-                        shared: self.shared.clone(),
-                        name: request.key.name.clone(),
-                        seen: AtomicU64::new(seen.unwrap_or(0)),
-                    };
-                    let wake = Wake::Poll {
-                        probe: Arc::new(probe),
-                        min: Duration::from_millis(1),
-                        max: Duration::from_secs(1),
-                    };
-                    Attempt::Held(wait(wake, place, now))
-                }
-            })
-        })
+        // planted: 8.01
+        if self.bug.is(Bug::NotifyBeforeRegister) {
+            return self.register_late(request).await;
+        }
+        // planted: 7.09
+        if self.bug.is(Bug::TokenBeforeGrant) {
+            return self.token_first(request).await;
+        }
+        // planted: 9.05
+        if self.bug.is(Bug::ReplyDesync) && self.stray.swap(false, Ordering::AcqRel) {
+            let place = Place {
+                ahead: 0,
+                recheck: None,
+            };
+            return Ok(Attempt::Held(wait(
+                self.probe(request, 0),
+                place,
+                Timestamp::ZERO,
+            )));
+        }
+        self.ask(request)
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
@@ -308,6 +357,10 @@ impl Lock for MemoryLink {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let (_, known) = self.sent();
+        // planted: 9.05
+        if self.bug.is(Bug::ReplyDesync) {
+            self.stray.store(true, Ordering::Release);
+        }
         let abandon = |key: &LeaseKey| {
             self.open()?;
             let mut abandoned = self.shared.run(known, |state, now, effects| {

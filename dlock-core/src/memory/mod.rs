@@ -16,6 +16,7 @@
 
 mod gate;
 mod link;
+mod planted;
 mod store;
 mod table;
 #[cfg(test)]

@@ -341,6 +341,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets time pass, for a planted bug.
+    pub(super) async fn pause(&self, d: Duration) {
+        self.runtime.sleep(d).await;
+    }
+
     pub(super) fn next_link(&self) -> u64 {
         self.links.fetch_add(1, Ordering::Relaxed)
     }

@@ -169,6 +169,10 @@ impl Entry {
                 effects.change(name, || Change::Released { id: lease.id });
             } else {
                 desk.ended(lease.id);
+                // planted: 7.04
+                if desk.bug.is(Bug::TokenResetOnExpiry) {
+                    desk.counter = 0;
+                }
                 effects.change(name, || Change::Expired { id: lease.id });
             }
         }
@@ -237,10 +241,15 @@ impl Entry {
             }
             _ => (Standing::Full, request.ttl),
         };
+        let token = match desk.mint() {
+            // planted: 7.05
+            _ if desk.bug.is(Bug::TokenPerClient) => Token::new(request.id.sequence()).unwrap_or(Token::MIN),
+            token => token,
+        };
         let lease = Lease {
             id: request.id,
             mode: request.mode,
-            token: desk.mint(),
+            token,
             expires: now + life,
             ttl_nanos: nanos(request.ttl),
             owner: request.owner,

@@ -118,6 +118,10 @@ impl Desk {
     fn mint(&mut self) -> Token {
         // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
         self.counter += 1;
+        // planted: 7.02
+        if self.bug.is(Bug::TokenRepeats) && self.counter.is_multiple_of(16) {
+            return Token::new(self.counter - 1).unwrap_or(Token::MIN);
+        }
         Token::new(self.counter).unwrap_or(Token::MIN)
     }
 
@@ -388,6 +392,10 @@ impl Table {
                 true
             },
         );
+        // planted: 7.03
+        if self.bug.is(Bug::TokenResetOnRelease) && !self.names.contains_key(&key.name) {
+            self.desk.counter = 0;
+        }
         if ended.unwrap_or(false) || self.memo.was_released(key) {
             Released::Released
         } else {
@@ -398,30 +406,36 @@ impl Table {
     /// Undoes a request, whatever became of it, and keeps it from coming back.
     pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
         self.memo.bury(key, now);
-        self.change(&key.name, now, effects, |entry, desk, effects| {
-            // planted: 14.04
-            if desk.bug.is(Bug::CloneSharesOwner) {
-                entry.holders.retain(|l| l.id.client() != key.id.client());
-            }
-            if let Some(position) = entry.position(key.id) {
-                entry.withdraw(position);
-                desk.ended(key.id);
-                effects.dropped.push(key.clone());
-                return Abandoned::Withdrawn;
-            }
-            let held = |l: &entry::Lease| l.id == key.id && l.standing != Standing::Kept;
-            match entry.holders.iter().position(held) {
-                Some(index) => {
-                    let lease = entry.holders.remove(index);
-                    desk.ended(key.id);
-                    effects.change(&key.name, || Change::Released { id: key.id });
-                    Abandoned::WasGranted(Some(lease.token))
+        let abandoned = self
+            .change(&key.name, now, effects, |entry, desk, effects| {
+                // planted: 14.04
+                if desk.bug.is(Bug::CloneSharesOwner) {
+                    entry.holders.retain(|l| l.id.client() != key.id.client());
                 }
-                // A minimum hold stands: it was asked for, and it is nobody's lease.
-                None => Abandoned::Nothing,
-            }
-        })
-        .unwrap_or(Abandoned::Nothing)
+                if let Some(position) = entry.position(key.id) {
+                    entry.withdraw(position);
+                    desk.ended(key.id);
+                    effects.dropped.push(key.clone());
+                    return Abandoned::Withdrawn;
+                }
+                let held = |l: &entry::Lease| l.id == key.id && l.standing != Standing::Kept;
+                match entry.holders.iter().position(held) {
+                    Some(index) => {
+                        let lease = entry.holders.remove(index);
+                        desk.ended(key.id);
+                        effects.change(&key.name, || Change::Released { id: key.id });
+                        Abandoned::WasGranted(Some(lease.token))
+                    }
+                    // A minimum hold stands: it was asked for, and it is nobody's lease.
+                    None => Abandoned::Nothing,
+                }
+            })
+            .unwrap_or(Abandoned::Nothing);
+        // planted: 8.12
+        if self.bug.is(Bug::CancelEatsWakeup) {
+            effects.granted.clear();
+        }
+        abandoned
     }
 
     /// Extends a lease and confirms a claim window; `None` if there is no such lease.
@@ -432,14 +446,52 @@ impl Table {
         ttl: Duration,
         effects: &mut Effects,
     ) -> Option<Held> {
-        self.change(&key.name, now, effects, |entry, _, _| {
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            lease.extend(now, ttl);
+        let renewed = self.change(&key.name, now, effects, |entry, desk, _| {
+            let mut id = key.id;
+            // planted: 5.04
+            if desk.bug.is(Bug::RenewByName) {
+                id = entry.holders.first()?.id;
+            }
+            let lease = entry.holder_mut(id).filter(|l| l.standing != Standing::Kept)?;
+            let mut from = now;
+            // planted: 5.01
+            if desk.bug.is(Bug::RenewNoop) {
+                return Some(lease.held());
+            }
+            // planted: 5.02
+            if desk.bug.is(Bug::RenewAdditive) {
+                from = lease.expires;
+            }
+            // planted: 5.08
+            if desk.bug.is(Bug::RenewBumpsToken) {
+                lease.token = desk.mint();
+            }
+            lease.extend(from, ttl);
             Some(lease.held())
-        })
-        .flatten()
+        });
+        let released = || self.memo.was_released(key);
+        // planted: 5.03, 5.06
+        if renewed.is_none()
+            && ((self.bug.is(Bug::RenewResurrects) && !released())
+                || (self.bug.is(Bug::RenewReleaseRace) && released()))
+        {
+            return Some(self.upsert(now, key, ttl, effects));
+        }
+        renewed.flatten()
+    }
+
+    /// A token before there is a grant for it: only a planted bug asks for one.
+    pub(super) fn draw_token(&mut self) -> Token {
+        self.desk.mint()
+    }
+
+    /// What a store does that renews by writing the record anew: only a planted bug does.
+    fn upsert(&mut self, now: Timestamp, key: &LeaseKey, ttl: Duration, effects: &mut Effects) -> Held {
+        let mut entry = Entry::new();
+        let request = waiter(now, &Acquire::new(key.clone(), ttl));
+        let held = entry.grant(&mut self.desk, &key.name, request, None, now, effects);
+        self.names.insert(key.name.clone(), entry);
+        held
     }
 
     /// Extends a queue entry and asks again; `None` if there is neither it nor a grant that it became.

@@ -1,0 +1,201 @@
+//! §7 Fencing, the part about the fenced resource.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
+use dlock_core::{LockName, Token};
+use futures::future::try_join_all;
+
+use super::s07_fencing::token_of;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::subject::Subject;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
+    match client.gate() {
+        Some(gate) => Ok(gate),
+        None => fail!("a fenced resource is claimed, and `gate()` gives none"),
+    }
+}
+
+/// That many tokens of grants of one name, in the order of the grants, for writers that are all stale but the last.
+async fn tokens(cx: &Cx, client: &dyn Subject, name: &LockName, n: usize) -> Verdict<Vec<Token>> {
+    let mut tokens = Vec::new();
+    for _ in 0..n {
+        let held = client.acquire(name, &cx.ask()).await.seen("a client acquires")?;
+        tokens.push(token_of(&*held, "acquire")?);
+        held.release().await.seen("it releases")?;
+    }
+    Ok(tokens)
+}
+
+async fn read(gate: &dyn FenceGate, resource: &LockName) -> Verdict<FencedValue> {
+    match gate.read(resource).await.seen("reads the resource")? {
+        Some(value) => Ok(value),
+        None => fail!("the resource has no value after it was written"),
+    }
+}
+
+fn admitted(answer: Admission, what: &str) -> Verdict {
+    match answer {
+        Admission::Admitted => Ok(()),
+        refused => fail!("{what} was not admitted: {refused:?}"),
+    }
+}
+
+fn refused(answer: Admission, highest: Token, what: &str) -> Verdict {
+    ensure!(
+        answer == Admission::Refused { highest },
+        "{what} should be refused because of token {}; the answer was {answer:?}",
+        highest.get()
+    );
+    Ok(())
+}
+
+pub(super) async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, resource) = (cx.name("lock"), cx.name("resource"));
+    let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
+    let [old, mid, new] = tokens(&cx, &*a, &name, 3).await?[..] else {
+        return Err(Failure::Kit("three tokens were taken".to_owned()));
+    };
+    admitted(
+        gate.write(&resource, old, b"old").await.seen("writes")?,
+        "the first write",
+    )?;
+    admitted(
+        gate.write(&resource, old, b"again").await.seen("writes")?,
+        "a second write with the same token",
+    )?;
+    admitted(
+        other.write(&resource, new, b"new").await.seen("writes")?,
+        "a write with a larger token",
+    )?;
+    for (token, what) in [
+        (old, "a write with the oldest token"),
+        (mid, "a write with a token that was never used"),
+    ] {
+        refused(
+            gate.write(&resource, token, b"stale").await.seen("writes")?,
+            new,
+            what,
+        )?;
+        cx.evidence("stale_writes");
+    }
+    refused(
+        gate.admit(&resource, mid, Access::Exclusive)
+            .await
+            .seen("asks to be admitted")?,
+        new,
+        "a stale writer that asks to be admitted",
+    )?;
+    refused(
+        gate.admit(&resource, mid, Access::Shared)
+            .await
+            .seen("asks to be admitted")?,
+        new,
+        "a stale reader",
+    )?;
+    cx.evidence_by("stale_writes", 2);
+    admitted(
+        other.write(&resource, new, b"newer").await.seen("writes")?,
+        "the holder's second write",
+    )?;
+    let value = read(gate, &resource).await?;
+    ensure!(
+        value.value == b"newer",
+        "the resource has {:?} after the last admitted write of \"newer\"",
+        String::from_utf8_lossy(&value.value)
+    );
+    if cx.claims().has(Need::Shared) {
+        live_readers(&cx, &*a, &*b, &name, &resource).await?;
+    }
+    Ok(())
+}
+
+/// Two readers that hold at the same time: whoever comes first, the other is not refused.
+async fn live_readers(
+    cx: &Cx,
+    a: &dyn Subject,
+    b: &dyn Subject,
+    name: &LockName,
+    resource: &LockName,
+) -> Verdict {
+    let ask = cx.ask().reader();
+    let first = cx.expect_free(a, name, &ask, "for a reader").await?;
+    let second = cx.expect_free(b, name, &ask, "for a second reader").await?;
+    let (t1, t2) = (
+        token_of(&*first, "a reader")?,
+        token_of(&*second, "a second reader")?,
+    );
+    let gate = gate_of(a)?;
+    // The later one first: the earlier one is not stale, it still holds.
+    for (token, what) in [
+        (t1.max(t2), "a live reader"),
+        (t1.min(t2), "a live reader with the smaller token"),
+    ] {
+        let answer = gate
+            .admit(resource, token, Access::Shared)
+            .await
+            .seen("asks to be admitted")?;
+        admitted(answer, what)?;
+    }
+    Ok(())
+}
+
+fn encode(token: Token) -> Vec<u8> {
+    token.get().to_string().into_bytes()
+}
+
+pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(cx.connect().await?);
+    }
+    let name = cx.name("lock");
+    let mut rng = cx.rng();
+    for round in 0..cx.rounds(12, 200) {
+        let resource = cx.name(format_args!("resource-{round}"));
+        let mut writers = tokens(&cx, &*a, &name, clients.len()).await?;
+        rng.shuffle(&mut writers);
+        let writes = clients.iter().zip(&writers).map(|(client, &token)| {
+            let (cx, resource) = (&cx, &resource);
+            let pause = rng.duration(Duration::ZERO, Duration::from_micros(300));
+            async move {
+                let gate = gate_of(&**client)?;
+                cx.sleep(pause).await;
+                let answer = gate
+                    .write(resource, token, &encode(token))
+                    .await
+                    .seen("a writer writes")?;
+                let seen = read(gate, resource).await?;
+                let stored = seen.max_exclusive;
+                ensure!(
+                    stored.is_some_and(|t| encode(t) == seen.value),
+                    "the value is that of token {}, and the highest token that was admitted is {stored:?}",
+                    String::from_utf8_lossy(&seen.value)
+                );
+                ensure!(
+                    !answer.is_admitted() || stored >= Some(token),
+                    "the write with token {} was admitted, and afterwards the resource has the value of {stored:?}",
+                    token.get()
+                );
+                cx.evidence("reads");
+                Ok::<_, Failure>(answer.is_admitted().then_some(token))
+            }
+        });
+        let admitted = try_join_all(writes).await?;
+        let highest = admitted.into_iter().flatten().max();
+        let last = read(gate_of(&*a)?, &resource).await?;
+        ensure!(
+            highest.is_some_and(|t| encode(t) == last.value),
+            "round {round}: the last value is that of token {}, and the highest token that was admitted is {highest:?}",
+            String::from_utf8_lossy(&last.value)
+        );
+        cx.evidence("races");
+    }
+    Ok(())
+}

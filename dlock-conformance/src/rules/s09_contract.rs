@@ -1,0 +1,229 @@
+//! §9 Cancellation and async contract: closing, threads, wakers.
+
+use std::future::poll_fn;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::cx::Cx;
+use crate::subject::{Held, Subject};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
+    let b = cx.connect().await?;
+    let bound = cx.claims().op_bound + cx.slack();
+    let ask = cx.ask();
+    for round in 0..cx.rounds(3, 30) {
+        let a = cx.connect().await?;
+        let (theirs, own) = (
+            cx.name(format_args!("theirs-{round}")),
+            cx.name(format_args!("own-{round}")),
+        );
+        let blocking = b.acquire(&theirs, &ask).await.seen("B acquires")?;
+        let held = a
+            .acquire(&own, &ask.clone().auto_renew())
+            .await
+            .seen("A acquires")?;
+        let (lost, waiting) = (held.lost(), {
+            let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
+            cx.spawn(async move { a.acquire(&name, &ask).await })
+        });
+        cx.sleep(Duration::from_millis(8)).await;
+        let closing = {
+            let a = a.clone();
+            cx.spawn(async move { a.close().await })
+        };
+        match cx
+            .within(bound, "an acquire that waits while its client is closed", waiting)
+            .await?
+        {
+            Err(e) if e.kind() == ErrorKind::Closed => cx.evidence("waiting_when_closed"),
+            Err(e) => fail!(
+                "an acquire that waited while its client was closed: {e} ({:?}), and not `Closed`",
+                e.kind()
+            ),
+            Ok(_) => fail!("an acquire that waited while its client was closed was granted what B holds"),
+        }
+        cx.within(bound, "the loss signal of a guard whose client is closed", lost)
+            .await?;
+        ensure!(!held.is_valid(), "a guard is valid after its client was closed");
+        cx.evidence("guards_told");
+        cx.within(bound, "close", closing).await?.seen("A closes")?;
+        match a.try_acquire(&own, &ask).await {
+            Err(e) if e.kind() == ErrorKind::Closed => {}
+            Err(e) => fail!(
+                "an operation of a closed client: {e} ({:?}), and not `Closed`",
+                e.kind()
+            ),
+            Ok(_) => fail!("an operation of a closed client was done"),
+        }
+        let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
+        for (name, what) in [
+            (&own, "what a closed client held"),
+            (&theirs, "what a closed client waited for"),
+        ] {
+            if name == &theirs {
+                blocking.release().await.seen("B releases")?;
+            }
+            cx.free_by(&*b, name, &ask, by, what)
+                .await?
+                .release()
+                .await
+                .seen("B releases")?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses at compile time what cannot move between threads or outlive its scope.
+fn may_move<T: Send + 'static>(_: &T) {}
+
+pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let blocking: Box<dyn Held> = b.acquire(&name, &ask).await.seen("B acquires")?;
+        may_move(&blocking);
+        may_move(&blocking.lost());
+        let waiting: BoxFuture<'static, _> = {
+            let (a, name, ask) = (a.clone(), name.clone(), ask.clone());
+            async move { Subject::acquire(&*a, &name, &ask).await }.boxed()
+        };
+        may_move(&waiting);
+        let task = cx.clone();
+        let releasing = cx.spawn(async move {
+            task.sleep(Duration::from_millis(8)).await;
+            blocking.release().await
+        });
+        let moved = if cx.is_virtual() {
+            on_changing_threads(&cx, waiting).boxed()
+        } else {
+            through_tasks(&cx, waiting).boxed()
+        };
+        let held = cx
+            .within(
+                cx.claims().op_bound + cx.slack(),
+                format!("round {round}: an acquire that is polled by another thread each time"),
+                moved,
+            )
+            .await?
+            .seen(format_args!(
+                "round {round}: an acquire that is polled by another thread each time"
+            ))?;
+        releasing.await.seen("B releases")?;
+        // A guard is dropped on whichever thread it has got to.
+        thread::spawn(move || drop(held))
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic));
+        let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
+        cx.free_by(
+            &*b,
+            &name,
+            &ask,
+            by,
+            "after the guard was dropped on another thread",
+        )
+        .await?
+        .release()
+        .await
+        .seen("B releases")?;
+    }
+    Ok(())
+}
+
+/// Polls each time on a thread of its own; only in a simulation, where nothing asks for the threads of a runtime.
+async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
+    poll_fn(|task| {
+        cx.evidence("polls_elsewhere");
+        let (waker, future) = (task.waker().clone(), &mut future);
+        thread::scope(|s| {
+            s.spawn(move || future.as_mut().poll(&mut Context::from_waker(&waker)))
+                .join()
+                .unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    })
+    .await
+}
+
+/// Hands the future from task to task, once for each poll: a runtime with several threads moves it between them.
+async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
+    let mut threads = std::collections::HashSet::new();
+    loop {
+        let polled = cx.spawn(async move {
+            let done = poll_fn(|task| Poll::Ready(future.as_mut().poll(task))).await;
+            (done, future, thread::current().id())
+        });
+        let (done, back, thread) = polled.await;
+        cx.evidence("polls_elsewhere");
+        threads.insert(thread);
+        if let Poll::Ready(value) = done {
+            cx.note(format_args!(
+                "polled by tasks on {} different threads",
+                threads.len()
+            ));
+            return value;
+        }
+        future = back;
+        // The task whose waker it has is over. Asked again without being woken, which a future has to bear.
+        cx.sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
+    const MOST_PER_SECOND: f64 = 200.0;
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    for round in 0..cx.rounds(3, 30) {
+        let name = cx.name(round);
+        let held = b.acquire(&name, &ask).await.seen("B acquires")?;
+        let polls = AtomicUsize::new(0);
+        let mut waiting = a.acquire(&name, &ask);
+        let counted = poll_fn(|task| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            // Nobody asked for this poll, and its waker wakes nobody: only the latest one counts.
+            let nobody = &mut Context::from_waker(Waker::noop());
+            if let Poll::Ready(done) = waiting.as_mut().poll(nobody) {
+                return Poll::Ready(done);
+            }
+            waiting.as_mut().poll(task)
+        });
+        let blocked = Duration::from_millis(200);
+        let task = cx.clone();
+        let releasing = cx.spawn(async move {
+            task.sleep(blocked).await;
+            let at = task.now();
+            held.release().await.map(|()| at)
+        });
+        // A look at the end of a time limit is a poll as well, so the limit is longer than the bound.
+        let bound = cx.claims().wake_p99 + cx.slack() * 2;
+        let what = format!("round {round}: a waiter whose waker has changed since its first poll");
+        let granted = cx
+            .within(blocked + bound * 2, &what, counted)
+            .await?
+            .seen("A acquires")?;
+        let (granted_at, released_at) = (cx.now(), releasing.await.seen("B releases")?);
+        ensure!(
+            released_at.until(granted_at) <= bound,
+            "{what}: granted only {:?} after the release",
+            released_at.until(granted_at)
+        );
+        // What it takes to begin to wait and to be granted is not counted as being busy.
+        let most = 20 + (blocked.as_secs_f64() * MOST_PER_SECOND) as usize;
+        let polled = polls.load(Ordering::Relaxed);
+        ensure!(
+            polled <= most,
+            "a blocked acquire was woken {polled} times in {blocked:?}"
+        );
+        cx.evidence("blocked");
+        granted.release().await.seen("A releases")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What a planted bug of the engine needs beyond an `if`.
+
+use std::sync::Arc;
+
+use super::core::{Core, Engine};
+use super::lease::Lease;
+use crate::error::{Error, LossReason, Result};
+use crate::mode::Mode;
+use crate::options::{AutoRenew, LockOptions};
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey};
+
+/// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
+pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &LockOptions) {
+    let now = core.now();
+    let options = Arc::new(options.clone().auto_renew(AutoRenew::On));
+    let grant = Grant::new(key.clone(), None, now, options.ttl);
+    core.hold(&Arc::new(Lease::new(&grant, mode, options, now)));
+}
+
+/// Rule 5.05: a renewal that takes the name anew if it is free.
+pub(crate) async fn take_again(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
+    let request = Acquire::new(engine.new_key(&lease.key.name), lease.options.ttl);
+    match engine.request(engine.backend.attempt(&request)).await? {
+        Attempt::Granted(_) => Ok(()),
+        _ => Err(Error::lost(LossReason::Released)),
+    }
+}
+
+/// Rule 9.04: a renewal whose answer nobody took is taken for done, and for one that adds a ttl.
+pub(super) struct Assumed<'a> {
+    core: &'a Core,
+    lease: &'a Lease,
+    answered: bool,
+}
+
+impl<'a> Assumed<'a> {
+    pub(super) fn new(core: &'a Core, lease: &'a Lease) -> Self {
+        Self {
+            core,
+            lease,
+            answered: false,
+        }
+    }
+
+    pub(super) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Assumed<'_> {
+    fn drop(&mut self) {
+        if !self.answered
+            && let Some(deadline) = self.lease.deadline()
+        {
+            self.lease.confirm(self.core.now(), deadline, self.lease.span());
+        }
+    }
+}

@@ -22,7 +22,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["shared_grants" >= 10],
         budget: 60 s,
         bug: ReadersExclusive deterministic,
-        blast: ["11.02", "11.03", "11.04", "11.05", "11.14"]
+        blast: ["11.03", "11.04", "11.05", "11.14"]
         => readers_share
     },
     rule! {
@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
         budget: 60 s,
         bug: ReaderDuringWrite stochastic,
-        blast: ["11.03", "11.04", "11.05", "11.14"]
+        blast: []
         => writers_exclude_everybody
     },
     rule! {
@@ -48,7 +48,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
         budget: 60 s,
         bug: WriterAfterFirstReader deterministic,
-        blast: ["11.02", "11.05"]
+        blast: ["11.01", "11.02", "11.05", "11.14", "11.15"]
         => last_reader_admits_the_writer
     },
     rule! {
@@ -74,7 +74,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["own_releases" >= 3],
         budget: 60 s,
         bug: ReaderReleasesOther deterministic,
-        blast: ["11.02"]
+        blast: ["11.02", "11.03"]
         => readers_release_their_own
     },
     rule! {
@@ -87,7 +87,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
         budget: 60 s,
         bug: AdmitOnReleaseOnly deterministic,
-        blast: ["2.05", "2.07", "8.12", "9.01", "9.02"]
+        blast: []
         => everyone_admissible_is_admitted
     },
     rule! {

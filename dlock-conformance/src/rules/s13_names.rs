@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 6],
         budget: 60 s,
         bug: NameTruncated deterministic,
-        blast: ["13.10"]
+        blast: []
         => different_bytes_different_locks
     },
     rule! {
@@ -61,7 +61,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
         bug: NameCaseFold deterministic,
-        blast: ["13.03"]
+        blast: ["13.02"]
         => case_matters
     },
     rule! {
@@ -87,7 +87,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 20],
         budget: 60 s,
         bug: NameNfc deterministic,
-        blast: []
+        blast: ["13.02"]
         => unicode_is_not_normalised
     },
     rule! {
@@ -100,7 +100,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
         bug: NameAsPath deterministic,
-        blast: ["13.09"]
+        blast: []
         => names_are_no_paths
     },
     rule! {
@@ -113,7 +113,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 16],
         budget: 60 s,
         bug: NameAsGlob deterministic,
-        blast: ["13.09"]
+        blast: []
         => names_are_no_patterns
     },
     rule! {
@@ -139,7 +139,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 6],
         budget: 60 s,
         bug: OversizeHashed deterministic,
-        blast: []
+        blast: ["2.08"]
         => oversize_names_are_refused
     },
 ];

@@ -23,7 +23,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["uncontended_rounds" >= 3],
         budget: 60 s,
         bug: HeadOfLine deterministic,
-        blast: ["14.02"]
+        blast: []
         => no_head_of_line_blocking
     },
     rule! {
@@ -49,7 +49,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["releases_beside_a_waiter" >= 5],
         budget: 60 s,
         bug: ReleaseBehindWaiter deterministic,
-        blast: ["1.07", "8.01", "11.14", "14.02"]
+        blast: ["1.01", "1.04", "1.07", "14.02"]
         => release_passes_the_waiter
     },
     rule! {
@@ -62,7 +62,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_left_alone" >= 3],
         budget: 60 s,
         bug: CloneSharesOwner deterministic,
-        blast: ["1.07", "2.05", "2.07", "9.01", "9.02", "14.02"]
+        blast: ["1.07"]
         => clones_share_no_ownership
     },
     rule! {
@@ -75,7 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
         bug: CrossNameRelease stochastic,
-        blast: ["13.04", "13.05", "13.06", "13.08", "14.02"]
+        blast: ["13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "14.02"]
         => names_do_not_meet
     },
 ];

@@ -202,7 +202,7 @@ fn line(rule: &RuleReport) -> String {
         Kind::Pass => format!("test {} ... ok", rule.name),
         Kind::Fail => format!("test {} ... FAILED", rule.name),
         kind => {
-            let why = rule.outcome.text().lines().next().unwrap_or_default();
+            let why = crate::report::text::first_line(rule.outcome.text());
             format!("test {} ... {kind}: {why}", rule.name)
         }
     }

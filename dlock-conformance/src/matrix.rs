@@ -17,6 +17,7 @@ use crate::attempt::{Attempt, run_once};
 use crate::cx::Effort;
 use crate::harness::Harness;
 use crate::outcome::Kind;
+use crate::report::text::first_line;
 use crate::report::{RuleReport, order};
 use crate::rule::{Detection, Rule};
 use crate::rules;
@@ -161,14 +162,7 @@ impl Matrix {
                     }
                 })
                 .collect();
-            let excerpt: String = row
-                .excerpt
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(200)
-                .collect();
+            let excerpt: String = first_line(&row.excerpt).chars().take(240).collect();
             let _ = writeln!(
                 text,
                 "| {} | `{}` | {kind} | {}/{}{missed} | {} | {} |",

@@ -37,7 +37,7 @@ fn case(xml: &mut String, rule: &RuleReport) {
     let message = escape(&format!(
         "{}: {}",
         rule.outcome.kind(),
-        first_line(rule.outcome.text())
+        text::first_line(rule.outcome.text())
     ));
     let _ = match rule.outcome.kind() {
         Kind::Pass => Ok(()),
@@ -56,10 +56,6 @@ fn case(xml: &mut String, rule: &RuleReport) {
         _ => write!(xml, "<skipped message=\"{message}\"/>"),
     };
     xml.push_str("</testcase>\n");
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 /// Text for XML 1.0, which has no way at all to write most control characters.

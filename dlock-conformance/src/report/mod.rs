@@ -2,7 +2,7 @@
 
 mod junit;
 mod summary;
-mod text;
+pub(crate) mod text;
 
 use std::collections::BTreeMap;
 use std::io;

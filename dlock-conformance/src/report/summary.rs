@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::text::first_line;
 use super::{Report, order, profile};
 use crate::claims::Engine;
 use crate::outcome::Kind;
@@ -44,14 +45,14 @@ pub(super) fn markdown(report: &Report) -> String {
         } else {
             ""
         };
-        let why = rule.outcome.text().lines().next().unwrap_or_default();
+        let why = first_line(rule.outcome.text());
         let _ = writeln!(
             text,
             "| {} {} | {}{inherited} | {} |",
             rule.id,
             cell(rule.statement),
             rule.outcome.kind(),
-            cell(why)
+            cell(&why)
         );
     }
     text

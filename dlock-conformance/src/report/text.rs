@@ -44,3 +44,32 @@ pub(super) fn failure(rule: &RuleReport) -> String {
     }
     text
 }
+
+/// The first line, with very long words (names at their limit, say) cut short, for tables.
+pub(crate) fn first_line(text: &str) -> String {
+    const WORD: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    let words = line.split(' ').map(|word| {
+        let length = word.chars().count();
+        if length <= WORD {
+            return word.to_owned();
+        }
+        let head: String = word.chars().take(WORD / 2).collect();
+        format!("{head}[... {length} characters]")
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_line;
+
+    #[test]
+    fn long_words_are_cut_short_and_short_ones_are_not() {
+        let name = "n".repeat(1000);
+        assert_eq!(
+            first_line(&format!("the name {name} was refused\nand more")),
+            format!("the name {}[... 1000 characters] was refused", "n".repeat(30))
+        );
+    }
+}

@@ -124,21 +124,16 @@ impl Keeper {
             self.idle(now, until).await;
         }
         let core = &self.core;
-        // Whatever the store says to this, there is nobody left to tell.
-        let _ = core
-            .timed(
-                core.op_timeout,
-                AssertUnwindSafe(core.backend.close()).catch_unwind(),
-            )
-            .await;
-    }
-
-    fn phase(&self) -> Phase {
-        // planted: 17.09
-        if self.core.bug.is(Bug::CloseKeepsRenewing) {
-            return Phase::Open;
+        // An engine that nobody uses any more leaves the backend to its own drop: other clients may share it.
+        if core.phase() == Phase::Closing {
+            // Whatever the store says to this, there is nobody left to tell.
+            let _ = core
+                .timed(
+                    core.op_timeout,
+                    AssertUnwindSafe(core.backend.close()).catch_unwind(),
+                )
+                .await;
         }
-        self.core.phase()
     }
 
     /// Sleeps until something is due, an answer or signal arrives, or the bell rings.

@@ -23,7 +23,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["5.02", "5.09", "6.05"]
+        blast: ["4.09", "5.02", "5.09", "6.05"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -62,7 +62,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_renewals" >= 3],
         budget: 60 s,
         bug: RenewByName deterministic,
-        blast: []
+        blast: ["3.06", "4.02"]
         => stale_renewal_spares_the_successor
     },
     rule! {

@@ -37,7 +37,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 40],
         budget: 120 s,
         bug: TokenRepeats deterministic,
-        blast: ["7.03", "7.05", "7.09"]
+        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "11.02", "14.02"]
         => tokens_increase
     },
     rule! {
@@ -50,7 +50,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 20],
         budget: 60 s,
         bug: TokenResetOnRelease deterministic,
-        blast: ["7.04", "7.05", "7.09", "7.12"]
+        blast: ["7.04", "7.05", "7.09", "7.12", "11.02", "14.02", "14.05"]
         => tokens_increase_across_release
     },
     rule! {
@@ -76,7 +76,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["7.02", "7.04", "7.09", "7.12"]
+        blast: ["1.01", "4.11", "7.02", "7.04", "7.09", "7.12", "11.02", "14.02", "14.05"]
         => tokens_increase_across_clients
     },
     rule! {
@@ -89,7 +89,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 30, "refusals" >= 10],
         budget: 120 s,
         bug: TokenBeforeGrant stochastic,
-        blast: ["5.08"]
+        blast: ["5.08", "7.02", "11.02", "14.05"]
         => token_and_grant_are_one_step
     },
     rule! {

@@ -22,7 +22,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 60],
         budget: 300 s,
         bug: NotifyBeforeRegister stochastic,
-        blast: ["9.02"]
+        blast: ["2.03", "9.02"]
         => no_lost_wake_up
     },
     rule! {
@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 300 s,
         bug: PollEvery5s deterministic,
-        blast: ["7.01", "8.01", "8.12", "9.02", "9.09", "9.10"]
+        blast: ["1.01", "1.04", "2.03", "7.01", "8.01", "8.12", "9.02", "9.09", "9.10", "11.02", "11.03", "11.14"]
         => prompt_hand_over
     },
     rule! {
@@ -48,7 +48,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["cancelled" >= 10, "granted" >= 20],
         budget: 300 s,
         bug: CancelEatsWakeup stochastic,
-        blast: ["9.02"]
+        blast: ["9.02", "11.14"]
         => cancelled_waiters_pass_it_on
     },
 ];

@@ -28,7 +28,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelLeaksGrant deterministic,
-        blast: ["8.12", "9.02", "9.07"]
+        blast: ["8.12", "9.02", "9.07", "11.14"]
         => cancelled_acquire_leaves_nothing
     },
     rule! {
@@ -41,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelWaitsTtl deterministic,
-        blast: ["8.12", "9.07"]
+        blast: ["8.12", "9.07", "11.14"]
         => cancelled_acquire_is_undone_promptly
     },
     rule! {
@@ -80,7 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["polls_swept" >= 24, "further_operations" >= 100],
         budget: 300 s,
         bug: ReplyDesync deterministic,
-        blast: ["9.01", "9.02"]
+        blast: ["9.01", "9.02", "14.04"]
         => client_is_sane_after_a_drop
     },
     rule! {

@@ -1,8 +1,10 @@
 //! The proof that the kit bites: every planted bug against every rule, in virtual time.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick] [--bug NAME]... [--out FILE]
+//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick] [--others N] [--bug NAME]... [--out FILE]
 //! ```
+//!
+//! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius before declaring it.
 //!
 //! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct backend fails.
 
@@ -26,9 +28,19 @@ fn main() -> ExitCode {
                 options.bugs = bugs;
             }
             "--bug" => options.bugs.extend(args.next()),
+            "--others" => match args.next().and_then(|n| n.parse().ok()) {
+                Some(seeds) => options.others = seeds,
+                None => {
+                    let _ = writeln!(complain, "--others needs a number of seeds");
+                    return ExitCode::from(2);
+                }
+            },
             "--out" => out = args.next(),
             _ => {
-                let _ = writeln!(complain, "no such flag: {arg} (--quick, --bug NAME, --out FILE)");
+                let _ = writeln!(
+                    complain,
+                    "no such flag: {arg} (--quick, --others N, --bug NAME, --out FILE)"
+                );
                 return ExitCode::from(2);
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde::Serialize;
 
-use crate::cx::{Cx, Effort, Setup};
+use crate::cx::{Conditions, Cx, Effort, Setup};
 use crate::harness::{Driven, Harness};
 use crate::history::Event;
 use crate::outcome::Outcome;
@@ -38,14 +38,14 @@ pub struct Attempt {
     pub history: Vec<Event>,
 }
 
-/// Runs one rule once, with that seed, whatever it needs. `canary` is how late this machine was measured to be.
+/// Runs one rule once, with that seed, whatever it needs.
 pub fn run_once(
     rule: &'static Rule,
     harness: &Arc<dyn Harness>,
     namespace: String,
     seed: u64,
     effort: Effort,
-    canary: Duration,
+    conditions: Conditions,
 ) -> Attempt {
     panics::watch();
     let cx = Cx::new(Setup {
@@ -54,7 +54,7 @@ pub fn run_once(
         seed,
         effort,
         harness: Arc::clone(harness),
-        canary,
+        conditions,
     });
     let clockwork = harness.clockwork();
     let started = cx.now();

@@ -38,7 +38,7 @@ struct Inner {
     harness: Weak<dyn Harness>,
     runtime: Arc<dyn Runtime>,
     clockwork: Arc<dyn Clockwork>,
-    canary: Duration,
+    conditions: Conditions,
     evidence: Mutex<BTreeMap<&'static str, u64>>,
     notes: Mutex<Vec<String>>,
     clients: Mutex<Vec<Arc<dyn Subject>>>,
@@ -56,6 +56,19 @@ pub enum Effort {
     Full,
 }
 
+/// What a rule has to put up with.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Conditions {
+    /// How late this machine was measured to be.
+    pub late: Duration,
+    /// Whether other rules run at the same time. Then only a hang is a failure of [`Cx::within`]: the store has others to serve.
+    pub beside_others: bool,
+}
+
+/// How much longer something may take beside other rules.
+const BESIDE_OTHERS: u32 = 8;
+
 /// What a run is made of.
 pub(crate) struct Setup {
     pub(crate) rule: &'static Rule,
@@ -63,8 +76,7 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) effort: Effort,
     pub(crate) harness: Arc<dyn Harness>,
-    /// How late this machine was measured to be.
-    pub(crate) canary: Duration,
+    pub(crate) conditions: Conditions,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,7 +99,7 @@ impl Cx {
             history: History::new(Arc::clone(&runtime)),
             runtime,
             clockwork,
-            canary: setup.canary,
+            conditions: setup.conditions,
             evidence: Mutex::default(),
             notes: Mutex::default(),
             clients: Mutex::default(),
@@ -148,7 +160,7 @@ impl Cx {
 
     /// By how much a timed promise may be late: the claim, and how late this machine was measured to be.
     pub fn slack(&self) -> Duration {
-        self.0.claims.slack + self.0.canary
+        self.0.claims.slack + self.0.conditions.late
     }
 
     /// How far the clocks of client and store may differ after `d`, by the claim.
@@ -231,7 +243,8 @@ impl Cx {
         }
     }
 
-    /// The future's result; broken if it takes longer than `limit`.
+    /// The future's result; broken if it takes longer than `limit` (eight times as long beside other rules, as those that are
+    /// not about time run).
     ///
     /// # Errors
     /// [`Failure::Broken`] with `what` and the limit.
@@ -241,6 +254,10 @@ impl Cx {
         what: impl fmt::Display + Send,
         future: impl Future<Output = T>,
     ) -> Verdict<T> {
+        let limit = match self.0.conditions.beside_others {
+            true => limit.saturating_mul(BESIDE_OTHERS),
+            false => limit,
+        };
         match self.timeout(limit, future).await {
             Some(value) => Ok(value),
             None => fail!("{what}: not done after {limit:?}"),

@@ -34,7 +34,7 @@ pub use catalogue_json::rules_json;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 #[doc(hidden)]
 pub use cli::main_with;
-pub use cx::{Cx, Effort};
+pub use cx::{Conditions, Cx, Effort};
 pub use engine_subject::EngineSubject;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded};

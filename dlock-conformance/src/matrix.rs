@@ -14,7 +14,7 @@ use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::FaultPlan;
 
 use crate::attempt::{Attempt, run_once};
-use crate::cx::Effort;
+use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::outcome::Kind;
 use crate::report::text::first_line;
@@ -46,7 +46,7 @@ impl Default for Options {
         Self {
             deterministic: 20,
             stochastic: 200,
-            others: 2,
+            others: 5,
             correct: 20,
             bugs: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -151,9 +151,10 @@ impl Matrix {
             } else {
                 " **missed**"
             };
-            let blast: Vec<String> = row
-                .blast
-                .keys()
+            let mut blast: Vec<_> = row.blast.keys().collect();
+            blast.sort_by_key(|id| order(id));
+            let blast: Vec<String> = blast
+                .into_iter()
                 .map(|id| {
                     if row.undeclared.contains(id) {
                         format!("**{id}**")
@@ -256,7 +257,7 @@ fn attempt(rule: &'static Rule, planted: Planted, seed: u64) -> Attempt {
         format!("dlc-matrix-{}-0", rule.id),
         seed,
         Effort::Quick,
-        Duration::ZERO,
+        Conditions::default(),
     )
 }
 
@@ -314,8 +315,8 @@ fn row(bug: Bug, options: &Options) -> Row {
 
 /// The failure text names the rule, and not the kit's own insides.
 fn bad_text(rule: &Rule, attempt: Attempt) -> Vec<String> {
-    let seed = attempt.seed;
-    let report = RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, seed);
+    let replay = format!("seed {:#x}", attempt.seed);
+    let report = RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, replay);
     let text = report.failure_text();
     let mut problems = Vec::new();
     if !text.contains(rule.id) {

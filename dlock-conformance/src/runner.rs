@@ -1,7 +1,7 @@
 //! Runs the rules: which, in which order, how often.
 //!
-//! Rules about time run one after the other, with the canary watching; the others run a few at a time. In a simulation
-//! all run one after the other.
+//! Rules about time run one after the other, with the canary watching; the others run a few at a time, and once more alone if
+//! beside the others they saw too little. In a simulation all run one after the other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::attempt::{Attempt, run_once};
 use crate::canary::Canary;
 use crate::catalogue;
 use crate::claims::{Claims, Engine};
-use crate::cx::Effort;
+use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::outcome::{Kind, Outcome};
 use crate::report::{Report, RuleReport};
@@ -44,6 +44,8 @@ pub struct Options {
     pub parallel: usize,
     /// Where reports go; `None`: nowhere.
     pub report_to: Option<PathBuf>,
+    /// The command that runs one rule again, up to its number: `cargo test --test conformance --`.
+    pub replay: String,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             skip: Vec::new(),
             parallel: 4,
             report_to: None,
+            replay: "cargo test --test conformance --".to_owned(),
         }
     }
 }
@@ -82,6 +85,11 @@ impl Options {
             filter == rule.id || *filter == name || (!self.exact && name.contains(filter.as_str()))
         };
         (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
+    }
+
+    /// The command that runs that rule again.
+    pub(crate) fn replay_of(&self, rule: &Rule) -> String {
+        format!("{} {} --seed {:#x}", self.replay, rule.id, self.seed)
     }
 
     /// Whether all rules are asked for.
@@ -124,23 +132,35 @@ pub(crate) fn run_with(
         .into_iter()
         .partition(|rule| is_virtual || rule.test == Test::T);
     let done = Mutex::new(Vec::new());
-    let finish = |rule: &'static Rule| {
-        let report = runner.rule(rule);
+    let finish = |report: RuleReport| {
         tell(&report);
         done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
     };
     let next = AtomicUsize::new(0);
+    // Beside others, and saw too little for it: the store is slower then.
+    let again = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..options.parallel.clamp(1, together.len().max(1)) {
             scope.spawn(|| {
                 while let Some(rule) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    finish(rule);
+                    let report = runner.rule(rule, Vec::new(), options.parallel > 1);
+                    if report.outcome.kind() == Kind::Inconclusive && options.parallel > 1 {
+                        again
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push((*rule, report.attempts));
+                    } else {
+                        finish(report);
+                    }
                 }
             });
         }
     });
+    for (rule, attempts) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        finish(runner.rule(rule, attempts, false));
+    }
     for rule in alone {
-        finish(rule);
+        finish(runner.rule(rule, Vec::new(), false));
     }
     let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     if options.is_complete() {
@@ -183,14 +203,14 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn rule(&self, rule: &'static Rule) -> RuleReport {
+    /// Runs the rule; `attempts` has those that were made already.
+    fn rule(&self, rule: &'static Rule, mut attempts: Vec<Attempt>, beside_others: bool) -> RuleReport {
         let missing: Vec<String> = rule
             .needs
             .iter()
             .filter(|need| !self.claims.has(**need))
             .map(|need| format!("{need:?}"))
             .collect();
-        let mut attempts = Vec::new();
         let outcome = if !missing.is_empty() {
             Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
@@ -200,19 +220,21 @@ impl Runner<'_> {
                 reason: format!("it needs {means}"),
             }
         } else {
-            self.attempts(rule, &mut attempts)
+            self.attempts(rule, &mut attempts, beside_others)
         };
         RuleReport::tested(
             rule,
             self.waived(rule, outcome),
             attempts,
             rule.layer == Layer::Engine && self.claims.engine == Engine::Inherited,
-            self.options.seed,
+            self.options.replay_of(rule),
         )
     }
 
-    fn attempts(&self, rule: &'static Rule, attempts: &mut Vec<Attempt>) -> Outcome {
-        for n in 0..ATTEMPTS {
+    fn attempts(&self, rule: &'static Rule, attempts: &mut Vec<Attempt>, beside_others: bool) -> Outcome {
+        for _ in 0..ATTEMPTS {
+            // Also its number: the seed and the names of each attempt are its own.
+            let n = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
             if let Some(canary) = &self.canary {
                 canary.take_worst();
             }
@@ -223,7 +245,7 @@ impl Runner<'_> {
                 format!("dlc-{}-{}-{n}", self.run, rule.id),
                 rule_seed(self.options.seed, rule.id, n),
                 self.options.effort,
-                late,
+                Conditions { late, beside_others },
             );
             attempt.stall = self.canary.as_ref().map_or(Duration::ZERO, Canary::take_worst);
             let limit = self.claims.slack / 2;

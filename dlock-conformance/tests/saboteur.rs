@@ -1,6 +1,6 @@
 //! Every planted bug is caught by its own rule, and `MATRIX.md` says so truly.
 //!
-//! Only in a build with planted bugs: `RUSTFLAGS="--cfg dlock_saboteur" cargo test -p dlock-conformance --test saboteur`.
+//! Only in a build with planted bugs: `RUSTFLAGS="--cfg dlock_saboteur" cargo test --release -p dlock-conformance --test saboteur`.
 #![cfg(dlock_saboteur)]
 
 use dlock_conformance::matrix::{Options, run};
@@ -17,6 +17,6 @@ fn every_planted_bug_is_caught_and_the_recorded_matrix_is_fresh() {
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/MATRIX.md")).unwrap_or_default();
     assert!(
         recorded == text,
-        "MATRIX.md is stale: run `RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run -p dlock-conformance --example matrix -- --out dlock-conformance/MATRIX.md`"
+        "MATRIX.md is stale: run `RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance --example matrix -- --out dlock-conformance/MATRIX.md`"
     );
 }

@@ -169,4 +169,20 @@ impl Harness for Subjects {
         }
         .boxed()
     }
+
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        match &self.store {
+            // Its store is a part of the process: while there is a client, there is the store.
+            Store::Memory(_) => None,
+            Store::Sqlite { directory, .. } => {
+                let nowhere = directory.path().join("there-is-no-such-directory/locks.sqlite");
+                let connecting = async move {
+                    let backend = SqliteLock::open(nowhere, self.runtime.clone()).await?;
+                    let client = Client::builder(Arc::new(backend), self.runtime.clone()).build()?;
+                    Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+                };
+                Some(connecting.boxed())
+            }
+        }
+    }
 }

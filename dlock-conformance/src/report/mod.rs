@@ -111,7 +111,7 @@ impl RuleReport {
         outcome: Outcome,
         attempts: Vec<Attempt>,
         inherited: bool,
-        seed: u64,
+        replay: String,
     ) -> Self {
         Self {
             id: rule.id.to_owned(),
@@ -126,7 +126,7 @@ impl RuleReport {
             inherited,
             outcome,
             attempts,
-            replay: format!("cargo test --test conformance -- {} --seed {seed:#x}", rule.id),
+            replay,
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 80, "contended" >= 20],
         budget: 120 s,
         bug: GrantWithoutCheck stochastic,
-        blast: ["1.04", "2.07"]
+        blast: ["1.04", "2.07", "7.09", "9.05", "11.02", "14.01", "14.05"]
         => one_holder_at_a_time
     },
     rule! {
@@ -40,7 +40,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
         bug: CheckThenSet deterministic,
-        blast: ["1.01", "1.04"]
+        blast: ["1.01", "1.04", "2.06", "7.02", "7.09", "9.01", "9.02", "11.02", "14.05"]
         => one_winner_of_a_race
     },
     rule! {
@@ -53,7 +53,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["updates" >= 60, "contended" >= 20],
         budget: 120 s,
         bug: EarlyUnlock stochastic,
-        blast: ["1.01", "2.07", "4.11"]
+        blast: ["1.01", "2.07", "4.11", "7.02", "11.02", "14.02", "14.05"]
         => no_lost_update
     },
     rule! {
@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
         bug: OwnerIsClient deterministic,
-        blast: ["1.01", "1.03", "1.04"]
+        blast: ["1.01", "1.03", "1.04", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04"]
         => handles_of_one_client_exclude_each_other
     },
 ];

@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: TryBlocks deterministic,
-        blast: ["2.06", "3.02", "4.01"]
+        blast: ["2.06", "3.02", "4.01", "5.01", "5.02", "5.09", "7.09", "9.05", "13.01", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "14.05"]
         => try_never_waits
     },
     rule! {
@@ -38,7 +38,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 120],
         budget: 60 s,
         bug: TrySpuriousFail deterministic,
-        blast: ["2.07", "4.07"]
+        blast: ["2.07", "4.07", "9.05", "13.06", "13.07", "13.09", "14.01"]
         => no_spurious_refusal
     },
     rule! {
@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 5],
         budget: 60 s,
         bug: NeverWakes deterministic,
-        blast: ["1.01", "1.04", "1.07", "2.01", "3.08", "4.11"]
+        blast: ["1.01", "1.04", "1.07", "2.01", "3.08", "4.11", "7.01", "7.02", "8.01", "8.02", "8.12", "9.01", "9.02", "9.03", "9.05", "9.09", "9.10", "11.02", "11.03", "11.14", "14.02", "14.03", "14.05"]
         => a_release_wakes_a_waiter
     },
     rule! {
@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["timeouts" >= 5],
         budget: 60 s,
         bug: OrphanWaiter deterministic,
-        blast: ["1.07", "2.06", "2.07"]
+        blast: ["1.07", "2.06", "2.07", "11.14"]
         => after_a_timeout_nothing_is_left
     },
     rule! {
@@ -116,7 +116,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 6],
         budget: 60 s,
         bug: ZeroTtlForever deterministic,
-        blast: ["3.11"]
+        blast: ["3.11", "17.01"]
         => invalid_arguments_change_nothing
     },
     rule! {

@@ -23,7 +23,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.11"]
+        blast: ["3.07", "3.08", "3.11", "11.04"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -36,7 +36,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
         bug: EarlyExpiry deterministic,
-        blast: ["3.07"]
+        blast: ["3.07", "5.01", "5.02", "5.04", "9.04"]
         => no_early_grant
     },
     rule! {
@@ -62,7 +62,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02"]
+        blast: ["4.02", "8.12", "9.03"]
         => an_expired_guard_harms_no_successor
     },
     rule! {
@@ -75,7 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["short_leases" >= 2, "long_leases" >= 1],
         budget: 60 s,
         bug: TtlStickyFirst deterministic,
-        blast: []
+        blast: ["5.04", "11.04"]
         => each_grant_its_own_ttl
     },
     rule! {

@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
         bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07"]
+        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07", "5.03", "5.05", "5.06", "7.12", "9.05", "11.03", "11.04", "11.05", "11.15", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "17.07"]
         => released_is_free_at_once
     },
     rule! {
@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["second_releases" >= 5],
         budget: 60 s,
         bug: DoubleReleaseFreesNext deterministic,
-        blast: []
+        blast: ["11.05", "17.01"]
         => no_second_release
     },
     rule! {
@@ -64,7 +64,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["cycles" >= 200],
         budget: 60 s,
         bug: UnlockOnOtherConn deterministic,
-        blast: []
+        blast: ["13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
         => lock_and_unlock_on_one_session
     },
     rule! {
@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["drops" >= 2],
         budget: 60 s,
         bug: DropNeedsRuntime deterministic,
-        blast: []
+        blast: ["9.09"]
         => drop_works_anywhere
     },
     rule! {
@@ -103,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.04"]
+        blast: ["1.01", "1.04", "7.02", "11.02", "14.02", "14.05"]
         => one_release_one_successor
     },
 ];

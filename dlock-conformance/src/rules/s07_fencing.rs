@@ -314,6 +314,9 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                     Some(held) => {
                         order.push(token_of(&*held, "try_acquire")?);
                         task.evidence("grants");
+                        // Held for a moment, or nobody would ever be refused where the store takes a microsecond.
+                        task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
+                            .await;
                         lane.release(&held).await.seen("release")?;
                         grants += 1;
                     }

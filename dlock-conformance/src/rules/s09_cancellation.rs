@@ -111,7 +111,7 @@ pub(super) static RULES: &[Rule] = &[
     },
     rule! {
         "9.10" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: D,
+        layer: Both, access: A, test: T,
         title: "blocked acquire is quiet",
         statement: "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, and wakes the latest waker.",
         intent: "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock in hand.",

@@ -22,7 +22,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["shared_grants" >= 10],
         budget: 60 s,
         bug: ReadersExclusive deterministic,
-        blast: ["11.03", "11.04", "11.05", "11.14"]
+        blast: ["7.12", "11.03", "11.04", "11.05", "11.14"]
         => readers_share
     },
     rule! {

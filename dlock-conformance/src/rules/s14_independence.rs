@@ -75,7 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
         bug: CrossNameRelease stochastic,
-        blast: ["13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "14.02"]
+        blast: ["4.07", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
         => names_do_not_meet
     },
 ];
@@ -163,8 +163,15 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    cx.sleep(Duration::from_millis(50)).await;
-    let seen = at_once.load(Ordering::Relaxed);
+    // All the names are held: each must come to wait beside the others, however slow the store. A few may still have failed.
+    let mut seen = 0;
+    for _ in 0..200 {
+        cx.sleep(Duration::from_millis(50)).await;
+        seen = at_once.load(Ordering::Relaxed);
+        if seen == tasks {
+            break;
+        }
+    }
     cx.note(format_args!("{seen} operations of one client at once"));
     // Of fewer where the store's limits allow fewer.
     cx.evidence_by("at_once", seen * 256 / tasks.max(1));

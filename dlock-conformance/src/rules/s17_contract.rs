@@ -24,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["kinds_produced" >= 4],
         budget: 60 s,
         bug: ErrorAllOther deterministic,
-        blast: ["17.09"]
+        blast: ["9.07", "17.09"]
         => errors_have_their_kinds
     },
     rule! {
@@ -63,7 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
         bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.11", "11.04", "17.09"]
+        blast: ["3.01", "3.07", "3.08", "3.11", "9.07", "11.04", "17.09"]
         => no_panic_escapes
     },
     rule! {
@@ -89,7 +89,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["looks" >= 6],
         budget: 60 s,
         bug: CapsFlap deterministic,
-        blast: []
+        blast: ["5.04"]
         => capabilities_are_constant
     },
     rule! {
@@ -102,7 +102,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["closed_answers" >= 3],
         budget: 60 s,
         bug: CloseKeepsRenewing deterministic,
-        blast: ["17.04"]
+        blast: ["9.07", "17.04"]
         => close_ends_everything
     },
 ];

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Access, Claims, Cx, Effort, Evidence, Failure, Harness, Kind, Layer, Level, Options, Outcome, Rule,
-    Subject, Test, Verdict, run, run_once,
+    Access, Claims, Conditions, Cx, Effort, Evidence, Failure, Harness, Kind, Layer, Level, Options, Outcome,
+    Rule, Subject, Test, Verdict, run, run_once,
 };
 use dlock_core::saboteur::Planted;
 use dlock_core::sim::FaultPlan;
@@ -44,7 +44,7 @@ fn outcome(rule: &'static Rule) -> Outcome {
         "dlc-trial".to_owned(),
         1,
         Effort::Quick,
-        Duration::ZERO,
+        Conditions::default(),
     )
     .outcome
 }

@@ -1,10 +1,9 @@
 //! Every rule on the correct reference backend, in virtual time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
-use dlock_conformance::{Effort, Harness, Kind, rules, run_once};
+use dlock_conformance::{Conditions, Effort, Harness, Kind, rules, run_once};
 
 fn attempt(rule: &'static dlock_conformance::Rule, seed: u64) -> (dlock_conformance::Attempt, u64) {
     let world = Arc::new(Simulated::new(seed));
@@ -15,7 +14,7 @@ fn attempt(rule: &'static dlock_conformance::Rule, seed: u64) -> (dlock_conforma
         format!("dlc-sim-{}-0", rule.id),
         seed,
         Effort::Quick,
-        Duration::ZERO,
+        Conditions::default(),
     );
     (attempt, world.event_hash())
 }

@@ -381,6 +381,27 @@ pub enum Wake {
     },
 }
 
+impl Wake {
+    /// The engine asks in full each time: for a store where that is as cheap as any question.
+    pub fn poll_in_full(min: Duration, max: Duration) -> Self {
+        /// Always says that it may pay.
+        struct InFull;
+
+        #[async_trait]
+        impl Probe for InFull {
+            async fn changed(&self) -> Result<bool> {
+                Ok(true)
+            }
+        }
+
+        Self::Poll {
+            probe: Arc::new(InFull),
+            min,
+            max,
+        }
+    }
+}
+
 /// A cheap "has anything changed since I last asked?", shared by all waiters of one name in one client.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {

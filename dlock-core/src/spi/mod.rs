@@ -31,6 +31,8 @@
 //! 5. **Typed outcomes.** `Unavailable` says that nothing took effect; when that is not sure, it is `Unknown`.
 //! 6. **Dropping a future of a call is allowed at any poll** and leaves the connection usable; the request may then take effect
 //!    or not, and the engine abandons it.
+//! 7. **A call sends its request once.** A driver that sends an `attempt` again by itself, after a reconnect say, may be granted
+//!    a second time what was given back in between. Whether to ask again is the engine's to say: it knows what it has abandoned.
 
 mod fencing;
 mod gate;

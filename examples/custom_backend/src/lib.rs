@@ -1,25 +1,20 @@
-//! A backend of one's own in under 200 lines of code: leases in a file, for the processes of one machine.
+//! A backend of one's own in under 200 lines: leases in a file, for the processes of one machine.
 //!
-//! The whole state is a small text file, read and rewritten under an advisory lock on a second file. The rewriting is
-//! a rename, so a process that dies in between leaves the old state or the new one. Exclusive locks, renewal and fencing
-//! tokens; everything else is not claimed, and `dlock` refuses it before this code is called. Waiting, timeouts, loss and
-//! cleaning up are the engine's.
+//! The file is read and rewritten under an advisory lock on a second one, and replaced by a rename: a process that dies in between
+//! leaves the old state or the new one. What is not claimed here, `dlock` refuses before this code is called. Waiting, timeouts,
+//! loss and cleaning up are the engine's.
 
 use std::fs::{self, File};
-use std::io::ErrorKind::NotFound;
+use std::io::{self, ErrorKind::InvalidData, ErrorKind::NotFound};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, FenceGate, Fencing, Grant, LeaseKey, Lock, Part, PartKind, Probe, Raised, Release,
-    Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, RequestId, Signal, Wait, Wake,
-};
-use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Strength, Timestamp, Token,
-};
+use dlock_core::spi::*;
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Result};
+use dlock_core::{Strength, Timestamp, Token};
 use futures::stream::{self, BoxStream, StreamExt};
+use serde::{Deserialize, Serialize};
 
 /// Locks kept in a directory.
 pub struct FileLock {
@@ -27,19 +22,25 @@ pub struct FileLock {
     capabilities: Capabilities,
 }
 
-/// The contents of the file: a line for the boot and the last token, then a line for each lease and tombstone.
-#[derive(Default)]
+/// The contents of the file.
+#[derive(Default, Serialize, Deserialize)]
 struct State {
+    boot: String,
     last_token: u64,
     rows: Vec<Row>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Row {
     /// 0: a tombstone, against an attempt that arrives after its abandon.
     token: u64,
-    id: RequestId,
-    expires: Timestamp,
-    name: LockName,
+    /// The acquisition, and the name of the lock.
+    key: (String, Vec<u8>),
+    expires_ns: u64,
+}
+
+fn key_of(key: &LeaseKey) -> (String, Vec<u8>) {
+    (key.id.to_string(), key.name.as_bytes().to_vec())
 }
 
 /// How long a message can be under way.
@@ -56,73 +57,47 @@ impl FileLock {
     }
 
     /// Runs one change alone, over all processes. It is short, and nothing is awaited in it: a dropped future cannot cut it.
-    fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> Result<T>) -> Result<T> {
-        let away = |e: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, "the lock directory cannot be used").with_source(e)
+    fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
+        let changed = || {
+            let mutex = File::create(self.directory.join("mutex"))?;
+            mutex.lock()?;
+            let path = self.directory.join("leases.json");
+            let mut state: State = match fs::read(&path) {
+                Ok(text) => serde_json::from_slice(&text)?,
+                Err(e) if e.kind() == NotFound => State::default(),
+                Err(e) => return Err(e),
+            };
+            // One clock for all processes of the machine, read while nobody else can change anything. It starts anew with each
+            // boot: the leases of an earlier one are over. The tokens go on.
+            let (now, boot) = (Timestamp::now(), fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
+            state.rows.retain(|row| state.boot == boot && row.expires() > now);
+            state.boot = boot;
+            let answer = change(&mut state, now);
+            let next = self.directory.join("leases.next");
+            fs::write(&next, serde_json::to_vec(&state)?)?;
+            fs::rename(&next, &path)?;
+            Ok(answer)
         };
-        let mutex = File::create(self.directory.join("mutex")).map_err(away)?;
-        mutex.lock().map_err(away)?;
-        let path = self.directory.join("leases");
-        let mut state = match fs::read_to_string(&path) {
-            Ok(text) => State::parse(&text)
-                .ok_or_else(|| Error::new(ErrorKind::BackendData, "the lease file was not written by this program"))?,
-            Err(e) if e.kind() == NotFound => State::default(),
-            Err(e) => return Err(away(e)),
-        };
-        // One clock for all processes of the machine, read while nobody else can change anything.
-        let now = Timestamp::now();
-        state.rows.retain(|row| row.expires > now);
-        let answer = change(&mut state, now)?;
-        let next = self.directory.join("leases.next");
-        fs::write(&next, state.print()).and_then(|()| fs::rename(&next, &path)).map_err(away)?;
-        Ok(answer)
+        changed().map_err(|e: io::Error| {
+            let foreign = e.kind() == InvalidData;
+            let kind = if foreign { ErrorKind::BackendData } else { ErrorKind::Unavailable };
+            Error::new(kind, "the lock directory cannot be used").with_source(e)
+        })
+    }
+}
+
+impl Row {
+    fn expires(&self) -> Timestamp {
+        Timestamp::from_nanos(self.expires_ns)
     }
 }
 
 impl State {
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        let (boot, last_token) = lines.next()?.split_once(' ')?;
-        let mut state = Self { last_token: last_token.parse().ok()?, rows: Vec::new() };
-        for line in lines {
-            let mut words = line.splitn(4, ' ');
-            let token = words.next()?.parse().ok()?;
-            let id = RequestId::parse(words.next()?)?;
-            let expires = Timestamp::from_nanos(words.next()?.parse().ok()?);
-            let hex = words.next()?;
-            let byte = |i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
-            let name: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
-            state.rows.push(Row { token, id, expires, name: LockName::new(name?).ok()? });
-        }
-        // The clock starts anew with each boot: leases of an earlier one are over. The tokens go on.
-        if boot != boot_id() {
-            state.rows.clear();
-        }
-        Some(state)
-    }
-
-    fn print(&self) -> String {
-        let mut text = format!("{} {}\n", boot_id(), self.last_token);
-        for row in &self.rows {
-            let name: String = row.name.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
-            text += &format!("{} {} {} {name}\n", row.token, row.id, row.expires.as_nanos());
-        }
-        text
-    }
-
-    /// The lease or tombstone of that acquisition.
-    fn find(&mut self, key: &LeaseKey) -> Option<&mut Row> {
-        self.rows.iter_mut().find(|row| row.id == key.id && row.name == key.name)
-    }
-
-    fn remove(&mut self, key: &LeaseKey) -> Option<Row> {
-        let i = self.rows.iter().position(|row| row.id == key.id && row.name == key.name)?;
+    /// Ends that lease, if there is one; a tombstone stays.
+    fn end(&mut self, key: &LeaseKey) -> Option<Row> {
+        let i = self.rows.iter().position(|row| row.token > 0 && row.key == key_of(key))?;
         Some(self.rows.swap_remove(i))
     }
-}
-
-fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".to_owned(), |s| s.trim().to_owned())
 }
 
 #[async_trait]
@@ -144,44 +119,39 @@ impl Lock for FileLock {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        if request.mode != Mode::Exclusive {
-            return Err(Error::new(ErrorKind::Unsupported, "only exclusive locks are kept here"));
-        }
         let sent = Timestamp::now();
+        let key = key_of(&request.key);
+        let granted =
+            |token, rest| Attempt::Granted(Grant::new(request.key.clone(), Token::new(token), sent, rest));
         self.change(|state, now| {
-            match state.find(&request.key) {
+            match state.rows.iter().find(|row| row.key == key) {
                 Some(row) if row.token == 0 => return Err(Error::lost(LossReason::Released)),
                 // Sent again because the answer was lost: the same grant, with what remains of it.
-                Some(row) => {
-                    let token = Token::new(row.token);
-                    return Ok(Attempt::Granted(Grant::new(request.key.clone(), token, sent, now.until(row.expires))));
-                }
+                Some(row) => return Ok(granted(row.token, now.until(row.expires()))),
                 None => {}
             }
-            if let Some(holder) = state.rows.iter().find(|row| row.token > 0 && row.name == request.key.name) {
-                let (min, max) = (Duration::from_millis(1), Duration::from_millis(10));
-                let wait = Wait::new(Wake::Poll { probe: Arc::new(Always), min, max });
-                return Ok(Attempt::Held(wait.recheck_in(now.until(holder.expires))));
+            if let Some(holder) = state.rows.iter().find(|row| row.token > 0 && row.key.1 == key.1) {
+                let wait = Wait::new(Wake::poll_in_full(Duration::from_millis(5), Duration::from_millis(50)));
+                return Ok(Attempt::Held(wait.recheck_in(now.until(holder.expires()))));
             }
             state.last_token += 1;
-            let (token, expires) = (state.last_token, now + request.ttl);
-            let LeaseKey { name, id, .. } = request.key.clone();
-            state.rows.push(Row { token, id, expires, name });
-            Ok(Attempt::Granted(Grant::new(request.key.clone(), Token::new(token), sent, request.ttl)))
-        })
+            let (token, expires_ns) = (state.last_token, (now + request.ttl).as_nanos());
+            state.rows.push(Row { token, key, expires_ns });
+            Ok(granted(token, request.ttl))
+        })?
     }
 
     async fn release(&self, lease: &LeaseKey, _: Release) -> Result<Released> {
-        self.change(|state, _| Ok(state.remove(lease).map_or(Released::NotHeld, |_| Released::Released)))
+        self.change(|state, _| state.end(lease).map_or(Released::NotHeld, |_| Released::Released))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let abandon = |key: &LeaseKey| {
             self.change(|state, now| {
-                let was = state.remove(key).filter(|row| row.token > 0);
-                let LeaseKey { name, id, .. } = key.clone();
-                state.rows.push(Row { token: 0, id, expires: now + TOMBSTONE, name });
-                Ok(was.map_or(Abandoned::Nothing, |row| Abandoned::WasGranted(Token::new(row.token))))
+                let was = state.end(key);
+                let expires_ns = (now + TOMBSTONE).as_nanos();
+                state.rows.push(Row { token: 0, key: key_of(key), expires_ns });
+                was.map_or(Abandoned::Nothing, |row| Abandoned::WasGranted(Token::new(row.token)))
             })
         };
         requests.iter().map(abandon).collect()
@@ -197,14 +167,15 @@ impl Renew for FileLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         let sent = Timestamp::now();
         let all = self.change(|state, now| {
-            let renew = |item: &RenewItem| match state.find(&item.key) {
-                Some(row) if row.token > 0 && item.kind == RenewKind::Lease => {
-                    row.expires = row.expires.max(now + item.ttl);
-                    RenewOutcome::Renewed(Renewal::new(sent, now.until(row.expires)))
+            let mut held: Vec<_> = state.rows.iter_mut().filter(|row| row.token > 0).collect();
+            let renew = |item: &RenewItem| match held.iter_mut().find(|row| row.key == key_of(&item.key)) {
+                Some(row) => {
+                    row.expires_ns = row.expires_ns.max((now + item.ttl).as_nanos());
+                    RenewOutcome::Renewed(Renewal::new(sent, now.until(row.expires())))
                 }
-                _ => RenewOutcome::Gone,
+                None => RenewOutcome::Gone,
             };
-            Ok(items.iter().map(renew).collect())
+            items.iter().map(renew).collect()
         });
         all.unwrap_or_else(|e: Error| vec![RenewOutcome::Failed(e); items.len()])
     }
@@ -222,15 +193,5 @@ impl Fencing for FileLock {
 
     async fn raise(&self, _: &LeaseKey, _: Token) -> Result<Raised> {
         Err(Error::new(ErrorKind::Unsupported, "tokens cannot be raised here"))
-    }
-}
-
-/// Reading the file is as cheap as asking whether it has changed.
-struct Always;
-
-#[async_trait]
-impl Probe for Always {
-    async fn changed(&self) -> Result<bool> {
-        Ok(true)
     }
 }

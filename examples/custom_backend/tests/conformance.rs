@@ -1,5 +1,6 @@
 //! The certificate: the kit's rules on this backend, in real time.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
 use dlock_core::spi::Lock;
 use dlock_core::{Client, Result, Runtime, runtime};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 
 struct Acme {
     directory: tempfile::TempDir,
@@ -18,7 +19,8 @@ struct Acme {
 impl Harness for Acme {
     fn claims(&self) -> Claims {
         let capabilities = FileLock::new(self.directory.path()).capabilities().clone();
-        Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities).slack(Duration::from_millis(250))
+        Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities)
+            .slack(Duration::from_millis(250))
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -26,12 +28,18 @@ impl Harness for Acme {
     }
 
     fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
-        async move {
-            let backend = Arc::new(FileLock::new(self.directory.path()));
-            let client = Client::builder(backend, self.runtime()).build()?;
-            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
-        }
-        .boxed()
+        ready(self.client(self.directory.path())).boxed()
+    }
+
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        Some(ready(self.client(&self.directory.path().join("absent"))).boxed())
+    }
+}
+
+impl Acme {
+    fn client(&self, directory: &Path) -> Result<Arc<dyn Subject>> {
+        let client = Client::builder(Arc::new(FileLock::new(directory)), self.runtime()).build()?;
+        Ok(Arc::new(EngineSubject::new(client)))
     }
 }
 

@@ -191,20 +191,22 @@ impl Guard {
         if self.left.load(Ordering::Acquire) {
             return Err(self.gone());
         }
-        if !self.mode().is_exclusive() {
+        if !self.lease.may_be_exclusive_in_store() {
             return Ok(());
         }
         convert(&self.engine, &self.lease, Mode::READER).await.map(|_| ())
     }
 
     /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits, never deadlocks; if it
-    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing.
+    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing. While another task upgrades this same
+    /// hold, the answer is `Busy`.
     ///
     /// # Cancel safety
     /// Dropped at any point, the guard counts as shared; the store may have it as exclusive until this is called again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this hold was dropped or not
+    /// answered: it may still arrive.
     pub async fn try_upgrade(&self) -> Result<Upgrade> {
         if self.left.load(Ordering::Acquire) {
             return Err(self.gone());

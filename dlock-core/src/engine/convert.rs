@@ -3,11 +3,18 @@
 //! A conversion whose outcome is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes:
 //! the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
 //! conversion to the mode that the lease already has is done at once.
+//!
+//! A conversion names no state to convert *from*, so two of them must never be under way in different directions:
+//!
+//! * A downgrade that went unanswered may still arrive, after an upgrade that was answered: others would then be let in beside a
+//!   guard that believes to be exclusive. So a lease whose downgrade went unanswered is never upgraded again.
+//! * Of two upgrades the first one's answer may be read after a downgrade that followed the second, and be believed. So a second
+//!   one is not sent while a future waits for the first; one whose future was dropped has no answer that anybody reads.
 
 use std::sync::Arc;
 
 use super::core::Engine;
-use super::lease::Lease;
+use super::lease::{DOWNGRADE, Lease, UPGRADE};
 use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
@@ -33,14 +40,31 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     if engine.remaining(lease).is_zero() {
         return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
     }
-    if let Mode::Shared { .. } = to {
+    let asking = engine.ask(engine.op_timeout, part.convert(&lease.key, to));
+    // To the end of this function, when the answer has been acted on.
+    let _upgrading;
+    let answer = if to.is_exclusive() {
+        let before = lease.begin_conversion(UPGRADE);
+        if before & UPGRADE != 0 {
+            return Ok(Converted::Busy);
+        }
+        _upgrading = Upgrading(lease);
+        if before & DOWNGRADE != 0 {
+            let message = "a downgrade of this hold went unanswered and may still take effect: release it, and acquire anew";
+            return Err(named(Error::new(ErrorKind::Unknown, message)));
+        }
+        asking.await.and_then(|c| c)
+    } else {
+        let before = lease.begin_conversion(DOWNGRADE);
         lease.set_mode(to);
-    }
-    let converted = engine
-        .ask(engine.op_timeout, part.convert(&lease.key, to))
-        .await
-        .and_then(|c| c)
-        .map_err(named)?;
+        let answer = asking.await.and_then(|c| c);
+        let unanswered = matches!(&answer, Err(e) if e.kind() != ErrorKind::Unavailable);
+        if !unanswered && before & DOWNGRADE == 0 {
+            lease.end_conversion(DOWNGRADE);
+        }
+        answer
+    };
+    let converted = answer.map_err(named)?;
     if let Converted::Done(grant) = &converted {
         match lease.confirm(engine.now(), grant.counted_from, grant.expires_in) {
             Look::Valid(_) => {}
@@ -59,4 +83,13 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         engine.poke_poller(&lease.key.name);
     }
     Ok(converted)
+}
+
+/// A future that waits for the answer to an upgrade.
+struct Upgrading<'a>(&'a Lease);
+
+impl Drop for Upgrading<'_> {
+    fn drop(&mut self) {
+        self.0.end_conversion(UPGRADE);
+    }
 }

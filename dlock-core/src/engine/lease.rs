@@ -32,6 +32,8 @@ pub(crate) struct Lease {
     span: AtomicU64,
     /// How it ended; see [`End`].
     end: AtomicU8,
+    /// What is under way about its mode: [`DOWNGRADE`] and [`UPGRADE`], see [`convert`](super::convert).
+    conversions: AtomicU8,
     /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
     holds: AtomicU32,
     /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
@@ -91,6 +93,11 @@ impl End {
     }
 }
 
+/// A downgrade was sent and not answered.
+pub(super) const DOWNGRADE: u8 = 1;
+/// A future waits for the answer to an upgrade.
+pub(super) const UPGRADE: u8 = 2;
+
 /// Above every time that is ever reached.
 const NEVER: u64 = u64::MAX;
 
@@ -106,6 +113,7 @@ impl Lease {
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
             span: AtomicU64::new(as_nanos(grant.expires_in)),
             end: AtomicU8::new(End::Held.code()),
+            conversions: AtomicU8::new(0),
             holds: AtomicU32::new(1),
             renew_at: AtomicU64::new(NEVER),
             warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
@@ -123,6 +131,20 @@ impl Lease {
 
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(encode(mode), Ordering::Release);
+    }
+
+    /// Which conversions are under way; adds that one.
+    pub(super) fn begin_conversion(&self, which: u8) -> u8 {
+        self.conversions.fetch_or(which, Ordering::AcqRel)
+    }
+
+    pub(super) fn end_conversion(&self, which: u8) {
+        self.conversions.fetch_and(!which, Ordering::AcqRel);
+    }
+
+    /// Whether the store may not know yet that this is a shared hold.
+    pub(crate) fn may_be_exclusive_in_store(&self) -> bool {
+        self.mode().is_exclusive() || self.conversions.load(Ordering::Acquire) & DOWNGRADE != 0
     }
 
     pub(crate) fn token(&self) -> Option<Token> {

@@ -20,6 +20,8 @@ use crate::token::Token;
 /// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes.
 /// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones are larger.
 /// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive access.
+///
+/// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an earlier one is only held to 2.
 pub(super) struct Judge {
     world: Arc<World>,
     /// The store itself, not behind any network.
@@ -33,30 +35,41 @@ struct Books {
     names: BTreeMap<LockName, Marks>,
     violation: Option<String>,
     grants: u64,
+    /// How often the store has forgotten everything.
+    age: u64,
 }
 
 struct Seen {
     who: String,
     guard: Weak<Guard>,
     lost: bool,
+    /// In which its acquisition began.
+    age: u64,
 }
 
-/// What is known of the tokens of a name.
+/// The largest tokens of a name.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seniority {
+struct Tokens {
     any: u64,
     exclusive: u64,
 }
 
+/// When an acquisition began: after which tokens, in which age of the store.
+#[derive(Clone, Copy)]
+pub(super) struct Seniority {
+    tokens: Tokens,
+    age: u64,
+}
+
 struct Marks {
-    tokens: Seniority,
+    tokens: Tokens,
     gate: FencedValue,
 }
 
 impl Default for Marks {
     fn default() -> Self {
         Self {
-            tokens: Seniority::default(),
+            tokens: Tokens::default(),
             gate: FencedValue::new(Vec::new(), None, None),
         }
     }
@@ -90,10 +103,18 @@ impl Judge {
 
     /// To be asked before an acquisition begins.
     pub(super) fn seniority(&self, name: &LockName) -> Seniority {
-        lock(&self.books)
-            .names
-            .get(name)
-            .map_or_else(Seniority::default, |m| m.tokens)
+        let books = lock(&self.books);
+        Seniority {
+            tokens: books.names.get(name).map_or_else(Tokens::default, |m| m.tokens),
+            age: books.age,
+        }
+    }
+
+    /// The store has lost its memory: leases, tokens, and what the fence had seen.
+    pub(super) fn store_forgot(&self) {
+        let mut books = lock(&self.books);
+        books.age += 1;
+        books.names.clear();
     }
 
     /// An acquisition, or an upgrade, that began at `since` has given this guard.
@@ -103,18 +124,17 @@ impl Judge {
         self.world
             .note(|| format!("{who} holds {} {} token {token}", guard.name(), guard.mode()));
         let exclusive = guard.mode().is_exclusive();
-        let in_order = if exclusive {
-            token > since.any
-        } else {
-            token >= since.exclusive && token > 0
-        };
-        {
+        let before = since.tokens;
+        let in_order = {
             let mut books = lock(&self.books);
             books.grants += 1;
-            let tokens = &mut books.names.entry(guard.name().clone()).or_default().tokens;
-            tokens.any = tokens.any.max(token);
-            if exclusive {
-                tokens.exclusive = tokens.exclusive.max(token);
+            let of_this_age = since.age == books.age;
+            if of_this_age {
+                let tokens = &mut books.names.entry(guard.name().clone()).or_default().tokens;
+                tokens.any = tokens.any.max(token);
+                if exclusive {
+                    tokens.exclusive = tokens.exclusive.max(token);
+                }
             }
             if !books
                 .guards
@@ -125,16 +145,23 @@ impl Judge {
                     who: who.to_owned(),
                     guard: Arc::downgrade(guard),
                     lost: false,
+                    age: since.age,
                 });
             }
-        }
+            !of_this_age
+                || if exclusive {
+                    token > before.any
+                } else {
+                    token >= before.exclusive && token > 0
+                }
+        };
         if !in_order {
             self.condemn(format!(
                 "{who} got token {token} of {} ({}) though {} (exclusive {}) had been given before it asked",
                 guard.name(),
                 guard.mode(),
-                since.any,
-                since.exclusive
+                before.any,
+                before.exclusive
             ));
         }
         self.check();
@@ -151,6 +178,14 @@ impl Judge {
         let valid = guard.is_valid();
         let (admitted, before) = {
             let mut books = lock(&self.books);
+            let age = books.age;
+            let own = books
+                .guards
+                .iter()
+                .find(|s| s.guard.as_ptr() == std::ptr::from_ref(guard));
+            if own.is_none_or(|s| s.age != age) {
+                return;
+            }
             let gate = &mut books.names.entry(guard.name().clone()).or_default().gate;
             let before = (gate.max_any, gate.max_exclusive);
             (gate.admit(token, access).is_admitted(), before)
@@ -167,29 +202,30 @@ impl Judge {
 
     /// Looks at every guard there is.
     pub(super) fn check(&self) {
-        let seen: Vec<(String, Arc<Guard>, bool)> = {
+        let mut resurrected = None;
+        let seen: Vec<(String, Arc<Guard>)> = {
             let mut books = lock(&self.books);
             books.guards.retain(|s| s.guard.strong_count() > 0);
+            let age = books.age;
             let guards = books.guards.iter_mut().filter_map(|s| {
                 let guard = s.guard.upgrade()?;
-                let was_lost = s.lost;
+                if s.lost && guard.is_valid() {
+                    resurrected = Some(format!("{}'s guard of {}", s.who, guard.name()));
+                }
                 s.lost |= guard.loss().is_some();
-                Some((s.who.clone(), guard, was_lost))
+                (s.age == age).then(|| (s.who.clone(), guard))
             });
             guards.collect()
         };
-        for (i, (who, guard, was_lost)) in seen.iter().enumerate() {
+        if let Some(guard) = resurrected {
+            self.condemn(format!("{guard} was lost and is valid again"));
+        }
+        for (i, (who, guard)) in seen.iter().enumerate() {
             if !guard.is_valid() {
                 continue;
             }
-            if *was_lost {
-                self.condemn(format!(
-                    "{who}'s guard of {} was lost and is valid again",
-                    guard.name()
-                ));
-            }
             self.check_backing(who, guard);
-            for (other, rival, _) in &seen[..i] {
+            for (other, rival) in &seen[..i] {
                 if rival.name() == guard.name() && rival.is_valid() && conflict(guard.mode(), rival.mode()) {
                     self.condemn(format!(
                         "{who} ({}, token {:?}) and {other} ({}, token {:?}) both hold {}",
@@ -206,9 +242,9 @@ impl Judge {
     }
 
     /// Permits do not conflict in pairs: they are counted.
-    fn check_permits(&self, seen: &[(String, Arc<Guard>, bool)]) {
+    fn check_permits(&self, seen: &[(String, Arc<Guard>)]) {
         let mut used = BTreeMap::<&LockName, u32>::new();
-        for (_, guard, _) in seen.iter().filter(|(_, g, _)| g.is_valid()) {
+        for (_, guard) in seen.iter().filter(|(_, g)| g.is_valid()) {
             if let Mode::Shared { limit: Some(limit) } = guard.mode() {
                 let n = used.entry(guard.name()).or_default();
                 *n += 1;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::faults::{FaultPlan, Partition};
+use super::judge::Judge;
 use super::link::Link;
 use super::node::SimRuntime;
 use super::rng::SimRng;
@@ -20,6 +21,9 @@ pub(super) struct Nemesis {
     pub(super) clock: Arc<dyn Runtime>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) extra_ttl: Duration,
+    pub(super) judge: Arc<Judge>,
+    /// Whether the server may come back empty.
+    pub(super) forgetful: bool,
     pub(super) rng: SimRng,
 }
 
@@ -62,9 +66,14 @@ impl Nemesis {
         }
     }
 
-    /// The server goes and comes with its memory; every connection breaks.
-    fn restart_server(&self) {
-        self.store.crash(Survives::Memory);
+    /// The server goes and comes, with its memory or without; every connection breaks.
+    fn restart_server(&mut self) {
+        if self.forgetful && self.rng.chance(0.5) {
+            self.store.crash(Survives::Nothing);
+            self.judge.store_forgot();
+        } else {
+            self.store.crash(Survives::Memory);
+        }
         for (_, link) in &self.clients {
             link.cut();
             link.reconnect();

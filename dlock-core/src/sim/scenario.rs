@@ -16,6 +16,7 @@ use super::nemesis::Nemesis;
 use super::node::SimRuntime;
 use super::rng::SimRng;
 use super::worker::{Kind, MAX_TTL, Worker};
+use crate::capabilities::Capability;
 use crate::client::Client;
 use crate::memory::Memory;
 use crate::name::LockName;
@@ -94,7 +95,11 @@ impl Setting {
         // One `Arc` for both, so that the store's links know that they share its clock.
         let on_server: Arc<dyn Runtime> = Arc::new(server.clone());
         let window = rng.chance(0.5).then(|| rng.duration(100 * MS..800 * MS));
-        let store = Memory::builder(on_server).claim_window(window).build();
+        let mut store = Memory::builder(on_server).claim_window(window);
+        if rng.chance(0.2) {
+            store = store.without(Capability::Queue).without(Capability::Priority);
+        }
+        let store = store.build();
         let judge = Arc::new(Judge::new(sim.world(), store.connect()));
         let names = (0..1 + rng.below(3))
             .map(|i| {
@@ -159,6 +164,7 @@ impl Setting {
                     names: self.names.clone(),
                     stop: stop.clone(),
                     extra_ttl: self.extra_ttl,
+                    has_priorities: client.capabilities().has(Capability::Priority),
                     rng: rng.fork("worker"),
                 };
                 ends.push(spawn(runtime, worker.run()));
@@ -175,6 +181,9 @@ impl Setting {
             clock: self.clock.clone(),
             stop: stop.clone(),
             extra_ttl: self.extra_ttl,
+            judge: self.judge.clone(),
+            // Where nothing lapses, a lease that came up out of the old age's messages would stay in the way for ever.
+            forgetful: self.extra_ttl.is_zero() && rng.chance(0.5),
             rng: rng.fork("nemesis"),
         };
         let mended = spawn(&*self.clock, nemesis.run());

@@ -44,6 +44,7 @@ pub(super) struct Worker {
     pub(super) stop: Arc<AtomicBool>,
     /// Added to every ttl. Minutes, and nothing lapses within the run: then whatever is left behind stays in the way.
     pub(super) extra_ttl: Duration,
+    pub(super) has_priorities: bool,
     pub(super) rng: SimRng,
 }
 
@@ -90,7 +91,7 @@ impl Worker {
         let options = LockOptions::new()
             .ttl(self.millis(250..MAX_TTL.as_millis() as u64) + self.extra_ttl)
             .auto_renew(renew)
-            .priority(if self.rng.chance(0.2) {
+            .priority(if self.has_priorities && self.rng.chance(0.2) {
                 1 + self.rng.below(10) as u8
             } else {
                 5
@@ -144,7 +145,11 @@ impl Worker {
                     }
                     _ => {}
                 },
-                2 => self.convert(guard).await?,
+                // A conversion that did not go well leaves a guard, and it is used further.
+                2 => match self.convert(guard).await {
+                    Err(e) if !expected(e.kind()) => return Err(e),
+                    _ => {}
+                },
                 _ => {}
             }
             self.judge.check();
@@ -170,6 +175,10 @@ impl Worker {
             return Ok(());
         }
         if guard.mode().is_exclusive() {
+            if self.rng.chance(0.3) {
+                let polls = 1 + self.rng.below(4) as u32;
+                return dropped_after(polls, guard.downgrade()).await.unwrap_or(Ok(()));
+            }
             guard.downgrade().await
         } else {
             let since: Seniority = self.judge.seniority(guard.name());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::combinators::MultiLock;
-use dlock_core::sim::Sim;
+use dlock_core::sim::{FaultPlan, Link, Sim};
 use dlock_core::{
     AutoRenew, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Runtime, Upgrade,
 };
@@ -438,6 +438,59 @@ fn of_two_upgraders_none_waits_for_the_other() {
         assert_eq!(one.try_upgrade().await.unwrap(), Upgrade::Done);
         assert!(one.mode().is_exclusive() && one.token() > two.token());
     });
+}
+
+/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside an exclusive guard.
+#[test]
+fn after_an_unanswered_downgrade_there_is_no_upgrade() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let (server, node) = (sim.runtime(), sim.client_runtime_with("client", ms(0), 0));
+        let on_server = sim.client_runtime_with("server", ms(0), 0);
+        let store = Memory::new(Arc::new(on_server.clone()));
+        let link = Link::new(store.connect(), &node, &on_server, FaultPlan::healthy());
+        let client = Client::builder(link.clone(), Arc::new(node)).build().unwrap();
+        let other = Client::builder(store.connect(), server.clone()).build().unwrap();
+        sim.block_on(async move {
+            let guard = client.rwlock("a").unwrap().write().acquire().await.unwrap();
+            link.hold();
+            let mut dropped = Box::pin(guard.downgrade());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            drop(dropped);
+            assert!(!guard.mode().is_exclusive());
+            assert_eq!(guard.try_upgrade().await.unwrap_err().kind(), ErrorKind::Unknown);
+            link.let_go();
+            let reader = other.rwlock("a").unwrap().read().acquire().await.unwrap();
+            assert!(guard.is_valid() && reader.is_valid());
+            // Settled at once by asking again; upgraded never.
+            guard.downgrade().await.unwrap();
+            reader.release().await.unwrap();
+            assert_eq!(guard.try_upgrade().await.unwrap_err().kind(), ErrorKind::Unknown);
+        });
+    }
+}
+
+#[test]
+fn of_two_upgrades_of_one_hold_one_is_under_way() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let node = sim.client_runtime_with("client", ms(0), 0);
+        let server = sim.client_runtime_with("server", ms(0), 0);
+        let store = Memory::new(Arc::new(server.clone()));
+        let link = Link::new(store.connect(), &node, &server, FaultPlan::healthy());
+        let client = Client::builder(link, Arc::new(node)).build().unwrap();
+        sim.block_on(async move {
+            let guard = client.rwlock("a").unwrap().read().acquire().await.unwrap();
+            let (one, two) = futures::join!(guard.try_upgrade(), guard.try_upgrade());
+            assert_eq!((one.unwrap(), two.unwrap()), (Upgrade::Done, Upgrade::Busy));
+            // A dropped one is nobody's answer: the next may be sent.
+            guard.downgrade().await.unwrap();
+            let mut dropped = Box::pin(guard.try_upgrade());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            drop(dropped);
+            assert_eq!(guard.try_upgrade().await.unwrap(), Upgrade::Done);
+        });
+    }
 }
 
 #[test]

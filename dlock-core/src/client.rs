@@ -35,6 +35,20 @@ pub struct Client {
 
 impl Client {
     /// Begins to set up a client of that backend on that runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// use dlock_core::{Client, LockOptions, Memory, runtime};
+    /// use std::time::Duration;
+    /// let runtime = runtime::own_thread()?;
+    /// let store = Memory::new(runtime.clone());
+    /// let client = Client::builder(store.connect(), runtime)
+    ///     .defaults(LockOptions::new().ttl(Duration::from_secs(20)))
+    ///     .build()?;
+    /// # client.close().await?;
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn builder(backend: Arc<dyn spi::Lock>, runtime: Arc<dyn Runtime>) -> ClientBuilder {
         ClientBuilder {
             backend,
@@ -49,6 +63,15 @@ impl Client {
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty or too long.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("stock/42")?.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn lock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Lock> {
         self.handle(name, Mode::Exclusive)
     }
@@ -57,6 +80,17 @@ impl Client {
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty or too long; `Unsupported` where the backend has no shared mode.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let prices = client.rwlock("prices")?;
+    /// let reader = prices.read().acquire().await?;
+    /// assert!(prices.write().try_acquire().await?.is_none());
+    /// # drop(reader);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn rwlock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<RwLock> {
         Ok(RwLock::new(self.handle(name, Mode::READER)?))
     }
@@ -65,6 +99,16 @@ impl Client {
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty or too long, or for no permits; `Unsupported` where the backend has none.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let licences = client.semaphore("licences", 2)?;
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await?;
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn semaphore(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Semaphore> {
         let n = std::num::NonZeroU32::new(n)
             .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "a semaphore needs at least one permit"))?;
@@ -114,6 +158,18 @@ impl Client {
     }
 
     /// A new owner, for re-entrant use: see [`Lock::reentrant`].
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let owner = client.owner();
+    /// let ledger = client.lock("ledger")?.reentrant(&owner)?;
+    /// let outer = ledger.acquire().await?;
+    /// let inner = ledger.acquire().await?;
+    /// assert_eq!(outer.token(), inner.token());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn owner(&self) -> Owner {
         Owner::new(&self.engine)
     }
@@ -126,6 +182,21 @@ impl Client {
     ///
     /// # Errors
     /// `Unsupported` where the backend cannot watch; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::spi::Change;
+    /// use futures::StreamExt;
+    /// let mut changes = client.watch("leader").await?;
+    /// let Some(Change::Snapshot { now, .. }) = changes.next().await.transpose()? else { panic!() };
+    /// assert!(now.holders.is_empty());
+    /// let guard = client.lock("leader")?.acquire().await?;
+    /// let Some(Change::Granted(leader)) = changes.next().await.transpose()? else { panic!() };
+    /// assert_eq!(leader.token, guard.token());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn watch(
         &self,
         name: impl TryInto<LockName, Error: Into<Error>>,
@@ -141,6 +212,16 @@ impl Client {
     ///
     /// # Errors
     /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("report")?.acquire().await?;
+    /// let report = client.inspect("report").await?;
+    /// assert_eq!(report.holders[0].id, guard.id());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn inspect(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Inspection> {
         let (name, part) = self.watch_part(name, Capability::Inspect, "inspecting")?;
         self.engine.request(part.inspect(&name)).await
@@ -154,6 +235,17 @@ impl Client {
     ///
     /// # Errors
     /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `Unknown`, `PermissionDenied`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let stuck = client.lock("import")?.acquire().await?;
+    /// assert_eq!(client.force_release("import").await?, 1);
+    /// assert!(client.lock("import")?.try_acquire().await?.is_some());
+    /// # drop(stuck);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
         self.engine.request(part.force_release(&name)).await
@@ -179,6 +271,18 @@ impl Client {
     ///
     /// # Errors
     /// `Unsupported` where the backend has none.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::LockName;
+    /// let file = LockName::new("report.json")?;
+    /// let guard = client.lock("report")?.acquire().await?;
+    /// let token = guard.token().expect("this backend fences");
+    /// assert!(client.gate()?.write(&file, token, b"{}").await?.is_admitted());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn gate(&self) -> Result<&dyn FenceGate> {
         need(&self.engine.caps, Capability::Gate, "a fence gate")?;
         let gate = self.engine.backend.fencing_part().and_then(spi::Fencing::gate);
@@ -193,6 +297,16 @@ impl Client {
     ///
     /// # Errors
     /// None at present: what the store cannot be told any more lapses with its ttl.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("job")?.acquire().await?;
+    /// client.close().await?;
+    /// assert_eq!(guard.loss(), Some(dlock_core::LossReason::Closed));
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn close(&self) -> Result<()> {
         self.engine.close().await
     }
@@ -205,6 +319,15 @@ impl Client {
     }
 
     /// The same client for threads that block instead of awaiting.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = dlock_core::doc_client();
+    /// let client = client.blocking();
+    /// let guard = client.lock("stock/42")?.acquire()?;
+    /// guard.release()?;
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
     pub fn blocking(&self) -> crate::blocking::Client {
         crate::blocking::Client::new(self.clone())
     }

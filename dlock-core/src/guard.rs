@@ -63,6 +63,17 @@ impl Guard {
     }
 
     /// The fencing token; `None` only where the backend does not claim [`Capability::Fencing`](crate::Capability::Fencing).
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let lock = client.lock("report")?;
+    /// let first = lock.acquire().await?;
+    /// first.release().await?;
+    /// assert!(lock.acquire().await?.token() > first.token());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn token(&self) -> Option<Token> {
         self.lease.token()
     }
@@ -90,6 +101,17 @@ impl Guard {
     }
 
     /// Whether it may be believed now: from the clock, not from a flag. Once `false`, never `true` again.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("job")?.acquire().await?;
+    /// assert!(guard.is_valid());
+    /// guard.release().await?;
+    /// assert!(!guard.is_valid());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -104,11 +126,38 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Cancel safe.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("job")?.acquire().await?;
+    /// let lost = guard.lost();
+    /// client.force_release("job").await?;
+    /// guard.renew().await.unwrap_err(); // learnt at the next renewal, which is automatic otherwise
+    /// assert_eq!(lost.await, dlock_core::LossReason::Refused);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
         self.lease.clone().lost()
     }
 
     /// What happens to it from now on, as a stream that ends with `Lost` or `Released`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::GuardEvent;
+    /// use futures::StreamExt;
+    /// let guard = client.lock("job")?.acquire().await?;
+    /// let mut events = guard.events();
+    /// guard.renew().await?;
+    /// guard.release().await?;
+    /// assert!(matches!(events.next().await, Some(GuardEvent::Renewed)));
+    /// assert!(matches!(events.next().await, Some(GuardEvent::Released)));
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn events(&self) -> GuardEvents {
         GuardEvents::new(self.lease.clone())
     }
@@ -138,6 +187,20 @@ impl Guard {
     /// # Errors
     /// `Lost` if it had ended; `Unavailable` or `Unknown` if it could not be renewed and may be tried again until the
     /// deadline; `Unsupported`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use std::time::Duration;
+    /// use dlock_core::{AutoRenew, LockOptions};
+    /// let options = LockOptions::new().ttl(Duration::from_secs(10)).auto_renew(AutoRenew::Off);
+    /// let guard = client.lock("batch")?.options(options)?.acquire().await?;
+    /// let before = guard.deadline();
+    /// guard.renew().await?;
+    /// assert!(guard.deadline() > before);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn renew(&self) -> Result<()> {
         if self.left.load(Ordering::Acquire) {
             // planted: 5.05
@@ -161,6 +224,18 @@ impl Guard {
     /// # Errors
     /// `Lost` if the hold had ended before, with the reason (`Released` the second time); `Unknown` if the store could
     /// not be asked: it goes on in the background, and this may be called again to learn how.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::{ErrorKind, LossReason};
+    /// let guard = client.lock("job")?.acquire().await?;
+    /// guard.release().await?;
+    /// let again = guard.release().await.unwrap_err();
+    /// assert_eq!((again.kind(), again.loss_reason()), (ErrorKind::Lost, Some(LossReason::Released)));
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn release(&self) -> Result<()> {
         if !self.left.swap(true, Ordering::AcqRel) && !self.lease.leave() {
             // Others of the same owner hold it yet.
@@ -187,6 +262,17 @@ impl Guard {
     ///
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let prices = client.rwlock("prices")?;
+    /// let guard = prices.write().acquire().await?;
+    /// guard.downgrade().await?;
+    /// assert!(prices.read().try_acquire().await?.is_some());
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn downgrade(&self) -> Result<()> {
         if self.left.load(Ordering::Acquire) {
             return Err(self.gone());
@@ -207,6 +293,20 @@ impl Guard {
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this hold was dropped or not
     /// answered: it may still arrive.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::Upgrade;
+    /// let prices = client.rwlock("prices")?;
+    /// let guard = prices.read().acquire().await?;
+    /// match guard.try_upgrade().await? {
+    ///     Upgrade::Done => println!("exclusive, with token {:?}", guard.token()),
+    ///     _ => println!("others read too; still a reader"),
+    /// }
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn try_upgrade(&self) -> Result<Upgrade> {
         if self.left.load(Ordering::Acquire) {
             return Err(self.gone());
@@ -279,6 +379,9 @@ impl Held {
     }
 
     /// Completes when the lock is lost: see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
         self.lease.clone().lost()
     }

@@ -19,6 +19,7 @@ use crate::spi;
 
 /// A handle to a named lock, in one mode. Holds nothing by itself; cheap to clone and to keep.
 ///
+/// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
 /// # let client = dlock_core::doc_client();
@@ -48,6 +49,17 @@ impl Lock {
     ///
     /// # Errors
     /// `InvalidInput` for what makes no sense, `Unsupported` for what the backend cannot do.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use std::time::Duration;
+    /// use dlock_core::LockOptions;
+    /// let lock = client.lock("nightly")?.options(LockOptions::new().ttl(Duration::from_secs(20)))?;
+    /// assert_eq!(lock.acquire().await?.ttl(), Duration::from_secs(20));
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn options(mut self, mut options: LockOptions) -> Result<Self> {
         // planted: 17.02
         if self.engine.bug.is(Bug::PrioSilentlyIgnored) && !self.engine.caps.has(Capability::Priority) {
@@ -72,6 +84,20 @@ impl Lock {
     ///
     /// # Errors
     /// `InvalidInput` for an owner of another client, or for a shared mode.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let owner = client.owner();
+    /// let lock = client.lock("ledger")?.reentrant(&owner)?;
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?;
+    /// outer.release().await?;
+    /// assert!(inner.is_valid());
+    /// inner.release().await?;
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub fn reentrant(mut self, owner: &Owner) -> Result<Self> {
         owner
             .check(&self.engine)
@@ -120,6 +146,18 @@ impl Lock {
     /// # Errors
     /// `Unavailable`, `PermissionDenied`, `LimitReached`, `BackendData`, `InvalidInput` (a permit count that others do not
     /// share), `Closed`; `Unknown` if it may be held for a while although no guard exists.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let lock = client.lock("import")?;
+    /// match lock.try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else imports"),
+    /// }
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.acquire_as(Patience::Try).await
     }
@@ -134,6 +172,16 @@ impl Lock {
     ///
     /// # Errors
     /// `Timeout` when the wait limit ran out, with nothing held or queued; otherwise as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// let guard = client.lock("import")?.acquire().await?;
+    /// println!("ours for {:?} yet", guard.remaining());
+    /// guard.release().await?;
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn acquire(&self) -> Result<Guard> {
         self.wait(self.ask.options.wait_limit).await
     }
@@ -145,6 +193,20 @@ impl Lock {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use std::time::Duration;
+    /// use dlock_core::ErrorKind;
+    /// let lock = client.lock("import")?;
+    /// let held = lock.acquire().await?;
+    /// let e = lock.acquire_timeout(Duration::from_millis(20)).await.unwrap_err();
+    /// assert_eq!(e.kind(), ErrorKind::Timeout);
+    /// # drop(held);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
         self.wait(Some(limit)).await
     }
@@ -177,6 +239,14 @@ impl Lock {
     ///
     /// The body gets a [`Held`] to read the token and the deadline from. Afterwards the lock is released.
     ///
+    /// # Cancel safety
+    /// Dropped while it waits, it leaves nothing. Dropped while the body runs, the body is dropped and the lock released.
+    ///
+    /// # Errors
+    /// `Lost` if the lock was lost before the body was through; otherwise as [`acquire`](Self::acquire). A release whose
+    /// outcome is not known is not an error here: the body ran under the lock, and the release goes on in the background.
+    ///
+    /// # Examples
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
@@ -184,13 +254,6 @@ impl Lock {
     /// assert!(sold);
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
-    ///
-    /// # Cancel safety
-    /// Dropped while it waits, it leaves nothing. Dropped while the body runs, the body is dropped and the lock released.
-    ///
-    /// # Errors
-    /// `Lost` if the lock was lost before the body was through; otherwise as [`acquire`](Self::acquire). A release whose
-    /// outcome is not known is not an error here: the body ran under the lock, and the release goes on in the background.
     pub async fn with<T, F>(&self, body: impl FnOnce(Held) -> F) -> Result<T>
     where
         F: Future<Output = T>,

@@ -13,6 +13,7 @@ use crate::reentrant::Owner;
 /// the readers up to the next writer at once. A writer's guard can be [downgraded](crate::Guard::downgrade), a
 /// reader's [upgraded](crate::Guard::try_upgrade), where the backend can.
 ///
+/// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
 /// # let client = dlock_core::doc_client();

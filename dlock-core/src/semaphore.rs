@@ -14,6 +14,7 @@ use crate::options::LockOptions;
 /// The first to use the name fixes `n` until the name is empty again; another `n`, or the name as a read-write lock, is
 /// refused as `InvalidInput`. The exclusive lock of the same name waits for all permits.
 ///
+/// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
 /// # let client = dlock_core::doc_client();

@@ -17,6 +17,7 @@ use crate::token::Token;
 ///
 /// The locks may be of different clients, and so of different backends.
 ///
+/// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
 /// # let client = dlock_core::doc_client();
@@ -64,6 +65,19 @@ impl MultiLock {
     ///
     /// # Errors
     /// As [`Lock::try_acquire`], of the first that fails.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc_block_on(async {
+    /// # let client = dlock_core::doc_client();
+    /// use dlock_core::combinators::MultiLock;
+    /// let both = MultiLock::new([client.lock("a")?, client.lock("b")?])?;
+    /// let other = client.lock("b")?.acquire().await?;
+    /// assert!(both.try_acquire().await?.is_none());
+    /// assert!(client.lock("a")?.try_acquire().await?.is_some());
+    /// # drop(other);
+    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         let mut taken = MultiGuard {
             guards: Vec::with_capacity(self.locks.len()),

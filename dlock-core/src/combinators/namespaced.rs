@@ -27,6 +27,26 @@ use crate::token::{Strength, Token};
 /// one store use namespaces, or none.
 ///
 /// The prefix counts against the store's longest name: [`Capabilities::max_name_len`] is that much smaller here.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc_block_on(async {
+/// use std::sync::Arc;
+/// use dlock_core::combinators::Namespaced;
+/// use dlock_core::{Client, Memory, runtime};
+/// let runtime = runtime::own_thread()?;
+/// let store = Memory::new(runtime.clone());
+/// let of = |namespace: &str| {
+///     let backend = Namespaced::new(store.connect(), namespace)?;
+///     Client::builder(Arc::new(backend), runtime.clone()).build()
+/// };
+/// let (shop, billing) = (of("shop")?, of("billing")?);
+/// let ours = shop.lock("nightly")?.acquire().await?;
+/// assert!(billing.lock("nightly")?.try_acquire().await?.is_some());
+/// assert!(of("shop")?.lock("nightly")?.try_acquire().await?.is_none());
+/// # drop(ours);
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// ```
 pub struct Namespaced {
     inner: Arc<dyn Lock>,
     prefix: Box<[u8]>,

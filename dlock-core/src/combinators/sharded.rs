@@ -47,6 +47,22 @@ use crate::token::{Strength, Token};
 /// for its own, and what is gone is found gone a round trip later. Losses that name leases pass unchanged.
 ///
 /// *The idea of the hash: "A Name-Based Mapping Scheme for Rendezvous", D. Thaler and C. Ravishankar, 1996.*
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc_block_on(async {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use dlock_core::combinators::{Shard, Sharded};
+/// use dlock_core::{Client, Memory, runtime};
+/// let runtime = runtime::own_thread()?;
+/// let (east, west) = (Memory::new(runtime.clone()), Memory::new(runtime.clone()));
+/// let shards = vec![Shard::new("east", east.connect()), Shard::new("west", west.connect())];
+/// let backend = Sharded::new(shards, runtime.clone(), Duration::from_secs(1))?;
+/// let client = Client::builder(Arc::new(backend), runtime).build()?;
+/// client.lock("stock/42")?.acquire().await?.release().await?;
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// ```
 pub struct Sharded {
     shards: Vec<Shard>,
     capabilities: Capabilities,

@@ -211,11 +211,17 @@ impl Cx {
     }
 
     /// Waits.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind.
     pub async fn sleep(&self, duration: Duration) {
         self.0.runtime.sleep(duration).await;
     }
 
     /// Waits until that time; not at all if it is past.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind.
     pub async fn sleep_until(&self, at: Timestamp) {
         let left = self.now().until(at);
         if !left.is_zero() {
@@ -224,6 +230,9 @@ impl Cx {
     }
 
     /// Lets other tasks run.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is left behind.
     pub async fn pause(&self) {
         self.sleep(Duration::from_micros(10)).await;
     }
@@ -234,6 +243,9 @@ impl Cx {
     }
 
     /// The future's result, or `None` if `limit` passed first; the future is dropped then.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future that it was given.
     pub async fn timeout<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
         let sleep = self.0.runtime.sleep(limit);
         pin_mut!(future);
@@ -245,6 +257,9 @@ impl Cx {
 
     /// The future's result; broken if it takes longer than `limit` (eight times as long beside other rules, as those that are
     /// not about time run).
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future that it was given.
     ///
     /// # Errors
     /// [`Failure::Broken`] with `what` and the limit.
@@ -277,6 +292,9 @@ impl Cx {
 
     /// A new, independent client. It is closed when the rule has ended.
     ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness; no client is handed out.
+    ///
     /// # Errors
     /// [`Failure::NotRun`] if it cannot be had: without a connection nothing is said about the rule.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
@@ -294,6 +312,9 @@ impl Cx {
     }
 
     /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot give one.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness; no client is handed out.
     pub async fn connect_nowhere(&self) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
         let harness = self.0.harness.upgrade()?;
         let connected = harness.connect_nowhere(self)?.await;
@@ -304,6 +325,9 @@ impl Cx {
     }
 
     /// Tries, and breaks the rule unless the name is held by somebody else.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
     ///
     /// # Errors
     /// [`Failure::Broken`] if it was granted, or failed.
@@ -327,6 +351,9 @@ impl Cx {
 
     /// Tries, and breaks the rule unless it is granted at once.
     ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
+    ///
     /// # Errors
     /// [`Failure::Broken`] if it was refused, or failed.
     pub async fn expect_free(
@@ -347,6 +374,9 @@ impl Cx {
     }
 
     /// Tries again and again until it is granted, and breaks the rule if that is not by `by`.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
     ///
     /// # Errors
     /// [`Failure::Broken`] if it was not granted in time, or an attempt failed.

@@ -19,6 +19,10 @@ pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 ///
 /// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and no timeout of
 /// its own to what it tests.
+///
+/// # Cancel safety
+/// Dropping the future of an acquire leaves nothing held or queued, that of a release nothing held, at the latest after the ttl. The
+/// rules of section 9 check that.
 pub trait Subject: Send + Sync {
     /// What it claims. Must agree with [`Claims`](crate::Claims) and never change.
     fn capabilities(&self) -> Capabilities;

@@ -71,6 +71,9 @@ impl Sweep {
     /// woken, then drops it. `None` when the sweep is over; the operation is then dropped without a poll.
     ///
     /// Waiting for a wake-up takes as long as it takes: give operations that complete or be woken by the rule.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the operation where it is. That cut is not counted, and the next call makes it anew.
     pub async fn next<T>(&mut self, operation: impl Future<Output = T>) -> Option<Cut<T>> {
         if self.finished || self.cuts >= self.max {
             return None;

@@ -51,6 +51,9 @@ impl<T: Send + 'static> Task<T> {
     }
 
     /// Drops the task's future at its next poll, and waits until that is done. The result, if it was sooner.
+    ///
+    /// # Cancel safety
+    /// Dropped, the task is cancelled all the same, and nobody waits for it.
     pub async fn cancel(self) -> Option<T> {
         self.abort.abort();
         match self.result.await {

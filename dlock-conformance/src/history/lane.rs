@@ -41,6 +41,9 @@ impl Lane {
 
     /// [`Subject::try_acquire`], written down.
     ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]; the drop is written down as a return with unknown outcome.
+    ///
     /// # Errors
     /// Those of the subject.
     pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
@@ -49,6 +52,9 @@ impl Lane {
     }
 
     /// [`Subject::acquire`], written down.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::acquire`]; the drop is written down as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -60,6 +66,9 @@ impl Lane {
 
     /// [`Subject::acquire_timeout`], written down.
     ///
+    /// # Cancel safety
+    /// As [`Subject::acquire_timeout`]; the drop is written down as a return with unknown outcome.
+    ///
     /// # Errors
     /// Those of the subject.
     pub async fn acquire_timeout(&self, name: &LockName, ask: &Ask, limit: Duration) -> Result<Recorded> {
@@ -69,6 +78,9 @@ impl Lane {
     }
 
     /// [`Held::renew`], written down.
+    ///
+    /// # Cancel safety
+    /// As [`Held::renew`]; the drop is written down as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -86,6 +98,9 @@ impl Lane {
     }
 
     /// [`Held::release`], written down.
+    ///
+    /// # Cancel safety
+    /// As [`Held::release`]; the drop is written down as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.

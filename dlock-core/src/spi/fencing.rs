@@ -18,6 +18,13 @@ pub trait Fencing: Send + Sync {
     ///
     /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so that any later
     /// majority meets a member that knows it.
+    ///
+    /// # Cancel safety
+    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to the same token is
+    /// harmless. The engine of a single store never raises.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt). A lease that is gone is no error: [`Raised::NotHeld`].
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised>;
 }
 

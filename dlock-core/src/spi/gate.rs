@@ -16,12 +16,31 @@ use crate::token::Token;
 pub trait FenceGate: Send + Sync {
     /// Checks a token and remembers it. **Advisory**: between this answer and a write of your own a newer holder may come in.
     /// Use [`write`](Self::write), or the in-transaction form of the backend, when it matters.
+    ///
+    /// # Cancel safety
+    /// Dropped, the token may be remembered or not. Asking again is safe: the same token may come again.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt). A token that was overtaken is no error: [`Admission::Refused`].
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission>;
 
     /// Checks the token and, if it is admitted, stores `value`, in one step that nothing comes between.
+    ///
+    /// # Cancel safety
+    /// Dropped, the value may be stored or not, and a copy that is on its way may be stored later, until a newer token comes.
+    /// Writing again with the same token is admitted, and the last to arrive stands.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit). After `Unknown` the value may be stored.
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission>;
 
     /// What was last stored by [`write`](Self::write), and the tokens seen.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>>;
 }
 

@@ -31,19 +31,41 @@ pub trait Lock: Send + Sync + 'static {
     /// With [`Queueing::Join`] and [`Capability::Queue`](crate::Capability::Queue), a request that cannot be granted now
     /// is queued with a lease of its own ([`Acquire::queue_ttl`]).
     ///
+    /// # Cancel safety
+    /// Dropped, the request may be granted or queued, now or when a copy that is on its way arrives. The engine drops it when its caller
+    /// does and at its time limit; it then abandons the key, or sends the same request again and is told of its own earlier grant.
+    ///
     /// # Errors
     /// By the table in [`ErrorKind`](crate::ErrorKind). After `Unknown` (or when the future was dropped) the request may have
     /// taken effect, and the caller either sends it again or abandons it. An abandoned key answers `Lost`.
     async fn attempt(&self, request: &Acquire) -> Result<Attempt>;
 
     /// Ends the lease of that key, and of that key only, and admits whoever is next.
+    ///
+    /// # Cancel safety
+    /// Dropped, the lease may have ended or not. The engine has stopped believing in it before, and its keeper sends the release
+    /// again until it is answered or the lease has lapsed.
+    ///
+    /// # Errors
+    /// As [`attempt`](Self::attempt). A lease that is gone is no error: [`Released::NotHeld`].
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released>;
 
     /// Undoes requests of which the outcome is not known or not wanted any more: withdraws what is queued, releases
     /// what was granted, and leaves a tombstone against a late arrival. One answer per key, in order.
+    ///
+    /// # Cancel safety
+    /// Dropped, each of the keys may be undone or not. The engine's keeper abandons them again until each is answered, or until
+    /// nothing of them can be left.
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>>;
 
     /// Closes the connection. Later calls answer `Closed`. Leases are not released by this, the engine has done that.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection may be open yet; it is closed at the latest when the backend is dropped. The engine closes once, as the
+    /// last thing that it does, and gives that its time limit.
+    ///
+    /// # Errors
+    /// Whatever keeps the connection from being closed in order. The engine tells nobody.
     async fn close(&self) -> Result<()>;
 }
 
@@ -406,6 +428,13 @@ impl Wake {
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// Whether it pays to ask in full. When in doubt, `true`.
+    ///
+    /// # Cancel safety
+    /// Only reads. The engine takes a look that failed or was not answered for a change, so what a dropped look has seen need not
+    /// be seen again.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`].
     async fn changed(&self) -> Result<bool>;
 }
 

@@ -18,6 +18,10 @@ pub trait Renew: Send + Sync {
     ///   A queued request that was granted before (the push was lost) answers that grant with its remaining life.
     ///
     /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a successor's lease.
+    ///
+    /// # Cancel safety
+    /// Dropped, each item may be renewed or not, and a queued request may be granted. The engine moves no deadline without an answer,
+    /// and asks again under the same keys: an earlier grant is recognised.
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome>;
 }
 

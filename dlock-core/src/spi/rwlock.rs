@@ -18,6 +18,10 @@ pub trait RwLock: Send + Sync {
     ///
     /// A conversion to the mode that the lease has already answers `Done`. Either way the lease's life starts anew, with its own ttl.
     ///
+    /// # Cancel safety
+    /// Dropped, the lease may be in either mode. The engine goes on with the weaker of the two, never upgrades a hold whose downgrade was
+    /// not answered, and releases it by the same key.
+    ///
     /// # Errors
     /// `Lost` if the lease is not held; otherwise as [`Lock::attempt`](super::Lock::attempt).
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted>;

@@ -16,13 +16,31 @@ pub trait Watch: Send + Sync {
     /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant order.
     /// When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot` with
     /// `skipped: true` says so. It ends with an error or never.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves nothing that counts; the same holds for the stream. The caller watches anew and starts with a snapshot.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt); an error of the stream is its last item.
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>>;
 
     /// Who holds it now, with which tokens and for how long yet, and how many wait.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt).
     async fn inspect(&self, name: &LockName) -> Result<Inspection>;
 
     /// Ends every lease of that name, whoever holds it, and admits who is next. For operators: the former holders learn it
     /// only at their next renewal, so what they do meanwhile is kept out by the fence alone. Returns how many were ended.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has happened or not, and nobody repeats it. Calling it again ends whoever holds the name by then.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt).
     async fn force_release(&self, name: &LockName) -> Result<u32>;
 }
 

@@ -4,14 +4,25 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time on the machine's own monotonic clock, in nanoseconds since boot, *suspension included*.
+/// A point in time on the machine's own monotonic clock, in nanoseconds since boot or another fixed point of it, *suspension
+/// included* where the system can.
 ///
 /// A laptop that sleeps, or a virtual machine that is paused by its own kernel, comes back with a lease that has
-/// run out; a clock that stands still during suspension would not notice. On Linux and Android this is
-/// `CLOCK_BOOTTIME`; elsewhere it is [`std::time::Instant`], which counts suspension on macOS and Windows as far as
-/// those systems do. It is never a wall clock: stepping the date changes nothing.
+/// run out; a clock that stands still during suspension would not notice. It is never a wall clock: stepping the date changes
+/// nothing.
 ///
-/// Timestamps of different machines, or of different boots, have nothing to do with one another.
+/// | system | clock | counts suspension |
+/// |---|---|---|
+/// | Linux, Android | `CLOCK_BOOTTIME` | yes |
+/// | macOS, iOS and the other systems of Apple | `CLOCK_MONOTONIC`, which there is not what [`Instant`](std::time::Instant) reads | yes |
+/// | Windows | [`Instant`](std::time::Instant), the performance counter | as far as that counter does; not promised here |
+/// | any other | [`Instant`](std::time::Instant) | as that system's clock does; often not |
+///
+/// Where suspension is not counted, a guard that slept through the end of its lease believes in it until its next
+/// renewal is refused; until then only the fence keeps its writes out.
+///
+/// Timestamps of different machines, or of different boots, have nothing to do with one another; where the clock is an `Instant`,
+/// nor have those of different processes.
 /// Resuming a *snapshot* of a virtual machine can turn any such clock back; against that only fencing helps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
@@ -23,15 +34,20 @@ impl Timestamp {
     pub const MAX: Self = Self(u64::MAX);
 
     /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     pub fn now() -> Self {
-        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        use rustix::time::{ClockId, clock_gettime};
+        // Darwin's `CLOCK_MONOTONIC` goes on in sleep, Linux's does not.
+        #[cfg(target_vendor = "apple")]
+        let t = clock_gettime(ClockId::Monotonic);
+        #[cfg(not(target_vendor = "apple"))]
+        let t = clock_gettime(ClockId::Boottime);
         // The kernel never answers a negative time since boot.
         Self((t.tv_sec as u64) * 1_000_000_000 + t.tv_nsec as u64)
     }
 
     /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     pub fn now() -> Self {
         use std::sync::OnceLock;
         use std::time::Instant;

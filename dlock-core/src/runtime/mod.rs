@@ -42,7 +42,13 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     /// Completes after that long. Usable from any thread, and pollable by any executor as long as this runtime lives.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
-    /// The time now.
+    /// The time now, on the one clock by which this client's leases are measured: deadlines are this clock's times, and every
+    /// [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
+    ///
+    /// A runtime in real time answers [`Timestamp::now`] and nothing else. Backends may read that clock themselves (SQLite keeps
+    /// expiries on it, for all processes of the machine): beside another clock here, deadlines would be wrong by the difference, and
+    /// guards would call themselves valid after their lease. A runtime with a clock of its own, as the simulator's, is for backends that
+    /// take all times from it.
     fn now(&self) -> Timestamp;
 
     /// Fills the buffer with random bytes that nobody can guess.

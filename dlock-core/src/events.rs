@@ -1,6 +1,7 @@
 //! What happens to a held lock, as a stream.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -24,7 +25,8 @@ pub enum GuardEvent {
     Lost(LossReason),
     /// It was released. The last event.
     Released,
-    /// The stream was read too slowly; that many events are missing here. The last event is never missing.
+    /// The stream was read too slowly; that many events are missing here. It comes before what follows the gap, be it the last
+    /// event, which is never missing.
     Skipped(u64),
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct Subscribers(Mutex<Vec<Subscriber>>);
 #[derive(Debug)]
 struct Subscriber {
     sender: mpsc::Sender<GuardEvent>,
-    skipped: u64,
+    skipped: Arc<AtomicU64>,
 }
 
 impl Subscribers {
@@ -55,31 +57,36 @@ impl Subscribers {
         self.list().clear();
     }
 
-    fn subscribe(&self) -> mpsc::Receiver<GuardEvent> {
+    fn subscribe(&self) -> (mpsc::Receiver<GuardEvent>, Arc<AtomicU64>) {
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        self.list().push(Subscriber { sender, skipped: 0 });
-        receiver
+        let skipped = Arc::new(AtomicU64::new(0));
+        let mut list = self.list();
+        // A lease to which nothing happens would keep every stream that was ever dropped.
+        list.retain(|s| !s.sender.is_closed());
+        list.push(Subscriber {
+            sender,
+            skipped: skipped.clone(),
+        });
+        (receiver, skipped)
     }
 }
 
 impl Subscriber {
-    /// `false` once nobody reads.
+    /// `false` once nobody reads. Under the mutex of the list: the counter has one writer until the stream ends.
     fn send(&mut self, event: &GuardEvent) -> bool {
-        if self.skipped > 0 {
-            match self.sender.try_send(GuardEvent::Skipped(self.skipped)) {
-                Ok(()) => self.skipped = 0,
-                Err(e) if e.is_disconnected() => return false,
-                Err(_) => {
-                    self.skipped += 1;
-                    return true;
-                }
-            }
-        }
-        match self.sender.try_send(event.clone()) {
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        let told = match skipped {
+            0 => Ok(()),
+            n => self.sender.try_send(GuardEvent::Skipped(n)),
+        };
+        match told.and_then(|()| {
+            self.skipped.store(0, Ordering::Relaxed);
+            self.sender.try_send(event.clone())
+        }) {
             Ok(()) => true,
             Err(e) if e.is_disconnected() => false,
             Err(_) => {
-                self.skipped += 1;
+                self.skipped.fetch_add(1, Ordering::Relaxed);
                 true
             }
         }
@@ -91,12 +98,14 @@ impl Subscriber {
 pub struct GuardEvents {
     lease: Arc<Lease>,
     receiver: mpsc::Receiver<GuardEvent>,
+    /// How many found no room since the last that did; what is left of it at the end is told before the last event.
+    skipped: Arc<AtomicU64>,
     done: bool,
 }
 
 impl GuardEvents {
     pub(crate) fn new(lease: Arc<Lease>) -> Self {
-        let receiver = lease.subscribers().subscribe();
+        let (receiver, skipped) = lease.subscribers().subscribe();
         // It may have ended between the two; then nobody is left to close the new stream.
         if matches!(lease.end(), End::Lost(_) | End::Released) {
             lease.subscribers().close();
@@ -104,6 +113,7 @@ impl GuardEvents {
         Self {
             lease,
             receiver,
+            skipped,
             done: false,
         }
     }
@@ -118,6 +128,10 @@ impl Stream for GuardEvents {
         }
         match Pin::new(&mut self.receiver).poll_next(cx) {
             Poll::Ready(None) => {
+                let skipped = self.skipped.swap(0, Ordering::Relaxed);
+                if skipped > 0 {
+                    return Poll::Ready(Some(GuardEvent::Skipped(skipped)));
+                }
                 self.done = true;
                 Poll::Ready(match self.lease.end() {
                     End::Lost(reason) => Some(GuardEvent::Lost(reason)),
@@ -127,5 +141,21 @@ impl Stream for GuardEvents {
             }
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_was_dropped_is_forgotten_though_nothing_happens() {
+        let subscribers = Subscribers::default();
+        let kept = subscribers.subscribe();
+        for _ in 0..100 {
+            drop(subscribers.subscribe());
+        }
+        assert!(subscribers.list().len() <= 2);
+        drop(kept);
     }
 }

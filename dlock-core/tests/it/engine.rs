@@ -9,8 +9,8 @@ use dlock_core::sim::{FaultPlan, Link, Sim};
 use dlock_core::{
     AutoRenew, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Runtime, Upgrade,
 };
-use futures::StreamExt;
 use futures::future::{Either, join_all, select};
+use futures::{FutureExt as _, StreamExt};
 
 /// A world with one store; each `client` is a client of its own.
 struct World {
@@ -341,13 +341,50 @@ fn a_slow_reader_of_events_is_told_how_many_it_missed_and_never_misses_the_last(
             .acquire()
             .await
             .unwrap();
-        let events = guard.events();
-        w.sleep(ms(3000)).await;
-        drop(guard);
-        w.sleep(ms(10)).await;
-        let all: Vec<_> = events.collect().await;
-        assert!(all.len() < 100);
-        assert!(matches!(all.last(), Some(GuardEvent::Released)));
+        let (mut quick, slow, mut late) = (guard.events(), guard.events(), guard.events());
+        let count = async {
+            let mut n = 0;
+            while matches!(quick.next().await, Some(GuardEvent::Renewed)) {
+                n += 1;
+            }
+            n
+        };
+        let hold = async {
+            w.sleep(ms(3000)).await;
+            // Read in the middle of the hold: the gap is told where it is.
+            let mut read = Vec::new();
+            while let Some(Some(event)) = late.next().now_or_never() {
+                read.push(event);
+            }
+            w.sleep(ms(60)).await;
+            read.push(late.next().await.unwrap());
+            drop(guard);
+            w.sleep(ms(10)).await;
+            read.extend(late.collect::<Vec<_>>().await);
+            read
+        };
+        let (renewals, late) = futures::join!(count, hold);
+        let slow: Vec<_> = slow.collect().await;
+        for (read, last_is_told_of_the_gap) in [(slow, true), (late, false)] {
+            let mut seen = 0;
+            for event in &read {
+                seen += match event {
+                    GuardEvent::Renewed => 1,
+                    GuardEvent::Skipped(n) => *n,
+                    GuardEvent::Released => 0,
+                    other => panic!("{other:?}"),
+                };
+            }
+            assert_eq!(seen, renewals, "every event is there or counted");
+            assert!(renewals > 100 && read.len() < 60, "{renewals} {}", read.len());
+            let [.., before, GuardEvent::Released] = &read[..] else {
+                panic!("{:?}", read.last());
+            };
+            assert_eq!(
+                matches!(before, GuardEvent::Skipped(1..)),
+                last_is_told_of_the_gap
+            );
+        }
     });
 }
 

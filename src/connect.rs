@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
-use dlock_core::{Client, LockOptions, Result, Runtime, runtime, spi};
+use dlock_core::{Client, LockOptions, Result, Runtime, blocking, runtime, spi};
 
 use crate::address::Address;
 use crate::backends;
@@ -93,6 +93,19 @@ impl Connect {
         self
     }
 
+    /// Connects at once, for threads that block: see [`blocking`](crate::blocking). Without a runtime set, it runs on
+    /// [`own_thread`](runtime::own_thread).
+    ///
+    /// # Errors
+    ///
+    /// As those of the future; `Unavailable` if the thread cannot be started.
+    pub fn blocking(mut self) -> Result<blocking::Client> {
+        if self.runtime.is_none() {
+            self.runtime = Some(blocking_runtime()?);
+        }
+        blocking::block_on(self).map(|client| client.blocking())
+    }
+
     async fn open(self) -> Result<Client> {
         let mut address = Address::parse(&self.url)?;
         let namespace: Option<String> = address.take("namespace")?;
@@ -118,6 +131,17 @@ impl Connect {
         }
         client.build()
     }
+}
+
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+fn blocking_runtime() -> Result<Arc<dyn Runtime>> {
+    runtime::own_thread()
+}
+
+/// Says what to enable.
+#[cfg(not(any(feature = "tokio", feature = "smol", feature = "async-std")))]
+fn blocking_runtime() -> Result<Arc<dyn Runtime>> {
+    runtime::detect()
 }
 
 impl IntoFuture for Connect {

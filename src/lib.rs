@@ -3,6 +3,7 @@
 
 mod address;
 mod backends;
+pub mod blocking;
 mod connect;
 
 pub use connect::{Connect, connect};

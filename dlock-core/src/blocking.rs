@@ -1,16 +1,45 @@
 //! The same API for threads that block.
 //!
-//! The calls drive the futures of the async API on the calling thread. Renewal, loss and cleaning up are the keeper's, on
-//! the client's runtime, which must not be the one that is blocked: connect with
+//! Each call drives the future of the async API on the calling thread, as [`block_on`] does. Renewal, loss and cleaning up are the
+//! keeper's, on the client's runtime, which must not be the one that is blocked: connect with
 //! [`runtime::own_thread`](crate::runtime::own_thread), or with a multi-threaded runtime from outside of it.
+//!
+//! # Examples
+//! ```
+//! # let client = dlock_core::doc_client();
+//! let client = client.blocking();
+//! let guard = client.lock("stock/42")?.acquire()?;
+//! println!("ours for {:?} yet", guard.remaining());
+//! guard.release()?;
+//! # Ok::<(), dlock_core::Error>(())
+//! ```
+//!
+//! What has no call of its own here is a future away, as the fence gate is:
+//!
+//! ```
+//! use dlock_core::LockName;
+//! use dlock_core::blocking::block_on;
+//! # let client = dlock_core::doc_client().blocking();
+//! let report = LockName::new("report.json")?;
+//! let guard = client.lock("report")?.acquire()?;
+//! let token = guard.token().expect("this backend fences");
+//! let gate = client.as_async().gate()?;
+//! assert!(block_on(gate.write(&report, token, b"{}"))?.is_admitted());
+//! # Ok::<(), dlock_core::Error>(())
+//! ```
 
+use std::fmt;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Upgrade};
+use crate::guard::{Guard, Held, Upgrade};
 use crate::name::LockName;
 use crate::options::LockOptions;
-use crate::spi::Inspection;
+use crate::reentrant::Owner;
+use crate::spi::{Change, Inspection};
 
 /// A [`Client`](crate::Client) whose calls block.
 #[derive(Clone, Debug)]
@@ -61,6 +90,42 @@ impl Client {
         block_on(self.0.inspect(name))
     }
 
+    /// The changes of that name: see [`Client::watch`](crate::Client::watch). The iterator blocks until there is one.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// use dlock_core::spi::Change;
+    /// # let client = dlock_core::doc_client().blocking();
+    /// let mut changes = client.watch("leader")?;
+    /// let Some(Change::Snapshot { now, .. }) = changes.next().transpose()? else { panic!() };
+    /// assert!(now.holders.is_empty());
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
+    pub fn watch(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Changes> {
+        block_on(self.0.watch(name)).map(Changes)
+    }
+
+    /// Ends every hold of that name: see [`Client::force_release`](crate::Client::force_release).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
+        block_on(self.0.force_release(name))
+    }
+
+    /// A new owner, for re-entrant use: see [`Lock::reentrant`].
+    pub fn owner(&self) -> Owner {
+        self.0.owner()
+    }
+
+    /// The same client, for async code and for what does not wait.
+    pub fn as_async(&self) -> &crate::client::Client {
+        &self.0
+    }
+
     /// Ends the client: see [`Client::close`](crate::Client::close).
     ///
     /// # Errors
@@ -81,6 +146,24 @@ impl Lock {
     /// As there.
     pub fn options(self, options: LockOptions) -> Result<Self> {
         self.0.options(options).map(Self)
+    }
+
+    /// The same lock, re-entrant for that owner: see [`Lock::reentrant`](crate::Lock::reentrant). The owner may be handed from
+    /// thread to thread; no thread is one.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = dlock_core::doc_client().blocking();
+    /// let ledger = client.lock("ledger")?.reentrant(&client.owner())?;
+    /// let (outer, inner) = (ledger.acquire()?, ledger.acquire()?);
+    /// assert_eq!(outer.token(), inner.token());
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
+    pub fn reentrant(self, owner: &Owner) -> Result<Self> {
+        self.0.reentrant(owner).map(Self)
     }
 
     /// See [`Lock::try_acquire`](crate::Lock::try_acquire).
@@ -105,6 +188,31 @@ impl Lock {
     /// As there.
     pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard> {
         block_on(self.0.acquire_timeout(limit)).map(BlockingGuard)
+    }
+
+    /// Runs `body` under the lock, on this thread, and releases it afterwards.
+    ///
+    /// Nothing cancels a thread: when the lock is lost the body runs on, and its value is not given out. A long one looks at
+    /// [`Held::is_valid`] now and then. A panic of the body passes through, and the lock is released like any dropped guard.
+    ///
+    /// # Errors
+    /// As [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = dlock_core::doc_client().blocking();
+    /// let sold = client.lock("stock")?.with(|held| {
+    ///     let mut sold = 0;
+    ///     while held.is_valid() && sold < 3 {
+    ///         sold += 1;
+    ///     }
+    ///     sold
+    /// })?;
+    /// assert_eq!(sold, 3);
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
+    pub fn with<T>(&self, body: impl FnOnce(Held) -> T) -> Result<T> {
+        block_on(self.0.with(|held| async move { body(held) }))
     }
 }
 
@@ -158,6 +266,26 @@ impl std::ops::Deref for BlockingGuard {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    pollster::block_on(future)
+/// The changes of a name, from [`Client::watch`]. `next` blocks until there is one, for ever if there is none; dropping it ends the
+/// watch.
+pub struct Changes(BoxStream<'static, Result<Change>>);
+
+impl Iterator for Changes {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        block_on(self.0.next())
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").finish_non_exhaustive()
+    }
+}
+
+/// Drives a future on this thread until it is done; the thread sleeps meanwhile. Works inside of other executors, whose thread it
+/// blocks.
+pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    pollster::block_on(future.into_future())
 }

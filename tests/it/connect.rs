@@ -170,3 +170,28 @@ mod sqlite {
         assert!(!file.exists());
     }
 }
+
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+#[test]
+fn a_thread_that_blocks_needs_no_runtime_of_its_own() {
+    let client = dlock::blocking::connect("memory://?ttl=9s").unwrap();
+    let lock = client.lock("x").unwrap();
+    let guard = lock.acquire().unwrap();
+    assert_eq!(guard.ttl(), Duration::from_secs(9));
+    assert!(lock.try_acquire().unwrap().is_none());
+    guard.release().unwrap();
+    client.close().unwrap();
+    let e = dlock::blocking::connect("memory://?hunter2=1").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput);
+}
+
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+#[test]
+fn what_is_set_before_a_blocking_connect_counts() {
+    let program = LockOptions::new().ttl(Duration::from_secs(7));
+    let client = dlock::connect("memory://").defaults(program).blocking().unwrap();
+    assert_eq!(
+        client.lock("x").unwrap().acquire().unwrap().ttl(),
+        Duration::from_secs(7)
+    );
+}

@@ -1,6 +1,8 @@
 //! Integration tests of the core, in one binary.
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+mod blocking;
 mod combinators;
 #[cfg(feature = "sim")]
 mod engine;

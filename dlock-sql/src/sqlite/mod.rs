@@ -38,9 +38,11 @@ mod job;
 mod lock;
 mod open;
 mod renew;
+mod row;
 mod rwlock;
 mod schema;
 mod store;
+mod tombstones;
 mod watch;
 mod writer;
 

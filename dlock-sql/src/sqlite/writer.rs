@@ -12,11 +12,11 @@
 //!   Its clock was read after the write lock was taken, so it took nothing for live that had ended before.
 //! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{FencedValue, LeaseKey};
+use dlock_core::spi::FencedValue;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
@@ -25,6 +25,7 @@ use super::admit::{NameState, Tokens};
 use super::job::{Job, Message, Stamps};
 use super::schema::TOKEN_BLOCK;
 use super::store::{Database, Store, Sync};
+use super::tombstones::Tombstones;
 use super::watch::Watchers;
 
 /// At most that many jobs in one transaction: others must get their turn at the file.
@@ -35,62 +36,6 @@ const MAX_LOADED: usize = 50_000;
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// The ceiling of the tokens is raised when fewer than this are left under it.
 const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
-/// A request can be late only inside this process, where it overtakes nothing: a minute is ample.
-const TOMBSTONE: Duration = Duration::from_secs(60);
-const MAX_TOMBSTONES: usize = 100_000;
-const RELEASED: usize = 1024;
-
-/// The keys that were abandoned, and those released lately. Kept in memory: whatever could still arrive under a key comes
-/// through the channel of this very task, and dies with it.
-#[derive(Default)]
-pub(super) struct Tombstones {
-    keys: HashMap<LeaseKey, Timestamp>,
-    order: VecDeque<(Timestamp, LeaseKey)>,
-    /// One slot per remainder of the sequence. What is overwritten is forgotten: that costs an exact answer to a very
-    /// late retry, and no safety.
-    released: Vec<Option<LeaseKey>>,
-}
-
-impl Tombstones {
-    pub(super) fn bury(&mut self, key: LeaseKey, now: Timestamp) {
-        let until = now + TOMBSTONE;
-        self.keys.insert(key.clone(), until);
-        self.order.push_back((until, key));
-        while self
-            .order
-            .front()
-            .is_some_and(|(t, _)| *t <= now || self.order.len() > MAX_TOMBSTONES)
-        {
-            if let Some((t, key)) = self.order.pop_front()
-                && self.keys.get(&key) == Some(&t)
-            {
-                self.keys.remove(&key);
-            }
-        }
-    }
-
-    /// Whether that key was abandoned.
-    pub(super) fn has(&self, key: &LeaseKey) -> bool {
-        self.keys.contains_key(key)
-    }
-
-    fn slot(key: &LeaseKey) -> usize {
-        (key.id.sequence() ^ key.id.client() as u64) as usize % RELEASED
-    }
-
-    /// Remembers that the key was released, for a retry of the release and against a late copy of its attempt.
-    pub(super) fn note_released(&mut self, key: LeaseKey) {
-        self.released.resize(RELEASED, None);
-        let slot = Self::slot(&key);
-        self.released[slot] = Some(key);
-    }
-
-    pub(super) fn was_released(&self, key: &LeaseKey) -> bool {
-        self.released
-            .get(Self::slot(key))
-            .is_some_and(|r| r.as_ref() == Some(key))
-    }
-}
 
 /// What a job sees: the loaded state, and the time at which it is judged.
 pub(super) struct View<'a> {

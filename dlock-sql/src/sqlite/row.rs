@@ -1,0 +1,106 @@
+//! The rows of the tables, bound and read.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::RequestId;
+use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Arguments as _, Row as _};
+
+use super::admit::{Entry, Phase};
+use super::failure::foreign_row;
+use super::schema::to_sql;
+
+pub(super) fn bind<'q, T>(args: &mut SqliteArguments, value: T) -> Result<()>
+where
+    T: sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + 'q,
+{
+    args.add(value)
+        .map_err(|e| Error::new(ErrorKind::InvalidInput, format!("a value cannot be stored: {e}")))
+}
+
+pub(super) fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestId) -> Result<()> {
+    bind(args, name.as_bytes())?;
+    bind(args, id_bytes(id).as_slice())
+}
+
+pub(super) fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
+    bind_key(args, name, e.id)?;
+    bind(
+        args,
+        match e.phase {
+            Phase::Queued => 0i64,
+            Phase::Offered => 1,
+            Phase::Held => 2,
+            Phase::Kept => 3,
+        },
+    )?;
+    bind(
+        args,
+        match e.mode {
+            Mode::Shared { limit } => limit.map_or(0, |n| i64::from(n.get())),
+            _ => -1,
+        },
+    )?;
+    bind(args, i64::from(e.priority))?;
+    bind(args, e.arrival)?;
+    bind(args, e.token.map(|t| to_sql(t.get())))?;
+    bind(args, to_sql(u64::try_from(e.ttl.as_nanos()).unwrap_or(u64::MAX)))?;
+    bind(args, to_sql(e.expires.as_nanos()))?;
+    bind(args, i64::from(e.upgrading))?;
+    bind(args, e.owner.as_deref())
+}
+
+pub(super) fn read_entry(row: &SqliteRow) -> Result<(LockName, Entry)> {
+    let bad = |_: sqlx::Error| foreign_row("a column of another type");
+    let number = |i: usize| row.try_get::<i64, _>(i).map_err(bad);
+    let positive = |i: usize| u64::try_from(number(i)?).map_err(|_| foreign_row("a time below zero"));
+    let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
+    let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
+    let phase = match number(2)? {
+        0 => Phase::Queued,
+        1 => Phase::Offered,
+        2 => Phase::Held,
+        3 => Phase::Kept,
+        _ => return Err(foreign_row("an unknown phase")),
+    };
+    let mode = match number(3)? {
+        -1 => Mode::Exclusive,
+        n => Mode::Shared {
+            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign_row("an unknown mode"))?),
+        },
+    };
+    let entry = Entry {
+        id: read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?,
+        phase,
+        mode,
+        priority: u8::try_from(number(4)?).map_err(|_| foreign_row("an unknown priority"))?,
+        arrival: number(5)?,
+        token: row
+            .try_get::<Option<i64>, _>(6)
+            .map_err(bad)?
+            .and_then(|t| Token::new(t as u64)),
+        ttl: Duration::from_nanos(positive(7)?),
+        expires: Timestamp::from_nanos(positive(8)?),
+        upgrading: number(9)? != 0,
+        owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
+    };
+    Ok((name, entry))
+}
+
+fn id_bytes(id: RequestId) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
+    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
+    bytes
+}
+
+fn read_id(bytes: &[u8]) -> Option<RequestId> {
+    let (client, sequence) = bytes.split_at_checked(16)?;
+    Some(RequestId::new(
+        u128::from_be_bytes(client.try_into().ok()?),
+        u64::from_be_bytes(sequence.try_into().ok()?),
+    ))
+}

@@ -34,7 +34,7 @@ impl Fencing for SqliteLock {
         needs.durable = true;
         self.link
             .call(needs, move |view| {
-                let (state, _, tokens) = view.change(&key.name);
+                let (state, _, tokens) = view.change(&key.name)?;
                 Ok(state.raise(key.id, to, tokens))
             })
             .await

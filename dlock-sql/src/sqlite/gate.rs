@@ -33,6 +33,7 @@ use super::job::Needs;
 use super::lock::SqliteLock;
 use super::open::DEFAULT_PREFIX;
 use super::schema::{LAST_TOKEN, check_prefix, create_fence};
+use super::writer::Fence;
 
 fn check_token(token: Token) -> Result<()> {
     if token.get() > LAST_TOKEN {
@@ -62,7 +63,7 @@ impl FenceGate for SqliteLock {
         let name = resource.clone();
         self.link
             .call(needs, move |view| {
-                Ok(view.fences.get(&name).and_then(|f| f.value.clone()))
+                view.fences.get(&name).map_or(Ok(None), |f| f.value.clone())
             })
             .await
             .map_err(|e| e.with_name(resource))
@@ -87,9 +88,12 @@ impl SqliteLock {
         let name = resource.clone();
         self.link
             .call(needs, move |view| {
-                let fence = view.fences.entry(name).or_default();
-                let mut seen = fence
-                    .value
+                let fence = view.fences.entry(name).or_insert(Fence {
+                    value: Ok(None),
+                    dirty: false,
+                });
+                let stored = fence.value.clone()?;
+                let mut seen = stored
                     .clone()
                     .unwrap_or_else(|| FencedValue::new(Vec::new(), None, None));
                 let admission = seen.admit(token, access);
@@ -97,8 +101,8 @@ impl SqliteLock {
                     if let Some(value) = value {
                         seen.value = value;
                     }
-                    fence.dirty |= fence.value.as_ref() != Some(&seen);
-                    fence.value = Some(seen);
+                    fence.dirty |= stored.as_ref() != Some(&seen);
+                    fence.value = Ok(Some(seen));
                 }
                 Ok(admission)
             })

@@ -55,8 +55,6 @@ pub(super) trait Job: Send {
     fn is_moot(&self) -> bool;
     /// Works on the loaded state. Called once, while the write lock is held if it writes.
     fn run(&mut self, view: &mut View<'_>);
-    /// Whether [`run`](Self::run) was called.
-    fn has_run(&self) -> bool;
     /// Answers, after the commit or after its failure.
     fn finish(self: Box<Self>, failed: Option<&Error>);
 }
@@ -85,10 +83,6 @@ where
         if let Some(run) = self.run.take() {
             self.result = Some(run(view));
         }
-    }
-
-    fn has_run(&self) -> bool {
-        self.run.is_none()
     }
 
     fn finish(self: Box<Self>, failed: Option<&Error>) {

@@ -184,7 +184,7 @@ impl Lock for SqliteLock {
                 if view.tombstones.was_released(&request.key) {
                     return Err(Error::lost(LossReason::Released));
                 }
-                let (state, now, tokens) = view.change(&request.key.name);
+                let (state, now, tokens) = view.change(&request.key.name)?;
                 let asked = state.attempt(&request, now, tokens)?;
                 Ok((asked, view.commit, view.version))
             })
@@ -208,7 +208,7 @@ impl Lock for SqliteLock {
         let key = lease.clone();
         self.link
             .call(Needs::write(vec![key.name.clone()]), move |view| {
-                let (state, now, tokens) = view.change(&key.name);
+                let (state, now, tokens) = view.change(&key.name)?;
                 let released = state.release(key.id, how, now, tokens);
                 if released == Released::Released {
                     view.tombstones.note_released(key);
@@ -231,8 +231,10 @@ impl Lock for SqliteLock {
                 Ok(keys
                     .into_iter()
                     .map(|key| {
-                        let (state, now_, tokens) = view.change(&key.name);
-                        let answer = state.abandon(key.id, now_, tokens);
+                        let answer = view
+                            .change(&key.name)
+                            .map(|(state, now, tokens)| state.abandon(key.id, now, tokens))
+                            .map_err(|e| e.with_name(&key.name));
                         view.tombstones.bury(key, now);
                         answer
                     })
@@ -240,7 +242,7 @@ impl Lock for SqliteLock {
             })
             .await;
         match answers {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Ok(answers) => answers,
             Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),
         }
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Result, Timestamp};
+use dlock_core::{Error, Result, Timestamp};
 
 use super::admit::Asked;
 use super::job::Needs;
@@ -11,6 +11,7 @@ use super::lock::{SqliteLock, round_up};
 enum Item {
     Lease(Option<std::time::Duration>),
     Queued(Asked),
+    Failed(Error),
 }
 
 #[async_trait]
@@ -39,7 +40,10 @@ impl Renew for SqliteLock {
                     Ok(good
                         .iter()
                         .map(|item| {
-                            let (state, now, _) = view.change(&item.key.name);
+                            let (state, now, _) = match view.change(&item.key.name) {
+                                Ok(loaded) => loaded,
+                                Err(e) => return Item::Failed(e),
+                            };
                             match item.kind {
                                 RenewKind::Lease => Item::Lease(state.renew(item.key.id, item.ttl, now)),
                                 _ => Item::Queued(state.ask_again(item.key.id, item.ttl, now)),
@@ -63,6 +67,7 @@ impl Renew for SqliteLock {
                     Some(Item::Queued(Asked::Queued { recheck_in, ahead })) => {
                         RenewOutcome::Queued { recheck_in, ahead }
                     }
+                    Some(Item::Failed(e)) => RenewOutcome::Failed(e.with_name(&item.key.name)),
                     _ => RenewOutcome::Gone,
                 },
             })

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::RequestId;
+use dlock_core::spi::{FencedValue, RequestId};
 use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};
@@ -53,11 +53,19 @@ pub(super) fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry)
     bind(args, e.owner.as_deref())
 }
 
-pub(super) fn read_entry(row: &SqliteRow) -> Result<(LockName, Entry)> {
+/// The name of an entry's row.
+pub(super) fn read_name(row: &SqliteRow) -> Result<LockName> {
+    let bytes: Vec<u8> = row
+        .try_get(0)
+        .map_err(|_| foreign_row("a column of another type"))?;
+    LockName::new(bytes)
+}
+
+/// The rest of it.
+pub(super) fn read_entry(row: &SqliteRow) -> Result<Entry> {
     let bad = |_: sqlx::Error| foreign_row("a column of another type");
     let number = |i: usize| row.try_get::<i64, _>(i).map_err(bad);
     let positive = |i: usize| u64::try_from(number(i)?).map_err(|_| foreign_row("a time below zero"));
-    let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
     let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
     let phase = match number(2)? {
         0 => Phase::Queued,
@@ -72,22 +80,36 @@ pub(super) fn read_entry(row: &SqliteRow) -> Result<(LockName, Entry)> {
             limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign_row("an unknown mode"))?),
         },
     };
-    let entry = Entry {
+    Ok(Entry {
         id: read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?,
         phase,
         mode,
         priority: u8::try_from(number(4)?).map_err(|_| foreign_row("an unknown priority"))?,
         arrival: number(5)?,
-        token: row
-            .try_get::<Option<i64>, _>(6)
-            .map_err(bad)?
-            .and_then(|t| Token::new(t as u64)),
+        token: read_token(row, 6)?,
         ttl: Duration::from_nanos(positive(7)?),
         expires: Timestamp::from_nanos(positive(8)?),
         upgrading: number(9)? != 0,
         owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
-    };
-    Ok((name, entry))
+    })
+}
+
+/// A row of the fence gate.
+pub(super) fn read_fence(row: &SqliteRow) -> Result<FencedValue> {
+    let value = row
+        .try_get(0)
+        .map_err(|_| foreign_row("a resource of the fence gate"))?;
+    Ok(FencedValue::new(value, read_token(row, 1)?, read_token(row, 2)?))
+}
+
+fn read_token(row: &SqliteRow, column: usize) -> Result<Option<Token>> {
+    let stored: Option<i64> = row
+        .try_get(column)
+        .map_err(|_| foreign_row("a column of another type"))?;
+    let token = |n| u64::try_from(n).ok().and_then(Token::new);
+    stored
+        .map(|n| token(n).ok_or_else(|| foreign_row("a token below one")))
+        .transpose()
 }
 
 fn id_bytes(id: RequestId) -> [u8; 24] {

@@ -16,7 +16,7 @@ impl RwLock for SqliteLock {
         let turned = self
             .link
             .call(Needs::write(vec![key.name.clone()]), move |view| {
-                let (state, now, tokens) = view.change(&key.name);
+                let (state, now, tokens) = view.change(&key.name)?;
                 state.convert(key.id, to, now, tokens)
             })
             .await

@@ -32,6 +32,9 @@ pub(super) const LAST_TOKEN: u64 = i64::MAX as u64;
 /// How many statements of one kind go to the connection in one message.
 pub(super) const CHUNK: usize = 32;
 
+/// At most that many names with something that has run out are looked through at a time.
+pub(super) const DUE: usize = 256;
+
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
 const MIGRATIONS: &[&[&str]] = &[&[
     "CREATE TABLE {p}meta (
@@ -95,7 +98,9 @@ impl Statements {
             load: many(load),
             put: many(put),
             delete: many(delete),
-            due: format!("SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? LIMIT 256"),
+            due: format!(
+                "SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? AND name > ? ORDER BY name LIMIT {DUE}"
+            ),
             meta: format!("SELECT schema_version, boot, last_token, token_ceiling FROM {prefix}meta"),
             set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?;"),
             load_fence: format!("SELECT value, max_exclusive, max_any FROM {prefix}fence WHERE resource = ?"),

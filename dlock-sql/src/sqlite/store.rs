@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{FencedValue, RequestId};
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::admit::{Entry, NameState};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use super::row::{bind, bind_entry, bind_key, read_entry};
+use super::row::{bind, bind_entry, bind_key, read_entry, read_fence, read_name};
 use super::schema::{CHUNK, Meta, Statements, migrate, read_meta, to_sql};
 
 /// Which database, and how it is used.
@@ -205,11 +205,13 @@ impl Store {
         Ok(meta)
     }
 
-    /// Loads those names.
-    pub(super) async fn load(&mut self, names: &[LockName]) -> Result<HashMap<LockName, NameState>> {
+    /// Loads those names. A row that cannot be read is the failure of its own name only.
+    pub(super) async fn load(&mut self, names: &[LockName]) -> Result<HashMap<LockName, Result<NameState>>> {
         let db = self.db.clone();
-        let mut found: HashMap<LockName, NameState> =
-            names.iter().map(|n| (n.clone(), NameState::default())).collect();
+        let mut found: HashMap<LockName, Result<NameState>> = names
+            .iter()
+            .map(|n| (n.clone(), Ok(NameState::default())))
+            .collect();
         let mut rest = names;
         while !rest.is_empty() {
             let (now, sql) = if rest.len() >= CHUNK {
@@ -224,32 +226,37 @@ impl Store {
             }
             let rows = self.run(sql, args).await.map_err(|e| self.failed(e))?;
             for row in rows {
-                let (name, entry) = read_entry(&row)?;
-                if let Some(state) = found.get_mut(&name) {
-                    state.insert_stored(entry);
+                let Some(slot) = found.get_mut(&read_name(&row)?) else {
+                    continue;
+                };
+                match (read_entry(&row), &mut *slot) {
+                    (Ok(entry), Ok(state)) => state.insert_stored(entry),
+                    (Err(e), _) => *slot = Err(e),
+                    (_, Err(_)) => {}
                 }
             }
             rest = after;
         }
-        for state in found.values_mut() {
+        for state in found.values_mut().flatten() {
             state.loaded();
         }
         Ok(found)
     }
 
-    /// Names with something that has run out.
-    pub(super) async fn due(&mut self, now: Timestamp) -> Result<Vec<LockName>> {
+    /// Names with something that has run out: the first [`DUE`](super::schema::DUE) behind that one, in order.
+    pub(super) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
+        bind(&mut args, behind)?;
         let rows = self.run(&db.sql.due, args).await.map_err(|e| self.failed(e))?;
         rows.iter()
-            .map(|row| LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(|_| foreign_row("a name"))?))
+            .map(|row| row.try_get(0).map_err(|_| foreign_row("a name")))
             .collect()
     }
 
-    /// Loads a resource of the fence gate.
-    pub(super) async fn load_fence(&mut self, resource: &LockName) -> Result<Option<FencedValue>> {
+    /// Loads a resource of the fence gate. A row that cannot be read is the failure of its own resource only.
+    pub(super) async fn load_fence(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, resource.as_bytes())?;
@@ -257,19 +264,7 @@ impl Store {
             .run(&db.sql.load_fence, args)
             .await
             .map_err(|e| self.failed(e))?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let bad = |_| foreign_row("a resource of the fence gate");
-        let token = |i| -> Result<Option<Token>> {
-            Ok(row
-                .try_get::<Option<i64>, _>(i)
-                .map_err(bad)?
-                .and_then(|t| Token::new(t as u64)))
-        };
-        Ok(Some(FencedValue::new(
-            row.try_get(0).map_err(bad)?,
-            token(1)?,
-            token(2)?,
-        )))
+        Ok(rows.first().map(read_fence).transpose())
     }
 
     pub(super) async fn put_fence(&mut self, resource: &LockName, value: &FencedValue) -> Result<()> {

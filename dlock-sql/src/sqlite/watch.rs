@@ -205,7 +205,7 @@ impl Looking {
             .link
             .call(Needs::read(&self.name), move |view| {
                 let now = view.now;
-                let (state, watchers) = view.look(&name);
+                let (state, watchers) = view.look(&name)?;
                 watchers.catch_up(&name, state, now);
                 Ok(state.is_due(now))
             })
@@ -214,7 +214,7 @@ impl Looking {
             let name = self.name.clone();
             self.link
                 .call(Needs::write(vec![name.clone()]), move |view| {
-                    view.change(&name);
+                    view.change(&name)?;
                     Ok(())
                 })
                 .await?;
@@ -232,7 +232,7 @@ impl Watch for SqliteLock {
             .link
             .call(Needs::read(name), move |view| {
                 let now = view.now;
-                let (state, watchers) = view.look(&key);
+                let (state, watchers) = view.look(&key)?;
                 Ok(watchers.add(&key, state, now))
             })
             .await
@@ -256,7 +256,7 @@ impl Watch for SqliteLock {
         self.link
             .call(Needs::read(name), move |view| {
                 let now = view.now;
-                Ok(view.look(&key).0.inspect(now))
+                Ok(view.look(&key)?.0.inspect(now))
             })
             .await
             .map_err(|e| e.with_name(name))
@@ -267,7 +267,7 @@ impl Watch for SqliteLock {
         let key = name.clone();
         self.link
             .call(Needs::write(vec![key.clone()]), move |view| {
-                let (state, now, tokens) = view.change(&key);
+                let (state, now, tokens) = view.change(&key)?;
                 Ok(state.force_release(now, tokens))
             })
             .await

@@ -23,7 +23,7 @@ use futures::channel::mpsc;
 
 use super::admit::{NameState, Tokens};
 use super::job::{Job, Message, Stamps};
-use super::schema::TOKEN_BLOCK;
+use super::schema::{DUE, TOKEN_BLOCK};
 use super::store::{Database, Store, Sync};
 use super::tombstones::Tombstones;
 use super::watch::Watchers;
@@ -34,6 +34,8 @@ const MAX_BATCH: usize = 256;
 const MAX_LOADED: usize = 50_000;
 /// How often names are looked through that nobody asks for any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// How soon the sweep goes on when there was more than fits into one transaction.
+const SWEEP_ON: Duration = Duration::from_millis(100);
 /// The ceiling of the tokens is raised when fewer than this are left under it.
 const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
 
@@ -46,6 +48,7 @@ pub(super) struct View<'a> {
     /// What other connections had stored when it began.
     pub(super) version: i64,
     names: &'a mut HashMap<LockName, NameState>,
+    spoiled: &'a HashMap<LockName, Error>,
     touched: &'a mut HashSet<LockName>,
     tokens: &'a mut Tokens,
     pub(super) fences: &'a mut HashMap<LockName, Fence>,
@@ -55,25 +58,37 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// The state of a name, settled, to be changed.
-    pub(super) fn change(&mut self, name: &LockName) -> (&mut NameState, Timestamp, &mut Tokens) {
+    ///
+    /// # Errors
+    /// `BackendData` if its rows cannot be read.
+    pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
+        self.refuse_spoiled(name)?;
         if !self.touched.contains(name) {
             self.touched.insert(name.clone());
         }
         let state = self.names.entry(name.clone()).or_default();
         state.settle(self.now, self.tokens);
-        (state, self.now, self.tokens)
+        Ok((state, self.now, self.tokens))
     }
 
     /// The state of a name as it is stored, to be looked at.
-    pub(super) fn look(&mut self, name: &LockName) -> (&NameState, &mut Watchers) {
-        (self.names.entry(name.clone()).or_default(), self.watchers)
+    ///
+    /// # Errors
+    /// `BackendData` if its rows cannot be read.
+    pub(super) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
+        self.refuse_spoiled(name)?;
+        Ok((self.names.entry(name.clone()).or_default(), self.watchers))
+    }
+
+    fn refuse_spoiled(&self, name: &LockName) -> Result<()> {
+        self.spoiled.get(name).map_or(Ok(()), |e| Err(e.clone()))
     }
 }
 
 /// A resource of the fence gate.
-#[derive(Default)]
 pub(super) struct Fence {
-    pub(super) value: Option<FencedValue>,
+    /// What is stored, or why it cannot be read.
+    pub(super) value: Result<Option<FencedValue>>,
     pub(super) dirty: bool,
 }
 
@@ -84,6 +99,8 @@ pub(super) struct Writer {
     store: Option<Store>,
     stamps: Arc<Stamps>,
     names: HashMap<LockName, NameState>,
+    /// The names that have rows which cannot be read, and why: they alone are out of order.
+    spoiled: HashMap<LockName, Error>,
     /// The names that the current transaction may have changed.
     touched: HashSet<LockName>,
     tokens: Option<Tokens>,
@@ -91,7 +108,9 @@ pub(super) struct Writer {
     commits: u64,
     tombstones: Tombstones,
     watchers: Watchers,
-    swept: Timestamp,
+    next_sweep: Timestamp,
+    /// How far the sweep has come in the order of the names; empty at the beginning.
+    swept_to: Vec<u8>,
 }
 
 impl Writer {
@@ -102,13 +121,15 @@ impl Writer {
             store: Some(store),
             stamps,
             names: HashMap::new(),
+            spoiled: HashMap::new(),
             touched: HashSet::new(),
             tokens: None,
             version: None,
             commits: 0,
             tombstones: Tombstones::default(),
             watchers: Watchers::default(),
-            swept: Timestamp::ZERO,
+            next_sweep: Timestamp::ZERO,
+            swept_to: Vec::new(),
         }
     }
 
@@ -155,55 +176,30 @@ impl Writer {
         }
     }
 
-    /// Runs jobs in one transaction. A row that cannot be read must spoil its own name only, so if the loading failed over one
-    /// each job gets a transaction of its own.
-    async fn serve_batch(&mut self, jobs: Vec<Box<dyn Job>>, write: bool) {
-        let Some((jobs, e)) = self.serve_together(jobs, write).await else {
-            return;
-        };
-        let bad_row =
-            e.kind() == ErrorKind::BackendData && jobs.len() > 1 && !jobs.iter().any(|j| j.has_run());
-        for job in jobs {
-            if !bad_row {
-                job.finish(Some(&e));
-            } else if let Some((jobs, e)) = self.serve_together(vec![job], write).await {
-                jobs.into_iter().for_each(|job| job.finish(Some(&e)));
-            }
-        }
-    }
-
-    /// Answers all jobs, or gives them back with what went wrong.
-    async fn serve_together(
-        &mut self,
-        mut jobs: Vec<Box<dyn Job>>,
-        write: bool,
-    ) -> Option<(Vec<Box<dyn Job>>, Error)> {
+    /// Runs jobs in one transaction, and answers them all.
+    async fn serve_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, write: bool) {
         if jobs.is_empty() {
-            return None;
+            return;
         }
         let outcome = if write {
             self.write(&mut jobs).await
         } else {
             self.read(&mut jobs).await
         };
-        match outcome {
-            Ok(()) => {
-                jobs.into_iter().for_each(|job| job.finish(None));
-                None
-            }
-            Err(e) => {
-                self.forget();
-                if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
-                    self.store = None;
-                }
-                Some((jobs, e))
+        let failed = outcome.err();
+        if failed.is_some() {
+            self.forget();
+            if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
+                self.store = None;
             }
         }
+        jobs.into_iter().for_each(|job| job.finish(failed.as_ref()));
     }
 
     /// Nothing loaded is trusted any more.
     fn forget(&mut self) {
         self.names.clear();
+        self.spoiled.clear();
         self.touched.clear();
         self.tokens = None;
         self.version = None;
@@ -252,7 +248,7 @@ impl Writer {
         self.run(jobs, version, &mut fences);
         let store = self.store.as_mut().ok_or_else(gone)?;
         for (resource, fence) in &fences {
-            if let (true, Some(value)) = (fence.dirty, &fence.value) {
+            if let (true, Ok(Some(value))) = (fence.dirty, &fence.value) {
                 store.put_fence(resource, value).await?;
             }
         }
@@ -292,7 +288,7 @@ impl Writer {
             fences.insert(resource, Fence { value, dirty: false });
         }
         let mut missing = names;
-        missing.retain(|n| !self.names.contains_key(n));
+        missing.retain(|n| !self.names.contains_key(n) && !self.spoiled.contains_key(n));
         if foreign {
             missing.extend(self.watchers.names());
         }
@@ -307,35 +303,56 @@ impl Writer {
         missing.sort_unstable();
         missing.dedup();
         let loaded = store.load(&missing).await?;
-        let now = Timestamp::now();
-        for (name, state) in &loaded {
-            self.watchers.compare(name, state, now);
-        }
-        self.names.extend(loaded);
+        self.take_in(loaded);
         self.version = Some(version);
         Ok(fences)
     }
 
-    /// Takes back what has run out under names that nobody asks for any more, now and then.
-    async fn sweep(&mut self) -> Result<()> {
+    fn take_in(&mut self, loaded: HashMap<LockName, Result<NameState>>) {
         let now = Timestamp::now();
-        if now < self.swept + SWEEP_EVERY {
-            return Ok(());
-        }
-        let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut due = store.due(now).await?;
-        due.retain(|name| !self.names.contains_key(name));
-        let loaded = store.load(&due).await?;
-        self.names.extend(loaded);
-        if let Some(tokens) = &mut self.tokens {
-            for name in &due {
-                if let Some(state) = self.names.get_mut(name) {
-                    state.settle(now, tokens);
+        for (name, state) in loaded {
+            match state {
+                Ok(state) => {
+                    self.watchers.compare(&name, &state, now);
+                    self.names.insert(name, state);
                 }
+                Err(e) => drop(self.spoiled.insert(name, e)),
             }
         }
-        self.touched.extend(due);
-        self.swept = now;
+    }
+
+    /// Takes back what has run out, now and then, under names that nobody may ask for any more.
+    ///
+    /// What is not dlock's own cannot be taken back and stays due for ever. It is passed over, and the sweep goes on behind
+    /// it: neither a single row nor many may keep others from being swept, let alone from being served.
+    async fn sweep(&mut self) -> Result<()> {
+        let now = Timestamp::now();
+        if now < self.next_sweep {
+            return Ok(());
+        }
+        self.next_sweep = now + SWEEP_EVERY;
+        let behind = std::mem::take(&mut self.swept_to);
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let mut due = store.due(now, &behind).await?;
+        if due.len() >= DUE {
+            self.next_sweep = now + SWEEP_ON;
+            self.swept_to = due.last().cloned().unwrap_or_default();
+        }
+        let due: Vec<_> = due
+            .drain(..)
+            .filter_map(|name| LockName::new(name).ok())
+            .collect();
+        let mut missing = due.clone();
+        missing.retain(|n| !self.names.contains_key(n) && !self.spoiled.contains_key(n));
+        let loaded = store.load(&missing).await?;
+        self.take_in(loaded);
+        let tokens = self.tokens.get_or_insert_with(Tokens::default);
+        for name in due {
+            if let Some(state) = self.names.get_mut(&name) {
+                state.settle(now, tokens);
+                self.touched.insert(name);
+            }
+        }
         Ok(())
     }
 
@@ -345,6 +362,7 @@ impl Writer {
             commit: self.commits + 1,
             version,
             names: &mut self.names,
+            spoiled: &self.spoiled,
             touched: &mut self.touched,
             tokens: self.tokens.get_or_insert_with(Tokens::default),
             fences,

@@ -4,5 +4,6 @@ mod durable;
 mod failure;
 mod gate;
 mod processes;
+mod spoiled;
 mod support;
 mod watch;

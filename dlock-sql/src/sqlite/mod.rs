@@ -16,8 +16,9 @@
 //! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes nothing, and after a reboot
 //!   every old lease has ended.
 //! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost nothing.
-//!   Commits of leases do not wait for the disk, since a power loss ends all leases anyway; tokens are made safe in blocks.
-//!   The fence gate and `raise` do wait for it.
+//!   A power loss may take back the last commits of leases, since it ends all leases anyway; tokens are made safe in blocks.
+//!   The fence gate and `raise` survive it: such commits run with `synchronous = FULL` in a WAL database, which is what
+//!   [`Builder::open`] makes, and with `EXTRA` where a pool of yours brings a rollback journal; all others with `NORMAL` and `FULL`.
 //! * **Waiting** within one process needs no polling of the file; between processes it is `PRAGMA data_version` every 1 to 20 ms.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer.
 //!

@@ -76,14 +76,16 @@ impl Builder {
     /// Opens the database of that pool, on a connection of its own.
     ///
     /// The connection is made with the pool's options and does not count among the pool's, so a small pool cannot run dry by it.
-    /// The journal mode of the database is left as it is (`WAL` serves locks best); the hooks of the pool are not run.
+    /// The journal mode of the database is left as it is (`wal` serves locks best, `delete`, `truncate` and `persist` work;
+    /// `off` and `memory`, which a crash can damage, are refused); the hooks of the pool are not run.
     /// The path that this builder was made with is not used.
     ///
     /// # Cancel safety
     /// As [`open`](Self::open).
     ///
     /// # Errors
-    /// As [`open`](Self::open), and `InvalidInput` for a pool of in-memory connections, each of which is a database of its own.
+    /// As [`open`](Self::open), `InvalidInput` for a pool of in-memory connections, each of which is a database of its own,
+    /// and `Unsupported` for the journal modes `off` and `memory`.
     pub async fn open_pool(self, pool: &SqlitePool, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         check_prefix(&self.prefix)?;
         let options = pool.connect_options();

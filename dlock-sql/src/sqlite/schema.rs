@@ -9,12 +9,12 @@
 //! # Tokens across power loss
 //!
 //! Locks need no durability against power loss: after it the boot id is another one and every lease has ended. So commits do
-//! not wait for the disk (`synchronous = NORMAL`), and a power loss may take back the last of them. Tokens must not
+//! not wait for the disk (`synchronous = NORMAL` in WAL), and a power loss may take back the last of them. Tokens must not
 //! come again, however: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before any token
 //! beyond the old ceiling is handed out, and the first process of a new boot goes on from the ceiling.
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::boot::BootId;
@@ -135,24 +135,23 @@ pub(super) struct Meta {
     pub(super) token_ceiling: u64,
 }
 
-/// Reads the meta row and refuses what a newer version wrote.
-pub(super) async fn read_meta(conn: &mut SqliteConnection, sql: &Statements, at: &str) -> Result<Meta> {
-    let row = sqlx::query(AssertSqlSafe(sql.meta.as_str().to_owned()))
-        .fetch_optional(conn)
-        .await
-        .map_err(|e| nothing_done(e, at))?
-        .ok_or_else(|| foreign_row("the meta table is empty"))?;
-    let bad = |_: sqlx::Error| foreign_row("the meta table has other columns");
-    let version: i64 = row.try_get(0).map_err(bad)?;
-    refuse_newer(version, at)?;
-    let number = |i| -> Result<u64> {
-        u64::try_from(row.try_get::<i64, _>(i).map_err(bad)?).map_err(|_| foreign_row("a token below zero"))
-    };
-    Ok(Meta {
-        boot: row.try_get(1).map_err(bad)?,
-        last_token: number(2)?,
-        token_ceiling: number(3)?,
-    })
+impl Meta {
+    /// Reads the meta row and refuses what a newer version wrote.
+    pub(super) fn read(row: Option<&SqliteRow>, at: &str) -> Result<Self> {
+        let row = row.ok_or_else(|| foreign_row("the meta table is empty"))?;
+        let bad = |_: sqlx::Error| foreign_row("the meta table has other columns");
+        let version: i64 = row.try_get(0).map_err(bad)?;
+        refuse_newer(version, at)?;
+        let number = |i| -> Result<u64> {
+            u64::try_from(row.try_get::<i64, _>(i).map_err(bad)?)
+                .map_err(|_| foreign_row("a number below zero"))
+        };
+        Ok(Self {
+            boot: row.try_get(1).map_err(bad)?,
+            last_token: number(2)?,
+            token_ceiling: number(3)?,
+        })
+    }
 }
 
 fn refuse_newer(version: i64, at: &str) -> Result<()> {
@@ -195,7 +194,11 @@ pub(super) async fn migrate(
         .await
         .map_err(refuse)?;
     }
-    let meta = read_meta(conn, sql, at).await?;
+    let row = sqlx::query(AssertSqlSafe(sql.meta.clone()))
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(refuse)?;
+    let meta = Meta::read(row.as_ref(), at)?;
     let mut last = meta.last_token;
     if meta.boot != boot.as_bytes() {
         last = last.max(meta.token_ceiling);

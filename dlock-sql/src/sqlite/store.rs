@@ -13,7 +13,7 @@ use super::admit::{Entry, NameState};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind, bind_entry, bind_key, read_entry, read_fence, read_name};
-use super::schema::{CHUNK, Meta, Statements, migrate, read_meta, to_sql};
+use super::schema::{CHUNK, Meta, Statements, migrate, to_sql};
 
 /// Which database, and how it is used.
 #[derive(Debug)]
@@ -31,12 +31,34 @@ pub(super) struct Database {
     pub(super) busy_budget: Duration,
 }
 
-/// How a transaction ends up.
+/// What a commit survives.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Sync {
-    /// The commit waits for the disk.
-    Full,
-    /// It does not.
-    Normal,
+    /// A power loss that comes after it.
+    Durable,
+    /// The end of the process. A power loss may take it back, whole.
+    Ordinary,
+}
+
+impl Sync {
+    /// How SQLite is told, which depends on the journal. With a rollback journal `FULL` does not suffice for a durable commit:
+    /// the removal of the journal is the commit, and only `EXTRA` waits for the directory. `NORMAL` may damage
+    /// the file there.
+    fn pragma(self, journal: Journal) -> &'static str {
+        match (self, journal) {
+            (Self::Durable, Journal::Wal) => "PRAGMA synchronous = FULL",
+            (Self::Durable, Journal::Other) => "PRAGMA synchronous = EXTRA",
+            (Self::Ordinary, Journal::Wal) => "PRAGMA synchronous = NORMAL",
+            (Self::Ordinary, Journal::Other) => "PRAGMA synchronous = FULL",
+        }
+    }
+}
+
+/// What SQLite keeps to undo or redo a transaction. `Wal` stays as long as this connection is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Journal {
+    Wal,
+    Other,
 }
 
 /// The one connection of an opened backend.
@@ -44,7 +66,10 @@ pub(super) struct Store {
     pub(super) db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
     conn: SqliteConnection,
-    full: bool,
+    journal: Journal,
+    /// How `synchronous` was last set.
+    synchronous: &'static str,
+    in_transaction: bool,
     /// After an error that leaves the connection in doubt.
     broken: bool,
 }
@@ -94,15 +119,14 @@ impl Store {
             db,
             runtime,
             conn,
-            full: true,
+            journal: Journal::Other,
+            synchronous: "",
+            in_transaction: false,
             broken: false,
         };
-        if store.db.ours && !store.db.private {
-            store.patiently("PRAGMA journal_mode = WAL").await?;
-        }
-        // `synchronous` is the connection's own, and FULL until here: the first ceiling of the tokens is on the disk.
-        store.patiently("PRAGMA synchronous = FULL").await?;
-        store.patiently("BEGIN IMMEDIATE").await?;
+        store.journal = store.find_journal().await?;
+        // Durable: it makes the first ceiling of the tokens.
+        store.begin(Sync::Durable).await?;
         let db = store.db.clone();
         if let Err(e) = migrate(&mut store.conn, &db.sql, db.boot, &db.at).await {
             store.rollback().await;
@@ -110,6 +134,37 @@ impl Store {
         }
         store.commit().await?;
         Ok(store)
+    }
+
+    /// Asks for WAL where that is ours to choose, and hears what it is.
+    async fn find_journal(&mut self) -> Result<Journal> {
+        let choose = self.db.ours && !self.db.private;
+        let rows = self
+            .patiently(
+                if choose {
+                    "PRAGMA journal_mode = WAL"
+                } else {
+                    "PRAGMA journal_mode"
+                },
+                SqliteArguments::default(),
+            )
+            .await?;
+        let mode: String = rows
+            .last()
+            .and_then(|row| row.try_get(0).ok())
+            .ok_or_else(|| foreign_row("PRAGMA journal_mode answers nothing"))?;
+        match mode.to_ascii_lowercase().as_str() {
+            "wal" => Ok(Journal::Wal),
+            "off" | "memory" if !self.db.private => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; \
+                     open the pool with `wal`, or with `delete`, `truncate` or `persist`",
+                    self.at()
+                ),
+            )),
+            _ => Ok(Journal::Other),
+        }
     }
 
     fn at(&self) -> &str {
@@ -136,12 +191,12 @@ impl Store {
             .await
     }
 
-    /// Runs a statement that takes a lock, as long as it takes to get it.
-    async fn patiently(&mut self, sql: &'static str) -> Result<Vec<SqliteRow>> {
+    /// Runs statements that can be repeated, as long as it takes to get the locks that they need.
+    async fn patiently(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
         let runtime = self.runtime.clone();
         let mut patience = Patience::new(&*runtime, self.db.busy_budget);
         loop {
-            match self.run(sql, SqliteArguments::default()).await {
+            match self.run(sql, args.clone()).await {
                 Ok(rows) => return Ok(rows),
                 Err(e) if is_busy(&e) => {
                     if !patience.wait().await {
@@ -153,32 +208,45 @@ impl Store {
         }
     }
 
+    /// Reads. Without WAL, another connection's commit keeps readers out for a moment; within our own write transaction nobody
+    /// can be in the way.
+    async fn read(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
+        if self.in_transaction {
+            return self.run(sql, args).await.map_err(|e| self.failed(e));
+        }
+        self.patiently(sql, args).await
+    }
+
     /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing has begun.
     pub(super) async fn begin(&mut self, sync: Sync) -> Result<i64> {
-        let full = matches!(sync, Sync::Full);
-        if full != self.full {
+        let pragma = sync.pragma(self.journal);
+        if pragma != self.synchronous {
             // Only outside a transaction does SQLite heed this.
-            self.patiently(if full {
-                "PRAGMA synchronous = FULL"
-            } else {
-                "PRAGMA synchronous = NORMAL"
-            })
-            .await?;
-            self.full = full;
+            self.patiently(pragma, SqliteArguments::default()).await?;
+            self.synchronous = pragma;
         }
-        let rows = match self.patiently("BEGIN IMMEDIATE; PRAGMA data_version").await {
-            Ok(rows) => rows,
+        let begin = "BEGIN IMMEDIATE; PRAGMA data_version";
+        match self.patiently(begin, SqliteArguments::default()).await {
+            Ok(rows) => {
+                self.in_transaction = true;
+                let version = self.version_of(&rows);
+                if version.is_err() {
+                    self.rollback().await;
+                }
+                version
+            }
             Err(e) => {
                 self.rollback().await;
-                return Err(e);
+                Err(e)
             }
-        };
-        self.version_of(&rows)
+        }
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.
     pub(super) async fn version(&mut self) -> Result<i64> {
-        let rows = self.patiently("PRAGMA data_version").await?;
+        let rows = self
+            .patiently("PRAGMA data_version", SqliteArguments::default())
+            .await?;
         self.version_of(&rows)
     }
 
@@ -190,7 +258,8 @@ impl Store {
 
     pub(super) async fn meta(&mut self) -> Result<Meta> {
         let db = self.db.clone();
-        let meta = read_meta(&mut self.conn, &db.sql, &db.at).await?;
+        let rows = self.read(&db.sql.meta, SqliteArguments::default()).await?;
+        let meta = Meta::read(rows.first(), &db.at)?;
         if meta.boot != db.boot.as_bytes() {
             // We made it ours when we opened. Only another machine, or another kernel on a shared disk, makes it its own since,
             // and then the two of us do not exclude one another.
@@ -224,7 +293,7 @@ impl Store {
             for name in these {
                 bind(&mut args, name.as_bytes())?;
             }
-            let rows = self.run(sql, args).await.map_err(|e| self.failed(e))?;
+            let rows = self.read(sql, args).await?;
             for row in rows {
                 let Some(slot) = found.get_mut(&read_name(&row)?) else {
                     continue;
@@ -249,7 +318,7 @@ impl Store {
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
         bind(&mut args, behind)?;
-        let rows = self.run(&db.sql.due, args).await.map_err(|e| self.failed(e))?;
+        let rows = self.read(&db.sql.due, args).await?;
         rows.iter()
             .map(|row| row.try_get(0).map_err(|_| foreign_row("a name")))
             .collect()
@@ -260,10 +329,7 @@ impl Store {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, resource.as_bytes())?;
-        let rows = self
-            .run(&db.sql.load_fence, args)
-            .await
-            .map_err(|e| self.failed(e))?;
+        let rows = self.read(&db.sql.load_fence, args).await?;
         Ok(rows.first().map(read_fence).transpose())
     }
 
@@ -311,7 +377,10 @@ impl Store {
             }
             text.push_str("COMMIT");
             return match self.run(&text, args).await {
-                Ok(_) => Ok(()),
+                Ok(_) => {
+                    self.in_transaction = false;
+                    Ok(())
+                }
                 Err(e) => Err(self.undo(e).await),
             };
         }
@@ -358,7 +427,10 @@ impl Store {
         let mut patience = Patience::new(&*runtime, self.db.busy_budget);
         loop {
             match self.run("COMMIT", SqliteArguments::default()).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.in_transaction = false;
+                    return Ok(());
+                }
                 Err(e) if is_busy(&e) && patience.wait().await => {}
                 Err(e) => return Err(self.undo(e).await),
             }
@@ -371,6 +443,7 @@ impl Store {
     /// roll back, SQLite has ended the transaction by itself, and what a failed commit has written may yet be found in
     /// the log when the file is next opened: the outcome is not known, and the connection is made anew.
     async fn undo(&mut self, e: sqlx::Error) -> Error {
+        self.in_transaction = false;
         if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
             return self.failed(e);
         }
@@ -380,6 +453,91 @@ impl Store {
 
     /// Undoes an open transaction. If there is none, so much the better.
     pub(super) async fn rollback(&mut self) {
+        self.in_transaction = false;
         let _ = self.run("ROLLBACK", SqliteArguments::default()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::runtime::Tokio;
+    use sqlx::sqlite::SqliteJournalMode;
+
+    use super::*;
+
+    fn with_store<F: Future<Output = ()>>(
+        journal: SqliteJournalMode,
+        test: impl FnOnce(Store, SqliteConnection, Arc<dyn Runtime>) -> F,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let options = SqliteConnectOptions::new()
+                .filename(&path)
+                .create_if_missing(true)
+                .journal_mode(journal);
+            let db = Arc::new(Database {
+                options: options.clone(),
+                at: "of the test".into(),
+                sql: Statements::new("dlock_"),
+                boot: BootId::current().unwrap(),
+                private: false,
+                ours: false,
+                busy_budget: Duration::from_secs(10),
+            });
+            let runtime = Tokio::current().unwrap();
+            let store = Store::open(db, runtime.clone()).await.unwrap();
+            let stranger = options.connect().await.unwrap();
+            test(store, stranger, runtime).await;
+        });
+    }
+
+    #[test]
+    fn a_durable_commit_is_durable_in_every_journal_mode() {
+        let (normal, full, extra) = (1i64, 2, 3);
+        for (journal, ordinary, durable) in [
+            (SqliteJournalMode::Wal, normal, full),
+            (SqliteJournalMode::Delete, full, extra),
+            (SqliteJournalMode::Truncate, full, extra),
+            (SqliteJournalMode::Persist, full, extra),
+        ] {
+            with_store(journal, |mut store, _, _| async move {
+                for (sync, expected) in [(Sync::Ordinary, ordinary), (Sync::Durable, durable)] {
+                    store.begin(sync).await.unwrap();
+                    let rows = store
+                        .run("PRAGMA synchronous", SqliteArguments::default())
+                        .await
+                        .unwrap();
+                    assert_eq!(rows[0].get::<i64, _>(0), expected, "{journal:?} {sync:?}");
+                    store.rollback().await;
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_read_waits_for_a_commit_that_keeps_readers_out() {
+        with_store(
+            SqliteJournalMode::Delete,
+            |mut store, mut stranger, runtime| async move {
+                sqlx::raw_sql("BEGIN EXCLUSIVE")
+                    .execute(&mut stranger)
+                    .await
+                    .unwrap();
+                let name = LockName::new("n").unwrap();
+                let finish = async {
+                    runtime.sleep(Duration::from_millis(50)).await;
+                    sqlx::raw_sql("COMMIT").execute(&mut stranger).await.unwrap();
+                };
+                let names = [name.clone()];
+                let (loaded, ()) = futures::join!(store.load(&names), finish);
+                assert!(loaded.unwrap().contains_key(&name));
+            },
+        );
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Tombstones {
     /// One slot per remainder of the sequence. What is overwritten is forgotten: that costs an exact answer to a very
     /// late retry, and no safety.
     released: Vec<Option<LeaseKey>>,
+    /// Released in the transaction that is running.
+    running: Vec<LeaseKey>,
 }
 
 impl Tombstones {
@@ -50,15 +52,29 @@ impl Tombstones {
     }
 
     /// Remembers that the key was released, for a retry of the release and against a late copy of its attempt.
+    ///
+    /// Until [`committed`](Self::committed) it holds for the running transaction only: a release whose commit fails has not
+    /// happened, and its lease is there to be asked for and released again.
     pub(super) fn note_released(&mut self, key: LeaseKey) {
-        self.released.resize(RELEASED, None);
-        let slot = Self::slot(&key);
-        self.released[slot] = Some(key);
+        self.running.push(key);
+    }
+
+    /// What the running transaction has noted is true from now on.
+    pub(super) fn committed(&mut self) {
+        for key in self.running.drain(..) {
+            self.released.resize(RELEASED, None);
+            let slot = Self::slot(&key);
+            self.released[slot] = Some(key);
+        }
+    }
+
+    /// What the running transaction has noted did not happen.
+    pub(super) fn failed(&mut self) {
+        self.running.clear();
     }
 
     pub(super) fn was_released(&self, key: &LeaseKey) -> bool {
-        self.released
-            .get(Self::slot(key))
-            .is_some_and(|r| r.as_ref() == Some(key))
+        let slot = self.released.get(Self::slot(key));
+        slot.is_some_and(|r| r.as_ref() == Some(key)) || self.running.contains(key)
     }
 }

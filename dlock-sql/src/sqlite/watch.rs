@@ -161,6 +161,9 @@ fn difference(before: &[(Holder, Timestamp)], after: &[(Holder, Timestamp)], now
     changes
 }
 
+/// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
 /// The consumer's end: looks at the file while nothing comes by itself.
 struct Looking {
     receive: mpsc::Receiver<Result<Change>>,
@@ -189,9 +192,15 @@ impl Looking {
                 }
                 Either::Right(_) => {
                     self.pause = (self.pause * 2).min(LOOK_MAX);
-                    if let Err(e) = self.look().await {
-                        self.over = true;
-                        return Some(Err(e.with_name(&self.name)));
+                    match self.look().await {
+                        Ok(()) => {}
+                        // A file that is busy or a disk that is full for a while costs a delay and no change: the next look
+                        // compares with what was told last.
+                        Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
+                        Err(e) => {
+                            self.over = true;
+                            return Some(Err(e.with_name(&self.name)));
+                        }
                     }
                 }
             }

@@ -200,6 +200,7 @@ impl Writer {
     fn forget(&mut self) {
         self.names.clear();
         self.spoiled.clear();
+        self.tombstones.failed();
         self.touched.clear();
         self.tokens = None;
         self.version = None;
@@ -223,7 +224,7 @@ impl Writer {
 
     async fn write(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
         let durable = jobs.iter().any(|j| j.needs().durable);
-        let sync = if durable { Sync::Full } else { Sync::Normal };
+        let sync = if durable { Sync::Durable } else { Sync::Ordinary };
         let version = self.store().await?.begin(sync).await?;
         let outcome = self.write_in_transaction(jobs, version, durable).await;
         if outcome.is_err()
@@ -233,6 +234,7 @@ impl Writer {
         }
         outcome?;
         self.commits += 1;
+        self.tombstones.committed();
         self.publish();
         self.secure_tokens().await
     }
@@ -413,7 +415,7 @@ impl Writer {
 
     async fn raise_ceiling(&mut self, last: u64) -> Result<()> {
         let store = self.store.as_mut().ok_or_else(gone)?;
-        let version = store.begin(Sync::Full).await?;
+        let version = store.begin(Sync::Durable).await?;
         if self.version != Some(version) {
             // Somebody came between: what is loaded is old. The next transaction loads it, and comes here again.
             store.rollback().await;

@@ -1,9 +1,10 @@
 use std::time::Instant;
 
-use dlock_core::spi::Lock as _;
+use dlock_core::spi::{Lock as _, Release, Released};
 use dlock_core::{ErrorKind, Mode};
 use dlock_sql::sqlite::SqliteLock;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use futures::StreamExt as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::support::*;
 
@@ -168,5 +169,81 @@ fn a_reader_in_the_way_of_a_commit_is_waited_for_or_nothing_is_stored() {
         };
         let (_, ()) = futures::join!(granted(&lock, &a), finish);
         assert_eq!(number(&mut reader, "SELECT count(*) FROM dlock_entry").await, 1);
+    });
+}
+
+/// Only without WAL does a reader hold up a commit, and a writer the readers.
+async fn without_wal(
+    files: &Files,
+    budget: u64,
+    runtime: std::sync::Arc<dyn dlock_core::Runtime>,
+) -> SqliteLock {
+    let options = SqliteConnectOptions::new()
+        .filename(files.path())
+        .create_if_missing(true);
+    let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+    let builder = SqliteLock::builder("").busy_budget(ms(budget));
+    builder.open_pool(&pool, runtime).await.unwrap()
+}
+
+#[test]
+fn a_release_whose_commit_failed_has_not_happened() {
+    with_files(|files, runtime| async move {
+        let lock = without_wal(&files, 50, runtime).await;
+        let a = ask("n");
+        let grant = granted(&lock, &a).await;
+        let mut reader = stranger(&files).await;
+        sql(&mut reader, "BEGIN; SELECT * FROM dlock_meta").await;
+        let e = lock.release(&a.key, Release::Now).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
+        sql(&mut reader, "COMMIT").await;
+        // The lease stands: its holder is told so, and not that it had released it.
+        assert_eq!(granted(&lock, &a).await.token, grant.token);
+        for _ in 0..2 {
+            let released = lock.release(&a.key, Release::Now).await.unwrap();
+            assert_eq!(released, Released::Released);
+        }
+    });
+}
+
+#[test]
+fn a_watch_outlasts_a_file_that_is_busy_for_a_while() {
+    with_files(|files, runtime| async move {
+        let lock = without_wal(&files, 20, runtime.clone()).await;
+        let part: &dyn dlock_core::spi::Lock = &lock;
+        let a = ask("n");
+        let mut changes = part.watch_part().unwrap().watch(&a.key.name).await.unwrap();
+        changes.next().await.unwrap().unwrap();
+        let mut other = stranger(&files).await;
+        sql(&mut other, "BEGIN EXCLUSIVE").await;
+        let busy = runtime.sleep(ms(300));
+        let select = futures::future::select(changes.next(), busy).await;
+        assert!(
+            matches!(select, futures::future::Either::Right(_)),
+            "the watch has ended"
+        );
+        drop(select);
+        sql(&mut other, "COMMIT").await;
+        granted(&lock, &a).await;
+        let change = changes.next().await.unwrap().unwrap();
+        assert!(
+            matches!(change, dlock_core::spi::Change::Granted(_)),
+            "{change:?}"
+        );
+    });
+}
+
+#[test]
+fn a_journal_that_a_crash_can_damage_is_refused() {
+    with_files(|files, runtime| async move {
+        for mode in [SqliteJournalMode::Off, SqliteJournalMode::Memory] {
+            let options = SqliteConnectOptions::new()
+                .filename(files.path())
+                .create_if_missing(true)
+                .journal_mode(mode);
+            let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+            let e = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e:?}");
+        }
     });
 }

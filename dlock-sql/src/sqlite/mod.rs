@@ -10,9 +10,12 @@
 //!
 //! # What it promises
 //!
-//! * **All processes of one machine** that open the same file exclude one another, in all modes, through one fair queue with
-//!   priorities. Different machines do not: network file systems are refused where they can be seen, and a second machine that takes
-//!   the file over is noticed and refused. Time namespaces with a shifted clock are refused.
+//! * **All processes of one machine** that open the same file and see the same boot id exclude one another, in all modes, through one
+//!   fair queue with priorities. Different machines do not: network file systems and 9p are refused where they can be seen. Time
+//!   namespaces with a shifted clock are refused.
+//! * **Containers with a boot id of their own** (LXC, systemd-nspawn) cannot share a file. One that opens a file of another
+//!   boot id takes it over only if nobody else has it open (which only WAL can prove), or it holds no lock that runs on, or the clock shows
+//!   that the machine was started anew since; otherwise opening answers `BackendData`. Whose file was taken over gets `BackendData` too.
 //! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes nothing, and after a reboot
 //!   every old lease has ended.
 //! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost nothing.
@@ -43,6 +46,7 @@ mod row;
 mod rwlock;
 mod schema;
 mod store;
+mod take_over;
 mod tombstones;
 mod watch;
 mod writer;

@@ -202,7 +202,7 @@ fn plain(path: &Path) -> PathBuf {
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
-    // NFS, SMB (three generations), AFS, Ceph, Lustre, GPFS, Coda, NCP, GFS2.
+    // NFS, SMB (three generations), AFS, Ceph, Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines share files by).
     const NETWORKS: &[u32] = &[
         0x6969,
         0x517b,
@@ -215,6 +215,7 @@ fn refuse_a_network(path: &Path) -> Result<()> {
         0x7375_7245,
         0x564c,
         0x0116_1970,
+        0x0102_1997,
     ];
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

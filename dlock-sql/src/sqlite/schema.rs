@@ -2,7 +2,7 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `…meta` | one row: schema version, the boot that the leases belong to, the last token and its durable ceiling |
+//! | `…meta` | one row: schema version, the boot that the leases belong to, the last token and its durable ceiling, and when entries were last stored |
 //! | `…entry` | one row per holder and waiter; a free name has none |
 //! | `…fence` | one row per resource of the fence gate |
 //!
@@ -13,7 +13,7 @@
 //! come again, however: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before any token
 //! beyond the old ceiling is handed out, and the first process of a new boot goes on from the ceiling.
 
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, Result, Timestamp};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -21,7 +21,7 @@ use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done};
 
 /// The newest schema that this version knows.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+pub(super) const SCHEMA_VERSION: i64 = 2;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -36,7 +36,9 @@ pub(super) const CHUNK: usize = 32;
 pub(super) const DUE: usize = 256;
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
-const MIGRATIONS: &[&[&str]] = &[&[
+const MIGRATIONS: &[&[&str]] = &[V1, V2];
+
+const V1: &[&str] = &[
     "CREATE TABLE {p}meta (
        only INTEGER PRIMARY KEY CHECK (only = 1),
        schema_version INTEGER NOT NULL,
@@ -62,7 +64,10 @@ const MIGRATIONS: &[&[&str]] = &[&[
        PRIMARY KEY (name, id)
      ) STRICT, WITHOUT ROWID",
     "{fence}",
-]];
+];
+
+/// seen: the clock since boot when entries were last stored, in nanoseconds.
+const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFAULT 0"];
 
 const CREATE_FENCE: &str = "CREATE TABLE IF NOT EXISTS {p}fence (
        resource BLOB PRIMARY KEY NOT NULL,
@@ -101,8 +106,8 @@ impl Statements {
             due: format!(
                 "SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? AND name > ? ORDER BY name LIMIT {DUE}"
             ),
-            meta: format!("SELECT schema_version, boot, last_token, token_ceiling FROM {prefix}meta"),
-            set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?;"),
+            meta: format!("SELECT schema_version, boot, last_token, token_ceiling, seen FROM {prefix}meta"),
+            set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?, seen = ?;"),
             load_fence: format!("SELECT value, max_exclusive, max_any FROM {prefix}fence WHERE resource = ?"),
             put_fence: format!(
                 "INSERT OR REPLACE INTO {prefix}fence (resource, value, max_exclusive, max_any) VALUES (?,?,?,?);"
@@ -133,6 +138,8 @@ pub(super) struct Meta {
     pub(super) boot: Vec<u8>,
     pub(super) last_token: u64,
     pub(super) token_ceiling: u64,
+    /// No entry was stored later than this.
+    pub(super) seen: Timestamp,
 }
 
 impl Meta {
@@ -150,6 +157,7 @@ impl Meta {
             boot: row.try_get(1).map_err(bad)?,
             last_token: number(2)?,
             token_ceiling: number(3)?,
+            seen: Timestamp::from_nanos(number(4)?),
         })
     }
 }
@@ -167,16 +175,40 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
     Ok(())
 }
 
+/// Who else may have the database open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Nobody, and that is proven.
+    None,
+    /// Not known.
+    Perhaps,
+}
+
+/// What became of bringing the tables up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Migrated {
+    /// They are of this version and this boot.
+    Ours,
+    /// They belong to another boot, of which somebody may be alive and hold a lock. The transaction is to be rolled back.
+    Others,
+}
+
 /// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller.
 ///
 /// The first process of a new boot deletes what the boot before left, and continues the tokens from the ceiling. Two processes that
 /// open at once are put in order by the write lock of the caller's transaction.
+///
+/// Another boot id need not be another boot: containers on one kernel can each have an id of their own, while their clock is the same.
+/// So what another boot left is deleted only if it is over whichever it was: nobody else has the database open, or entries
+/// were stored at a time that this clock has not reached yet, so that it was started anew since, or no hold runs on by
+/// this clock.
 pub(super) async fn migrate(
     conn: &mut SqliteConnection,
     sql: &Statements,
     boot: BootId,
     at: &str,
-) -> Result<()> {
+    company: Company,
+) -> Result<Migrated> {
     let mut version = current_version(conn, sql, at).await?;
     let refuse = |e| nothing_done(e, at);
     while let Some(steps) = usize::try_from(version).ok().and_then(|v| MIGRATIONS.get(v)) {
@@ -200,7 +232,11 @@ pub(super) async fn migrate(
         .map_err(refuse)?;
     let meta = Meta::read(row.as_ref(), at)?;
     let mut last = meta.last_token;
+    let now = Timestamp::now();
     if meta.boot != boot.as_bytes() {
+        if company == Company::Perhaps && meta.seen <= now && has_live_holds(conn, sql, now, at).await? {
+            return Ok(Migrated::Others);
+        }
         last = last.max(meta.token_ceiling);
         run(conn, format!("DELETE FROM {}entry", sql.prefix))
             .await
@@ -215,10 +251,30 @@ pub(super) async fn migrate(
     sqlx::query(AssertSqlSafe(sql.set_tokens.clone()))
         .bind(to_sql(last))
         .bind(to_sql(ceiling))
+        .bind(to_sql(now.as_nanos()))
         .execute(&mut *conn)
         .await
         .map_err(refuse)?;
-    Ok(())
+    Ok(Migrated::Ours)
+}
+
+/// Waiters do not count: they hold nothing, and ask again.
+async fn has_live_holds(
+    conn: &mut SqliteConnection,
+    sql: &Statements,
+    now: Timestamp,
+    at: &str,
+) -> Result<bool> {
+    let text = format!(
+        "SELECT EXISTS (SELECT 1 FROM {}entry WHERE phase <> 0 AND expires > ?)",
+        sql.prefix
+    );
+    sqlx::query(AssertSqlSafe(text))
+        .bind(to_sql(now.as_nanos()))
+        .fetch_one(conn)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(|e| nothing_done(e, at))
 }
 
 /// 0 if there are no tables yet.

@@ -13,7 +13,8 @@ use super::admit::{Entry, NameState};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind, bind_entry, bind_key, read_entry, read_fence, read_name};
-use super::schema::{CHUNK, Meta, Statements, migrate, to_sql};
+use super::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
+use super::take_over::{ONE_BOOT_ID, in_use, take_over};
 
 /// Which database, and how it is used.
 #[derive(Debug)]
@@ -29,6 +30,14 @@ pub(super) struct Database {
     pub(super) ours: bool,
     /// How long a transaction waits for the write lock.
     pub(super) busy_budget: Duration,
+}
+
+impl Database {
+    /// How to connect without a log, and without waiting in a way that cannot be cancelled.
+    pub(super) fn quiet(&self) -> SqliteConnectOptions {
+        let options = self.options.clone().disable_statement_logging();
+        options.busy_timeout(Duration::ZERO)
+    }
 }
 
 /// What a commit survives.
@@ -107,14 +116,23 @@ impl<'a> Patience<'a> {
 impl Store {
     /// Connects and brings the tables up to date.
     pub(super) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let conn = db
-            .options
-            .clone()
-            .disable_statement_logging()
-            .busy_timeout(Duration::ZERO)
-            .connect()
-            .await
-            .map_err(|e| nothing_done(e, &db.at))?;
+        let mut patience = Patience::new(&*runtime, db.busy_budget);
+        loop {
+            let mut store = Self::connect(db.clone(), runtime.clone()).await?;
+            if store.migrate().await? == Migrated::Ours {
+                return Ok(store);
+            }
+            // After a restart of the machine several processes come here at once and are in one another's way: one of them succeeds,
+            // and what it leaves is everybody's.
+            store.close().await?;
+            if !take_over(&db).await? && !patience.wait().await {
+                return Err(in_use(&db.at));
+            }
+        }
+    }
+
+    async fn connect(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        let conn = db.quiet().connect().await.map_err(|e| nothing_done(e, &db.at))?;
         let mut store = Self {
             db,
             runtime,
@@ -125,15 +143,20 @@ impl Store {
             broken: false,
         };
         store.journal = store.find_journal().await?;
-        // Durable: it makes the first ceiling of the tokens.
-        store.begin(Sync::Durable).await?;
-        let db = store.db.clone();
-        if let Err(e) = migrate(&mut store.conn, &db.sql, db.boot, &db.at).await {
-            store.rollback().await;
-            return Err(e);
-        }
-        store.commit().await?;
         Ok(store)
+    }
+
+    async fn migrate(&mut self) -> Result<Migrated> {
+        // Durable: it makes the first ceiling of the tokens.
+        self.begin(Sync::Durable).await?;
+        let db = self.db.clone();
+        let migrated = migrate(&mut self.conn, &db.sql, db.boot, &db.at, Company::Perhaps).await;
+        if matches!(migrated, Ok(Migrated::Ours)) {
+            self.commit().await?;
+        } else {
+            self.rollback().await;
+        }
+        migrated
     }
 
     /// Asks for WAL where that is ours to choose, and hears what it is.
@@ -261,12 +284,13 @@ impl Store {
         let rows = self.read(&db.sql.meta, SqliteArguments::default()).await?;
         let meta = Meta::read(rows.first(), &db.at)?;
         if meta.boot != db.boot.as_bytes() {
-            // We made it ours when we opened. Only another machine, or another kernel on a shared disk, makes it its own since,
-            // and then the two of us do not exclude one another.
+            // We made it ours when we opened. Since then it was made its own by somebody with another boot id, who saw no hold
+            // of ours that runs on. From here on the two of us do not exclude one another.
             return Err(Error::new(
                 ErrorKind::BackendData,
                 format!(
-                    "the SQLite database {} is used from another machine at the same time; leases in a file hold on one machine only",
+                    "the SQLite database {} was taken over by a process with another boot id, of another machine or container; \
+                     {ONE_BOOT_ID}",
                     self.at()
                 ),
             ));
@@ -354,6 +378,7 @@ impl Store {
         tokens: Option<(u64, u64)>,
     ) -> Result<()> {
         let db = self.db.clone();
+        let seen = to_sql(Timestamp::now().as_nanos());
         let sql = &db.sql;
         // The usual change is one row and the token: all of it, commit included, is one message to the connection's thread. Not in
         // a database of somebody else's journal mode: there a reader can hold up a commit, which must then be repeated
@@ -374,6 +399,7 @@ impl Store {
                 text.push_str(&sql.set_tokens);
                 bind(&mut args, to_sql(last))?;
                 bind(&mut args, to_sql(ceiling))?;
+                bind(&mut args, seen)?;
             }
             text.push_str("COMMIT");
             return match self.run(&text, args).await {
@@ -414,6 +440,7 @@ impl Store {
             let mut args = SqliteArguments::default();
             bind(&mut args, to_sql(last))?;
             bind(&mut args, to_sql(ceiling))?;
+            bind(&mut args, seen)?;
             self.run(&sql.set_tokens, args)
                 .await
                 .map_err(|e| self.failed(e))?;

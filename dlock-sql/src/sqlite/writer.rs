@@ -189,9 +189,6 @@ impl Writer {
         let failed = outcome.err();
         if failed.is_some() {
             self.forget();
-            if self.store.as_ref().is_some_and(Store::is_broken) && !self.db.private {
-                self.store = None;
-            }
         }
         jobs.into_iter().for_each(|job| job.finish(failed.as_ref()));
     }
@@ -207,8 +204,13 @@ impl Writer {
     }
 
     async fn store(&mut self) -> Result<&mut Store> {
-        if self.store.is_none() {
-            self.store = Some(Store::open(self.db.clone(), self.runtime.clone()).await?);
+        let broken = self.store.as_ref().is_none_or(Store::is_broken) && !self.db.private;
+        if broken {
+            // The old connection stays open until there is a new one: as long as one is, nobody with another boot id can take the file
+            // for one that nobody has open. If that fails, the old one may be what is in the way.
+            let opened = Store::open(self.db.clone(), self.runtime.clone()).await;
+            self.store = None;
+            self.store = Some(opened?);
         }
         self.store
             .as_mut()
@@ -269,7 +271,9 @@ impl Writer {
             tokens.ceiling = tokens.ceiling.max(block_above(tokens.last));
             tokens.dirty = true;
         }
-        let tokens = tokens.dirty.then_some((tokens.last, tokens.ceiling));
+        // With every entry goes the time at which it is stored, for the first process of the next boot.
+        let with_meta = tokens.dirty || !puts.is_empty();
+        let tokens = with_meta.then_some((tokens.last, tokens.ceiling));
         store.write_and_commit(&puts, &deletes, tokens).await
     }
 

@@ -41,27 +41,6 @@ fn a_free_name_leaves_nothing_in_the_file() {
 }
 
 #[test]
-fn after_a_reboot_all_leases_have_ended_and_tokens_go_on_from_the_ceiling() {
-    with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-        granted(&lock, &ask("n")).await;
-        lock.close().await.unwrap();
-        let mut other = stranger(&files).await;
-        let ceiling = number(&mut other, "SELECT token_ceiling FROM dlock_meta").await;
-        // As a power loss leaves it: an older boot, and the last commits gone.
-        sql(
-            &mut other,
-            "UPDATE dlock_meta SET boot = zeroblob(16), last_token = 0",
-        )
-        .await;
-
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
-        let next = granted(&lock, &ask("n")).await;
-        assert!(next.token.unwrap().get() > ceiling as u64);
-    });
-}
-
-#[test]
 fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
     with_files(|files, runtime| async move {
         let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
@@ -103,19 +82,6 @@ fn a_newer_schema_is_refused_by_name() {
         // One that was open before stops too, instead of writing rows of the old form.
         let e = open.attempt(&ask("n")).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
-    });
-}
-
-#[test]
-fn a_second_machine_on_the_same_file_is_noticed() {
-    with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
-        granted(&lock, &ask("n")).await;
-        let mut other = stranger(&files).await;
-        sql(&mut other, "UPDATE dlock_meta SET boot = randomblob(16)").await;
-        let e = lock.attempt(&ask("other")).await.unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::BackendData);
-        assert!(e.to_string().contains("another machine"), "{e}");
     });
 }
 

@@ -1,4 +1,5 @@
 mod admission;
+mod boot;
 mod clients;
 mod durable;
 mod failure;

@@ -12,7 +12,7 @@ mod lock;
 pub mod memory;
 mod mode;
 mod name;
-mod observe;
+pub mod observe;
 mod options;
 mod reentrant;
 pub mod runtime;

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Held};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::observe;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
 use crate::saboteur::Bug;
@@ -231,7 +232,8 @@ impl Lock {
         if let Some(owner) = &self.owner {
             return Box::pin(owner.acquire(&self.engine, &self.ask, patience)).await;
         }
-        let lease = acquire(&self.engine, &self.ask, patience).await?;
+        let lease = acquire(&self.engine, &self.ask, patience);
+        let lease = observe::acquiring(&self.engine, &self.ask, lease).await?;
         Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
     }
 

@@ -1,31 +1,117 @@
-//! Tracing events and metrics, behind the features of those names.
+//! What a service is watched with: tracing under the feature `tracing`, metrics under the feature `metrics`. Without them nothing of
+//! this is compiled.
 //!
-//! Lock names are fields of tracing events and never labels of metrics: there can be any number of them.
+//! Lock names are fields of spans and events, and never labels of metrics: there can be any number of them.
+//!
+//! # Tracing
+//!
+//! All have the target `dlock` and the fields `backend` and `lock`.
+//!
+//! | span | level | fields |
+//! |---|---|---|
+//! | `dlock.acquire` | debug | `mode`; at its end `outcome` (`granted`, `held`, `cancelled` or the kind of the error) and `wait`, the time since the call |
+//!
+//! | event | level | further fields |
+//! |---|---|---|
+//! | `dlock.acquired` | debug | `id`, `token`, `expires_in` as the store gave it, `waited` as `dlock_wait_seconds` below. Within the span of its acquire |
+//! | `dlock.renewed` | trace | `id`, `token`, `lag` |
+//! | `dlock.renewal_failed` | warn | `id`, `token`, `error` |
+//! | `dlock.lost` | warn | `id`, `token`, `reason` |
+//! | `dlock.released` | debug | `id`, `token`: the store confirmed it |
+//!
+//! # Metrics
+//!
+//! All have the label `backend`.
 //!
 //! | metric | kind | what |
 //! |---|---|---|
-//! | `dlock_acquired_total` | counter | grants that became guards |
+//! | `dlock_acquired_total` | counter | grants that became guards; a re-entry is none |
 //! | `dlock_released_total` | counter | releases that the store confirmed |
 //! | `dlock_lost_total{reason}` | counter | losses |
-//! | `dlock_renewal_failures_total` | counter | renewals that failed and are tried again |
-//! | `dlock_wait_seconds` | histogram | from the call of a contended acquire to its guard |
-//! | `dlock_handoff_seconds` | histogram | from the time that the store began to count a contended grant to its guard |
+//! | `dlock_renewal_failures_total` | counter | renewals that failed; the lease stands until its deadline |
+//! | `dlock_wait_seconds` | histogram | of acquires that the first request did not settle: from its answer at the latest, to the guard |
+//! | `dlock_handoff_seconds` | histogram | of grants that the store pushed to a waiter: from when the lease began to count until that waiter runs |
 //! | `dlock_hold_seconds` | histogram | from the guard to its confirmed release |
 //! | `dlock_renew_lag_seconds` | histogram | from sending a renewal to having its answer |
 //!
-//! All carry the label `backend`.
+//! The hand-off is an upper bound. A lease counts from a time on the client's clock that is never after the grant; a backend that
+//! cannot tell the moment of the grant takes an earlier one, by up to a round trip. Grants that a waiter had to ask for are left out:
+//! they count from that request, which says nothing of the release before it.
 
-#![cfg_attr(not(any(feature = "tracing", feature = "metrics")), allow(unused_variables))]
+#![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
 
 use std::time::Duration;
 
 use crate::capabilities::Capabilities;
-use crate::engine::Lease;
+use crate::engine::{Ask, Engine, Lease};
 use crate::error::{Error, LossReason};
 use crate::spi::Grant;
 use crate::timestamp::Timestamp;
 
-/// A grant became a guard. `started` is when a contended acquire was called.
+/// An acquire in its span.
+#[cfg(feature = "tracing")]
+pub(crate) async fn acquiring<T>(
+    engine: &Engine,
+    ask: &Ask,
+    acquire: impl Future<Output = crate::Result<Option<T>>>,
+) -> crate::Result<Option<T>> {
+    use tracing::Instrument as _;
+    use tracing::field::{Empty, debug};
+
+    /// Says how it ended, if only by being dropped.
+    struct Story<'a> {
+        engine: &'a Engine,
+        span: tracing::Span,
+        since: Timestamp,
+        told: bool,
+    }
+
+    impl Story<'_> {
+        fn end(&mut self, outcome: impl tracing::Value) {
+            self.told = true;
+            self.span.record("outcome", outcome);
+            self.span
+                .record("wait", debug(self.engine.now().since(self.since)));
+        }
+    }
+
+    impl Drop for Story<'_> {
+        fn drop(&mut self) {
+            if !self.told {
+                self.end("cancelled");
+            }
+        }
+    }
+
+    let span = tracing::debug_span!(
+        target: "dlock", "dlock.acquire", backend = engine.caps.backend, lock = %ask.name, mode = %ask.mode,
+        outcome = Empty, wait = Empty
+    );
+    if span.is_disabled() {
+        return acquire.await;
+    }
+    let mut story = Story {
+        engine,
+        since: engine.now(),
+        span: span.clone(),
+        told: false,
+    };
+    let answer = acquire.instrument(span).await;
+    match &answer {
+        Ok(Some(_)) => story.end("granted"),
+        Ok(None) => story.end("held"),
+        Err(e) => story.end(debug(e.kind())),
+    }
+    answer
+}
+
+/// An acquire, as it is.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn acquiring<F: Future>(_: &Engine, _: &Ask, acquire: F) -> F {
+    acquire
+}
+
+/// A grant became a guard. `started` is since when it waits, if the first request did not settle it.
 pub(crate) fn acquired(
     caps: &Capabilities,
     lease: &Lease,
@@ -36,7 +122,8 @@ pub(crate) fn acquired(
     #[cfg(feature = "tracing")]
     tracing::debug!(
         name: "dlock.acquired", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), waited = ?started.map(|s| now.since(s)), "acquired"
+        token = lease.token().map(crate::Token::get), expires_in = ?grant.expires_in,
+        waited = started.map(|s| tracing::field::debug(now.since(s))), "acquired"
     );
     #[cfg(feature = "metrics")]
     {
@@ -44,10 +131,15 @@ pub(crate) fn acquired(
         if let Some(started) = started {
             metrics::histogram!("dlock_wait_seconds", "backend" => caps.backend)
                 .record(now.since(started).as_secs_f64());
-            metrics::histogram!("dlock_handoff_seconds", "backend" => caps.backend)
-                .record(now.since(grant.counted_from).as_secs_f64());
         }
     }
+}
+
+/// The store pushed a grant, and the waiter that it is for runs.
+pub(crate) fn handed_over(caps: &Capabilities, grant: &Grant, now: impl FnOnce() -> Timestamp) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("dlock_handoff_seconds", "backend" => caps.backend)
+        .record(now().since(grant.counted_from).as_secs_f64());
 }
 
 /// The store confirmed a release.
@@ -97,12 +189,12 @@ pub(crate) fn renewed(caps: &Capabilities, lease: &Lease, lag: Duration) {
     metrics::histogram!("dlock_renew_lag_seconds", "backend" => caps.backend).record(lag.as_secs_f64());
 }
 
-/// A renewal failed and is tried again.
+/// A renewal failed; the lease stands until its deadline.
 pub(crate) fn renewal_failed(caps: &Capabilities, lease: &Lease, why: &Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         name: "dlock.renewal_failed", target: "dlock", backend = caps.backend, lock = %lease.key.name,
-        id = %lease.key.id, error = %why, "renewal failed"
+        id = %lease.key.id, token = lease.token().map(crate::Token::get), error = %why, "renewal failed"
     );
     #[cfg(feature = "metrics")]
     metrics::counter!("dlock_renewal_failures_total", "backend" => caps.backend).increment(1);

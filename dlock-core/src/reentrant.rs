@@ -15,6 +15,7 @@ use crate::engine::{Ask, Engine, Entered, Lease, Patience, acquire};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::guard::Guard;
 use crate::name::LockName;
+use crate::observe;
 
 /// An owner of re-entrant locks: this value and its clones, in one client. From [`Client::owner`](crate::Client::owner).
 #[derive(Clone, Debug)]
@@ -112,7 +113,8 @@ impl Owner {
             }
             other => other,
         };
-        let Some(lease) = acquire(engine, ask, patience).await? else {
+        let lease = acquire(engine, ask, patience);
+        let Some(lease) = observe::acquiring(engine, ask, lease).await? else {
             return Ok(None);
         };
         *held = Some(Arc::downgrade(&lease));

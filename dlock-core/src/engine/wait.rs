@@ -19,6 +19,7 @@ use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind};
+use crate::observe;
 use crate::saboteur::Bug;
 use crate::spi::{Grant, Push, Wait, Wake};
 use crate::timestamp::Timestamp;
@@ -80,6 +81,9 @@ pub(super) async fn wait(
             });
         }
         if !deaf && let Some(woken) = poll_pushes(&mut pushes, cx, engine, &waiter) {
+            if let Woken::Granted(grant, ..) = &woken {
+                observe::handed_over(&engine.caps, grant, || engine.now());
+            }
             return Poll::Ready(woken);
         }
         if closing.as_mut().poll(cx).is_ready() {

@@ -6,6 +6,8 @@ mod blocking;
 mod combinators;
 #[cfg(feature = "sim")]
 mod engine;
+#[cfg(all(feature = "sim", feature = "tracing", feature = "metrics"))]
+mod observe;
 mod runtimes;
 #[cfg(feature = "sim")]
 mod simulation;

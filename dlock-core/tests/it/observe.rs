@@ -1,0 +1,289 @@
+//! What tracing and metrics say of locks, in virtual time.
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write as _};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_core::sim::Sim;
+use dlock_core::{Capability, Client, Memory, Runtime};
+use futures::FutureExt as _;
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
+};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+struct World {
+    runtime: Arc<dyn Runtime>,
+    store: Memory,
+}
+
+impl World {
+    fn client(&self) -> Client {
+        Client::builder(self.store.connect(), self.runtime.clone())
+            .build()
+            .unwrap()
+    }
+}
+
+/// One client holds `a` for 100 ms while another waits for it.
+async fn hand_over(w: &World) {
+    let (one, two) = (w.client(), w.client());
+    let held = one.lock("a").unwrap().acquire().await.unwrap();
+    let waits = async {
+        let guard = two.lock("a").unwrap().acquire().await.unwrap();
+        guard.release().await.unwrap();
+    };
+    let holds = async {
+        w.runtime.sleep(ms(100)).await;
+        held.release().await.unwrap();
+    };
+    futures::join!(waits, holds);
+}
+
+// ---- metrics ----
+
+/// Everything that was recorded, by `name{labels}`; a counter as one number.
+#[derive(Clone, Default)]
+struct Recorded(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+struct Series(Recorded, String);
+
+impl CounterFn for Series {
+    fn increment(&self, by: u64) {
+        let mut all = self.0.0.lock().unwrap();
+        let values = all.entry(self.1.clone()).or_default();
+        let so_far = values.pop().unwrap_or(0.0);
+        values.push(so_far + by as f64);
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl HistogramFn for Series {
+    fn record(&self, value: f64) {
+        let mut all = self.0.0.lock().unwrap();
+        all.entry(self.1.clone()).or_default().push(value);
+    }
+}
+
+impl Recorded {
+    fn series(&self, key: &Key) -> Arc<Series> {
+        let labels: Vec<_> = key
+            .labels()
+            .map(|l| format!("{}={}", l.key(), l.value()))
+            .collect();
+        Arc::new(Series(
+            self.clone(),
+            format!("{}{{{}}}", key.name(), labels.join(",")),
+        ))
+    }
+
+    fn get(&self, series: &str) -> Vec<f64> {
+        self.0.lock().unwrap().get(series).cloned().unwrap_or_default()
+    }
+}
+
+impl metrics::Recorder for Recorded {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.series(key))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.series(key))
+    }
+}
+
+fn measured<F: Future<Output = ()>>(
+    set_up: impl Fn(dlock_core::memory::MemoryBuilder) -> dlock_core::memory::MemoryBuilder,
+    test: impl Fn(World) -> F,
+) -> Recorded {
+    let recorded = Recorded::default();
+    metrics::with_local_recorder(&recorded, || {
+        let sim = Sim::new(7);
+        let runtime = sim.runtime();
+        let store = set_up(Memory::builder(runtime.clone())).build();
+        sim.block_on(test(World { runtime, store }));
+    });
+    recorded
+}
+
+#[test]
+fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
+    let seen = measured(|m| m, |w| async move { hand_over(&w).await });
+    assert_eq!(seen.get("dlock_acquired_total{backend=memory}"), [2.0]);
+    assert_eq!(seen.get("dlock_released_total{backend=memory}"), [2.0]);
+    let [wait] = seen.get("dlock_wait_seconds{backend=memory}")[..] else {
+        panic!("the first acquire did not wait");
+    };
+    assert!((0.1..0.11).contains(&wait), "{wait}");
+    let [hand_off] = seen.get("dlock_handoff_seconds{backend=memory}")[..] else {
+        panic!("one hand-off");
+    };
+    assert!(hand_off < 0.01, "{hand_off}");
+}
+
+#[test]
+fn a_grant_that_was_asked_for_is_no_hand_off() {
+    let seen = measured(
+        |m| m.without(Capability::Queue).without(Capability::Priority),
+        |w| async move { hand_over(&w).await },
+    );
+    assert_eq!(seen.get("dlock_wait_seconds{backend=memory}").len(), 1);
+    assert_eq!(
+        seen.get("dlock_handoff_seconds{backend=memory}"),
+        Vec::<f64>::new()
+    );
+}
+
+#[test]
+fn no_metric_is_labelled_with_a_name() {
+    let seen = measured(
+        |m| m,
+        |w| async move {
+            hand_over(&w).await;
+            let client = w.client();
+            let _lost = client.lock("a").unwrap().acquire().await.unwrap();
+            client.close().await.unwrap();
+        },
+    );
+    assert_eq!(seen.get("dlock_lost_total{backend=memory,reason=closed}"), [1.0]);
+    for series in seen.0.lock().unwrap().keys() {
+        assert!(
+            series.contains("{backend=memory") && !series.contains("=a"),
+            "{series}"
+        );
+    }
+}
+
+// ---- tracing ----
+
+/// The spans and events of target `dlock`, each as one line.
+#[derive(Default)]
+struct Story {
+    next: AtomicU64,
+    lines: Mutex<BTreeMap<u64, String>>,
+    inside: Mutex<Vec<u64>>,
+}
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if !["message", "id", "token", "backend", "expires_in"].contains(&field.name()) {
+            write!(self.0, " {}={value:?}", field.name()).unwrap();
+        }
+    }
+}
+
+impl Story {
+    fn add(&self, what: &str, record: impl FnOnce(&mut Line<'_>)) -> u64 {
+        let n = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut text = what.to_owned();
+        record(&mut Line(&mut text));
+        self.lines.lock().unwrap().insert(n, text);
+        n
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().values().cloned().collect()
+    }
+}
+
+impl Subscriber for Story {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "dlock"
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let name = attributes.metadata().name();
+        Id::from_u64(self.add(name, |line| attributes.record(line)))
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        let mut lines = self.lines.lock().unwrap();
+        values.record(&mut Line(lines.get_mut(&span.into_u64()).unwrap()));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let inside = !self.inside.lock().unwrap().is_empty();
+        let what = format!("{}{}", if inside { "  " } else { "" }, event.metadata().name());
+        self.add(&what, |line| event.record(line));
+    }
+
+    fn enter(&self, span: &Id) {
+        self.inside.lock().unwrap().push(span.into_u64());
+    }
+
+    fn exit(&self, _: &Id) {
+        self.inside.lock().unwrap().pop();
+    }
+}
+
+fn told<F: Future<Output = ()>>(test: impl Fn(World) -> F) -> Vec<String> {
+    let story = Arc::new(Story::default());
+    tracing::subscriber::with_default(story.clone(), || {
+        let sim = Sim::new(7);
+        let runtime = sim.runtime();
+        let store = Memory::builder(runtime.clone()).build();
+        sim.block_on(test(World { runtime, store }));
+    });
+    story.lines()
+}
+
+#[test]
+fn an_acquire_is_a_span_with_its_outcome_and_wait() {
+    let lines = told(|w| async move {
+        let client = w.client();
+        let lock = client.lock("a").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        lock.acquire_timeout(ms(20)).await.unwrap_err();
+        assert!(lock.acquire().now_or_never().is_none());
+        guard.release().await.unwrap();
+    });
+    assert_eq!(
+        lines,
+        [
+            "dlock.acquire lock=a mode=exclusive outcome=\"granted\" wait=0ns",
+            "  dlock.acquired lock=a",
+            "dlock.acquire lock=a mode=exclusive outcome=\"held\" wait=0ns",
+            "dlock.acquire lock=a mode=exclusive outcome=Timeout wait=20ms",
+            "dlock.acquire lock=a mode=exclusive outcome=\"cancelled\" wait=0ns",
+            "dlock.released lock=a",
+        ]
+    );
+}
+
+#[test]
+fn renewals_and_losses_are_events() {
+    let lines = told(|w| async move {
+        let client = w.client();
+        let options = dlock_core::LockOptions::new().ttl(ms(300));
+        let lock = client.lock("a").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        w.runtime.sleep(ms(120)).await;
+        client.force_release("a").await.unwrap();
+        guard.lost().await;
+    });
+    assert_eq!(lines[2], "dlock.renewed lock=a lag=0ns");
+    assert_eq!(lines[3], "dlock.lost lock=a reason=Refused");
+}

@@ -267,10 +267,11 @@ impl Client {
         }
     }
 
-    /// The fence gate in the backend's own store.
+    /// The fence gate in the backend's own store. Its calls go straight to the backend: they take as long as it takes, and the
+    /// client's time limit for an operation is not theirs.
     ///
     /// # Errors
-    /// `Unsupported` where the backend has none.
+    /// `Unsupported` where the backend has none; `Closed`.
     ///
     /// # Examples
     /// ```
@@ -284,13 +285,14 @@ impl Client {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn gate(&self) -> Result<&dyn FenceGate> {
+        self.engine.check_open()?;
         need(&self.engine.caps, Capability::Gate, "a fence gate")?;
         let gate = self.engine.backend.fencing_part().and_then(spi::Fencing::gate);
         gate.ok_or_else(|| no_part(&self.engine.caps, "fence gate"))
     }
 
-    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the connection is closed.
-    /// Closing again does nothing. Later calls answer `Closed`.
+    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the connection is closed,
+    /// also for other clients that were built on the same backend object. Closing again does nothing. Later calls answer `Closed`.
     ///
     /// # Cancel safety
     /// Once polled, closing goes on in the background, whether or not this is awaited to its end.

@@ -261,7 +261,8 @@ impl Guard {
     /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until this is called again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the same re-entrant owner
+    /// count on the exclusive hold.
     ///
     /// # Examples
     /// ```
@@ -292,7 +293,7 @@ impl Guard {
     ///
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this hold was dropped or not
-    /// answered: it may still arrive.
+    /// answered: it may still arrive. `InvalidInput` for a permit of a semaphore.
     ///
     /// # Examples
     /// ```

@@ -1,10 +1,11 @@
 //! A handle to a named lock.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-
-use futures::future::{Either, select};
 
 use crate::capabilities::Capability;
 use crate::engine::{Ask, Engine, Patience, acquire};
@@ -261,13 +262,23 @@ impl Lock {
         F: Future<Output = T>,
     {
         let guard = self.acquire().await?;
-        let lost = guard.lost();
         let result = {
-            let body = std::pin::pin!(body(guard.held()));
-            match select(body, Box::pin(lost)).await {
-                Either::Left((value, _)) => value,
-                Either::Right((reason, _)) => return Err(Error::lost(reason).with_name(&self.ask.name)),
-            }
+            let mut lost = pin!(guard.lost());
+            let mut body = pin!(body(guard.held()));
+            // The loss first: after a stall both may be ready, and a body whose lock is gone must not take one more step.
+            let step = poll_fn(|cx| {
+                if !guard.is_valid()
+                    && let Poll::Ready(reason) = lost.as_mut().poll(cx)
+                {
+                    return Poll::Ready(Err(reason));
+                }
+                if let Poll::Ready(value) = body.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(value));
+                }
+                lost.as_mut().poll(cx).map(Err)
+            });
+            step.await
+                .map_err(|reason| Error::lost(reason).with_name(&self.ask.name))?
         };
         match guard.release().await {
             Ok(()) => Ok(result),

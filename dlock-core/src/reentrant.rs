@@ -97,7 +97,11 @@ impl Owner {
                         Duration::ZERO => {
                             Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))))
                         }
-                        _ => Ok(Some(guard)),
+                        _ if lease.mode_when_entered().is_exclusive() => Ok(Some(guard)),
+                        _ => {
+                            let message = "this owner has downgraded its hold: upgrade or release it before asking for more";
+                            Err(named(Error::new(ErrorKind::InvalidInput, message)))
+                        }
                     };
                 }
                 Entered::LimitReached => {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::{Engine, closed};
+use super::core::{Core, Engine, closed};
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
 use super::planted::keep_renewing;
@@ -30,7 +30,7 @@ use crate::name::LockName;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::saboteur::Bug;
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, Release, RenewItem, RenewOutcome};
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
 
 /// What is asked for.
@@ -76,7 +76,9 @@ pub(crate) async fn acquire(
             answer => answer,
         };
     }
-    let request = Request::new(engine, ask, patience);
+    let mut request = Request::new(engine, ask, patience);
+    // Only a wait limit needs to know: a clock costs.
+    request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
     let limit = match patience {
         Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
         _ => engine.op_timeout,
@@ -84,7 +86,7 @@ pub(crate) async fn acquire(
     let answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
         Ok(answer) => answer,
         Err(e) => {
-            return Box::pin(pursue(request, Err(e), patience, limit))
+            return Box::pin(pursue(request, Err(e), patience))
                 .await
                 .map_err(|e| e.with_name(&ask.name));
         }
@@ -93,15 +95,13 @@ pub(crate) async fn acquire(
         // The common case, without the large future of the other ones.
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(&grant) {
             Accepted::Held(lease) => Ok(Some(lease)),
-            Accepted::Refused(request, why) => {
-                Box::pin(pursue(request, Err(why), patience, Duration::ZERO)).await
-            }
+            Accepted::Refused(request, why) => Box::pin(pursue(request, Err(why), patience)).await,
         },
         Ok(Attempt::Held(_)) if patience == Patience::Try => {
             request.disarm();
             Ok(None)
         }
-        other => Box::pin(pursue(request, other, patience, Duration::ZERO)).await,
+        other => Box::pin(pursue(request, other, patience)).await,
     }
     .map_err(|e| e.with_name(&ask.name))
 }
@@ -111,9 +111,15 @@ pub(super) struct Request<'a> {
     pub(super) engine: &'a Arc<Engine>,
     pub(super) acquire: Acquire,
     ask: &'a Ask,
-    /// When it was called, once it has had to wait.
+    /// When it was called, if it has a wait limit; otherwise since it has had to wait.
     started: Option<Timestamp>,
+    /// Whether it has had to wait.
+    waited: bool,
     armed: bool,
+    /// The store has it: in the queue, or granted.
+    in_store: bool,
+    /// [`Core::losses`](super::core::Core::losses) before the last of its messages was sent.
+    losses: u64,
     /// A copy of it went unanswered, under the key of now.
     strayed: bool,
 }
@@ -141,7 +147,10 @@ impl<'a> Request<'a> {
             acquire,
             ask,
             started: None,
+            waited: false,
             armed: true,
+            in_store: false,
+            losses: engine.losses(),
             strayed: false,
         }
     }
@@ -158,13 +167,15 @@ impl<'a> Request<'a> {
     /// Gives back what may be in the store under this key, in the background, and goes on under a new key.
     fn start_over(&mut self) {
         self.engine
-            .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
+            .owe_abandon(self.acquire.key.clone(), &self.ask.options);
         self.acquire.key = self.engine.new_key(&self.ask.name);
         self.strayed = false;
+        self.in_store = false;
     }
 
     /// Turns a grant into a lease under the keeper's care.
     fn accept(mut self, grant: &Grant) -> Accepted<'a> {
+        self.in_store = true;
         let now = self.engine.now();
         let mut lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now);
         lease.strayed = self.strayed;
@@ -172,17 +183,18 @@ impl<'a> Request<'a> {
             return Accepted::Refused(self, over());
         }
         let lease = Arc::new(lease);
-        if !self.engine.hold(&lease) {
-            return Accepted::Refused(self, closed());
+        if let Err(why) = self.engine.hold(&lease, self.losses) {
+            return Accepted::Refused(self, why);
         }
         self.armed = false;
         // planted: 1.04
-        if self.engine.bug.is(Bug::EarlyUnlock) && self.started.is_some() {
+        if self.engine.bug.is(Bug::EarlyUnlock) && self.waited {
             let moot_at = self.engine.moot_at(lease.span());
-            let unlock = Duty::Release(Release::Now, None);
+            let unlock = Duty::Release(None);
             self.engine.owe(Job::new(unlock, lease.key.clone(), moot_at));
         }
-        observe::acquired(&self.engine.caps, &lease, grant, self.started, now);
+        let waited_since = self.started.filter(|_| self.waited);
+        observe::acquired(&self.engine.caps, &lease, grant, waited_since, now);
         Accepted::Held(lease)
     }
 }
@@ -196,11 +208,9 @@ impl Drop for Request<'_> {
         // planted: 9.02
         } else if self.armed && !bug.is(Bug::CancelWaitsTtl) {
             self.engine
-                .owe_abandon(self.acquire.key.clone(), self.ask.options.ttl);
+                .owe_abandon(self.acquire.key.clone(), &self.ask.options);
         }
-        if self.engine.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.engine.check_open().is_err() {
-            self.engine.wake_keeper();
-        }
+        self.engine.landed();
     }
 }
 
@@ -213,17 +223,16 @@ fn over() -> Error {
     Error::lost(LossReason::Expired)
 }
 
-/// Everything but the common case. `spent` is how long the first attempt took, if long.
+/// Everything but the common case.
 async fn pursue(
     mut request: Request<'_>,
     mut answer: Result<Attempt>,
     patience: Patience,
-    spent: Duration,
 ) -> Result<Option<Arc<Lease>>> {
     let engine = request.engine;
-    let started = engine.now().saturating_sub(spent);
+    let started = *request.started.get_or_insert_with(|| engine.now());
     let mut asked_at = started;
-    request.started = Some(started);
+    request.waited = true;
     let until = match patience {
         // planted: 2.04
         Patience::Wait(Some(limit)) if engine.bug.is(Bug::DeadlineHalf) => Some(started + limit / 2),
@@ -232,9 +241,11 @@ async fn pursue(
     };
     // Since when, without a success in between, and how often the store could not be asked.
     let mut failing = Failing::default();
+    let mut ends = Ends::default();
     loop {
+        request.in_store |= matches!(answer, Ok(Attempt::Granted(_) | Attempt::Queued(_)));
         let woken = match answer {
-            Ok(Attempt::Granted(grant)) => Woken::Granted(grant),
+            Ok(Attempt::Granted(grant)) => Woken::Granted(grant, None),
             Ok(Attempt::Held(_)) if patience == Patience::Try => {
                 // An earlier copy whose answer was lost may still be on its way, and be granted when the name is free: then
                 // the request stays armed, and the abandon's tombstone meets it.
@@ -256,14 +267,15 @@ async fn pursue(
         };
         match woken {
             // planted: 2.07
-            Woken::Granted(_)
+            Woken::Granted(..)
                 if engine.bug.is(Bug::TimeoutLeaksGrant)
                     && until.is_some_and(|t| t <= engine.now() + Duration::from_millis(1)) =>
             {
                 request.disarm();
                 return Err(timed_out());
             }
-            Woken::Granted(grant) => {
+            Woken::Granted(grant, losses) => {
+                request.losses = losses.unwrap_or(request.losses);
                 let confirmed = match confirm_if_needed(&request, &grant).await {
                     Ok(grant) => grant,
                     Err(e) => {
@@ -281,6 +293,11 @@ async fn pursue(
                 }
             }
             Woken::AskAgain => {}
+            Woken::PushesEnded => {
+                let pause = ends.pause(engine);
+                let rest = until.map_or(pause, |t| pause.min(engine.now().until(t)));
+                engine.pause(rest).await?;
+            }
             Woken::TimedOut => return Err(give_up(request).await),
             Woken::Closed => return Err(closed()),
             Woken::Failed(e) => match e.kind() {
@@ -302,7 +319,7 @@ async fn pursue(
                 }
                 ErrorKind::Closed => return Err(e),
                 _ => {
-                    if !failing.may_be_held && !e.may_be_held() {
+                    if !failing.may_be_held && !e.may_be_held() && !request.in_store {
                         request.disarm();
                     }
                     return Err(e);
@@ -325,11 +342,36 @@ async fn pursue(
             return Err(give_up(request).await);
         }
         asked_at = engine.now();
+        request.losses = engine.losses();
         let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
         answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
             Ok(answer) => answer,
             Err(e) => Err(e),
         };
+    }
+}
+
+/// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are not.
+#[derive(Default)]
+struct Ends {
+    last: Option<Timestamp>,
+    row: u32,
+}
+
+impl Ends {
+    /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is back.
+    fn pause(&mut self, core: &Core) -> Duration {
+        let now = core.now();
+        let at_once = self
+            .last
+            .replace(now)
+            .is_some_and(|last| now.since(last) < Duration::from_secs(2));
+        self.row = if at_once { self.row + 1 } else { 0 };
+        if at_once {
+            core.backoff(self.row)
+        } else {
+            Duration::ZERO
+        }
     }
 }
 
@@ -365,7 +407,7 @@ impl Failing {
         if request.engine.bug.is(Bug::ErrorDropsSource) {
             return Error::new(last.kind(), last.to_string());
         }
-        if !self.may_be_held && request.acquire.queue == Queueing::No {
+        if !self.may_be_held && !request.in_store && request.acquire.queue == Queueing::No {
             request.disarm();
             return last;
         }

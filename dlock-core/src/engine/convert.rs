@@ -40,6 +40,12 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     if engine.remaining(lease).is_zero() {
         return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
     }
+    if let Mode::Shared { limit: Some(_) } = lease.mode()
+        && to.is_exclusive()
+    {
+        let message = "a permit cannot be upgraded: only a reader can";
+        return Err(named(Error::new(ErrorKind::InvalidInput, message)));
+    }
     let asking = engine.ask(engine.op_timeout, part.convert(&lease.key, to));
     // To the end of this function, when the answer has been acted on.
     let _upgrading;
@@ -55,8 +61,12 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         }
         asking.await.and_then(|c| c)
     } else {
+        if !lease.weaken(to) {
+            let message =
+                "this owner holds the lock more than once: a downgrade would take it from the other guards";
+            return Err(named(Error::new(ErrorKind::InvalidInput, message)));
+        }
         let before = lease.begin_conversion(DOWNGRADE);
-        lease.set_mode(to);
         let answer = asking.await.and_then(|c| c);
         let unanswered = matches!(&answer, Err(e) if e.kind() != ErrorKind::Unavailable);
         if !unanswered && before & DOWNGRADE == 0 {
@@ -64,7 +74,15 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         }
         answer
     };
-    let converted = answer.map_err(named)?;
+    let converted = match answer {
+        Ok(converted) => converted,
+        Err(e) => {
+            if e.kind() == ErrorKind::Lost {
+                engine.lose(lease, LossReason::Refused, false);
+            }
+            return Err(named(e));
+        }
+    };
     if let Converted::Done(grant) = &converted {
         match lease.confirm(engine.now(), grant.counted_from, grant.expires_in) {
             Look::Valid(_) => {}

@@ -1,6 +1,6 @@
 //! What a client, its guards, its waiting futures and its keeper share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use crate::observe;
 use crate::options::LockOptions;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{self, LeaseKey, Release, RequestId};
+use crate::spi::{self, LeaseKey, LostLeases, Release, RequestId};
 use crate::timestamp::Timestamp;
 
 /// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper works on. When the
@@ -74,6 +74,8 @@ pub(crate) struct Core {
     retired: AtomicBool,
     /// Requests whose outcome somebody still has to take: closing waits for them.
     pub(super) in_flight: AtomicUsize,
+    /// How often all leases were lost at once. Only changed under the lock of the state.
+    losses: AtomicU64,
     /// How many pollers there are, to be seen without the lock.
     pub(super) pollers: AtomicUsize,
     state: Mutex<State>,
@@ -102,8 +104,26 @@ pub(super) struct State {
     pub(super) pollers: HashMap<LockName, Arc<Poller>>,
     /// Pollers that are to look at once.
     pub(super) pokes: Vec<Arc<Poller>>,
+    /// Leases that were lost before anybody held them: their grant was on its way to whoever asked.
+    lost_early: VecDeque<LeaseKey>,
     /// When the keeper wakes by itself. Whoever puts something earlier into the timers wakes it.
     pub(super) armed: Timestamp,
+}
+
+/// How many early losses are remembered. A backend loses leases by the connection, and has few of those.
+const LOST_EARLY: usize = 4096;
+
+impl State {
+    /// Remembers the loss of leases whose grants are on their way.
+    fn note_lost_early(&mut self, keys: impl Iterator<Item = LeaseKey>) {
+        self.lost_early.extend(keys);
+        let surplus = self.lost_early.len().saturating_sub(LOST_EARLY);
+        self.lost_early.drain(..surplus);
+    }
+
+    fn was_lost_early(&self, lease: &Lease) -> bool {
+        !self.lost_early.is_empty() && self.lost_early.contains(&lease.key)
+    }
 }
 
 /// Where the life of an engine has got to.
@@ -139,12 +159,14 @@ impl Engine {
             phase: AtomicU8::new(Phase::Open as u8),
             retired: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            losses: AtomicU64::new(0),
             pollers: AtomicUsize::new(0),
             state: Mutex::new(State {
                 timers: Timers::default(),
                 inbox: Vec::new(),
                 pollers: HashMap::new(),
                 pokes: Vec::new(),
+                lost_early: VecDeque::new(),
                 armed: Timestamp::MAX,
             }),
             keeper: AtomicWaker::new(),
@@ -266,10 +288,12 @@ impl Core {
     /// believed from here on.
     pub(super) fn end_of_keeper(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
-        let entries: Vec<Entry> = {
+        // What is owed is dropped outside of the lock: it tells whoever waits for the end of a release.
+        let (entries, _unpaid): (Vec<Entry>, _) = {
             let mut state = self.state();
-            state.inbox.clear();
-            std::iter::from_fn(|| state.timers.pop_due(Timestamp::MAX)).collect()
+            let unpaid = std::mem::take(&mut state.inbox);
+            let all = std::iter::from_fn(|| state.timers.pop_due(Timestamp::MAX)).collect();
+            (all, unpaid)
         };
         for entry in &entries {
             if let Entry::Lease(lease) = entry
@@ -280,6 +304,13 @@ impl Core {
         }
         self.closing.notify(usize::MAX);
         self.closed.notify(usize::MAX);
+    }
+
+    /// Something that closing waits for has come to its end.
+    pub(super) fn landed(&self) {
+        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.phase() != Phase::Open {
+            self.wake_keeper();
+        }
     }
 
     // ---- the keeper's bell ----
@@ -298,16 +329,39 @@ impl Core {
 
     // ---- the table ----
 
-    /// Puts a lease under the keeper's care. `false` if the client is closing: then the caller gives it back.
-    pub(super) fn hold(&self, lease: &Arc<Lease>) -> bool {
+    /// The store has said that leases are lost; `held` are those under the keeper's care. Grants that are on their way count too.
+    pub(super) fn note_loss(&self, state: &mut State, what: &LostLeases, held: &[Arc<Lease>]) {
+        match what {
+            LostLeases::All => {
+                self.losses.fetch_add(1, Ordering::AcqRel);
+            }
+            LostLeases::These(keys) if self.in_flight.load(Ordering::Acquire) > 0 => {
+                let early = keys.iter().filter(|key| !held.iter().any(|l| l.key == **key));
+                state.note_lost_early(early.cloned());
+            }
+            LostLeases::These(_) => state.lost_early.clear(),
+        }
+    }
+
+    /// How often all leases were lost at once; to be asked before a request is sent.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Puts a lease under the keeper's care. Refused if the client is closing, or if the lease was lost while its grant was on its way
+    /// from the store; `losses` was read before the request was sent. Then the caller gives it back.
+    pub(super) fn hold(&self, lease: &Arc<Lease>, losses: u64) -> Result<()> {
         let Some(at) = lease.next_event() else {
-            return false;
+            return Err(Error::lost(LossReason::Expired));
         };
         let earlier = {
             let mut state = self.state();
             // Under the lock, so that closing, which takes the lock to end what is held, cannot miss it.
             if self.phase() != Phase::Open {
-                return false;
+                return Err(closed());
+            }
+            if self.losses() != losses || state.was_lost_early(lease) {
+                return Err(Error::lost(LossReason::SessionLost));
             }
             state.timers.set(at, Entry::Lease(lease.clone()));
             at < state.armed
@@ -315,7 +369,7 @@ impl Core {
         if earlier {
             self.wake_keeper();
         }
-        true
+        Ok(())
     }
 
     /// Lets the keeper look at a lease again when it is due next, if it is held.
@@ -353,7 +407,7 @@ impl Core {
         self.wake_keeper();
     }
 
-    /// By when the store has let a lease or queue entry of that length lapse, counted from now. Sessions outlive ttls.
+    /// By when the store has let a lease of that length lapse, counted from now. Sessions outlive ttls.
     pub(super) fn moot_at(&self, lease: Duration) -> Timestamp {
         match self.caps.nature {
             Nature::Session => Timestamp::MAX,
@@ -363,27 +417,24 @@ impl Core {
 
     /// Owes the release of a lease that is over for us but may not be for the store.
     pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
-        let how = self.release_mode(lease);
         // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of the full ttl.
         let moot_at = self.moot_at(lease.span().max(lease.options.ttl));
-        self.owe(Job::new(
-            Duty::Release(how, Some(lease.clone())),
-            lease.key.clone(),
-            moot_at,
-        ));
+        let duty = Duty::Release(Some(lease.clone()));
+        self.owe(Job::new(duty, lease.key.clone(), moot_at));
     }
 
     /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody, for a whole ttl. Not
     /// before the release is answered: an abandon that overtook it would make it say that nothing was held.
     pub(super) fn bury_stray(&self, lease: &Lease) {
         if lease.strayed {
-            self.owe_abandon(lease.key.clone(), lease.options.ttl);
+            self.owe_abandon(lease.key.clone(), &lease.options);
         }
     }
 
-    /// Owes the undoing of a request.
-    pub(super) fn owe_abandon(&self, key: LeaseKey, ttl: Duration) {
-        self.owe(Job::new(Duty::Abandon, key, self.moot_at(ttl)));
+    /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life in the queue.
+    pub(super) fn owe_abandon(&self, key: LeaseKey, options: &LockOptions) {
+        let longest = options.ttl + options.queue_ttl();
+        self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
     }
 
     /// At once, or not before the minimum hold is over.
@@ -464,7 +515,13 @@ impl Core {
     /// Asks for a waiter again at once.
     pub(super) fn hasten(&self, waiter: &Arc<Waiter>) {
         let now = self.now();
-        self.state().timers.hasten(now, &Entry::Waiter(waiter.clone()));
+        {
+            let mut state = self.state();
+            if !state.timers.hasten(now, &Entry::Waiter(waiter.clone())) {
+                // It is being asked for, and the answer may be from before the change.
+                waiter.ask_again();
+            }
+        }
         self.wake_keeper();
     }
 
@@ -519,7 +576,7 @@ impl Core {
         // planted: 3.08
         let recheck_in = recheck_in.filter(|_| !self.bug.is(Bug::ExpiryNoWakeup));
         let recheck = recheck_in.map(|d| {
-            let d = d + Duration::from_millis(1);
+            let d = d.min(FOREVER) + Duration::from_millis(1);
             if waiter.ahead() < 2 {
                 d
             } else {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::lease::Lease;
+use super::lease::{End, Lease};
 use super::timers::Place;
-use crate::spi::{LeaseKey, Release};
+use crate::error::LossReason;
+use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 
 /// One obligation. It is tried until the store has answered, or until what it is about has lapsed by itself.
@@ -21,8 +22,8 @@ pub(crate) struct Job {
 
 #[derive(Debug)]
 pub(crate) enum Duty {
-    /// End a lease. The lease, if there is one, is told how it went.
-    Release(Release, Option<Arc<Lease>>),
+    /// End a lease. The lease, if there is one, is told how it went, at the latest when the job is dropped.
+    Release(Option<Arc<Lease>>),
     /// Undo a request of which the outcome is not known or not wanted.
     Abandon,
 }
@@ -41,5 +42,14 @@ impl Job {
     /// Counts a failed try and says the how-manieth it was.
     pub(crate) fn failed(&self) -> u32 {
         self.tries.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// With the keeper goes what it owes: whoever observes the lease is told that nobody will hear any more how its release went.
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Duty::Release(Some(lease)) = &self.duty {
+            lease.end_release(End::Lost(LossReason::Closed));
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is due is taken out
 //! under the lock, handled without it, and put back under it, where whoever has ended meanwhile is seen to have ended.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,13 +29,17 @@ use super::waiter::{Delivery, Waiter};
 use crate::capabilities::Nature;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
+use crate::name::LockName;
 use crate::observe;
 use crate::saboteur::Bug;
-use crate::spi::{Abandoned, LostLeases, Released, RenewItem, RenewOutcome, Signal};
+use crate::spi::{Abandoned, LostLeases, Release, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
 /// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
 const BATCH: usize = 256;
+
+/// A renewal is given at least this long before it is tried again.
+const SHORTEST_TRY: Duration = Duration::from_millis(100);
 
 /// How many releases are on their way at once.
 const RELEASES: usize = 64;
@@ -51,7 +56,7 @@ pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
         requests: FuturesUnordered::new(),
         answers: Vec::new(),
         jobs: 0,
-        releases: Vec::new(),
+        releases: VecDeque::new(),
         releasing: 0,
         closing_since: None,
         core,
@@ -78,7 +83,7 @@ struct Keeper {
     /// Obligations that are not met yet, wherever they are.
     jobs: usize,
     /// Releases that wait for one of those on their way to be answered.
-    releases: Vec<Arc<Job>>,
+    releases: VecDeque<Arc<Job>>,
     releasing: usize,
     closing_since: Option<Timestamp>,
 }
@@ -92,7 +97,12 @@ enum Target {
 
 /// What came back from the store.
 enum Answer {
-    Renewed(Vec<Target>, Result<Vec<RenewOutcome>>),
+    Renewed {
+        targets: Vec<Target>,
+        /// [`Core::losses`] before it was sent.
+        losses: u64,
+        answer: Result<Vec<RenewOutcome>>,
+    },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
     Looked(Arc<Poller>, Result<bool>),
@@ -121,7 +131,7 @@ impl Keeper {
                 break;
             }
             let until = self.arm(now);
-            self.idle(now, until).await;
+            self.idle(until).await;
         }
         let core = &self.core;
         // An engine that nobody uses any more leaves the backend to its own drop: other clients may share it.
@@ -145,8 +155,10 @@ impl Keeper {
     }
 
     /// Sleeps until something is due, an answer or signal arrives, or the bell rings.
-    async fn idle(&mut self, now: Timestamp, until: Timestamp) {
-        let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(now.until(until)));
+    async fn idle(&mut self, until: Timestamp) {
+        // Of the time of now: handling what was due took some.
+        let left = || self.core.now().until(until);
+        let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(left()));
         std::future::poll_fn(|cx| {
             let mut ready = self.core.poll_bell(cx);
             while let Poll::Ready(Some(answer)) = self.requests.poll_next_unpin(cx) {
@@ -154,13 +166,15 @@ impl Keeper {
                 ready = true;
             }
             while let Some(signals) = &mut self.signals {
-                match signals.poll_next_unpin(cx) {
-                    Poll::Ready(Some(signal)) => {
+                let polled = std::panic::catch_unwind(AssertUnwindSafe(|| signals.poll_next_unpin(cx)));
+                match polled {
+                    Ok(Poll::Ready(Some(signal))) => {
                         self.answers.push(Answer::Signal(signal));
                         ready = true;
                     }
-                    Poll::Ready(None) => self.signals = None,
-                    Poll::Pending => break,
+                    // Its end, or a panic of the backend: there are no more.
+                    Ok(Poll::Ready(None)) | Err(_) => self.signals = None,
+                    Ok(Poll::Pending) => break,
                 }
             }
             if ready || timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready()) {
@@ -186,13 +200,16 @@ impl Keeper {
     }
 
     /// Whether there is nothing left to do, and nobody left to do it for.
-    fn is_done(&mut self, now: Timestamp) -> bool {
+    fn is_done(&self, now: Timestamp) -> bool {
         let core = &self.core;
         let idle = self.jobs == 0 && self.requests.is_empty() && self.answers.is_empty();
         match self.phase() {
             Phase::Closed => true,
             Phase::Closing => {
-                let since = *self.closing_since.get_or_insert(now);
+                // Not before `collect` has seen it: only then is everything that was held on its way back.
+                let Some(since) = self.closing_since else {
+                    return false;
+                };
                 let in_flight = core.in_flight.load(Ordering::Acquire);
                 (idle && in_flight == 0 && core.state().inbox.is_empty())
                     || now.since(since) >= core.op_timeout
@@ -289,6 +306,8 @@ impl Keeper {
             self.seat(&waiter, None);
         } else if waiter.begin_ask() {
             targets.push(Target::Waiter(waiter));
+        } else {
+            waiter.ask_again();
         }
     }
 
@@ -301,6 +320,12 @@ impl Keeper {
     fn seat_at(&self, waiter: &Arc<Waiter>, at: Timestamp) {
         let mut state = self.core.state();
         if !waiter.has_left() {
+            // Something changed while it was being asked for: asked for once more, at once.
+            let at = if waiter.is_to_ask_again() {
+                self.core.now()
+            } else {
+                at
+            };
             state.timers.set(at, Entry::Waiter(waiter.clone()));
         }
     }
@@ -316,6 +341,16 @@ impl Keeper {
             let rest = targets.split_off(targets.len().min(BATCH));
             let batch = std::mem::replace(&mut targets, rest);
             let core = self.core.clone();
+            let losses = core.losses();
+            // A lost answer must leave time for another try: one renewal may take a third of the shortest life in its batch.
+            let now = core.now();
+            let lives = batch.iter().filter_map(|t| match t {
+                Target::Lease(l) => l.deadline().map(|d| now.until(d) / 3),
+                Target::Waiter(_) => None,
+            });
+            let limit = lives.min().map_or(core.op_timeout, |third| {
+                third.max(SHORTEST_TRY).min(core.op_timeout)
+            });
             self.send(async move {
                 let items: Vec<_> = batch
                     .iter()
@@ -326,14 +361,21 @@ impl Keeper {
                         }
                     })
                     .collect();
-                let answer = match core.backend.renew_part() {
-                    Some(part) => guarded(&core, part.renew(&items)).await,
-                    None => Err(Error::new(
-                        ErrorKind::Unsupported,
-                        "the backend has no Renew part",
-                    )),
+                let renewal = async {
+                    match core.backend.renew_part() {
+                        Some(part) => Ok(part.renew(&items).await),
+                        None => Err(Error::new(
+                            ErrorKind::Unsupported,
+                            "the backend has no Renew part",
+                        )),
+                    }
                 };
-                Answer::Renewed(batch, answer)
+                let answer = guarded(&core, limit, renewal).await.and_then(|a| a);
+                Answer::Renewed {
+                    targets: batch,
+                    losses,
+                    answer,
+                }
             });
         }
     }
@@ -342,7 +384,9 @@ impl Keeper {
         if poller.begin_look() {
             let core = self.core.clone();
             self.send(async move {
-                let answer = guarded(&core, poller.probe.changed()).await.and_then(|a| a);
+                let answer = guarded(&core, core.op_timeout, poller.ask())
+                    .await
+                    .and_then(|a| a);
                 Answer::Looked(poller, answer)
             });
         }
@@ -358,7 +402,7 @@ impl Keeper {
             }
             match job.duty {
                 Duty::Abandon => abandons.push(job),
-                Duty::Release(..) => self.releases.push(job),
+                Duty::Release(..) => self.releases.push_back(job),
             }
         }
         while !abandons.is_empty() {
@@ -367,22 +411,30 @@ impl Keeper {
             let core = self.core.clone();
             self.send(async move {
                 let keys: Vec<_> = batch.iter().map(|j| j.key.clone()).collect();
-                let answer = guarded(&core, core.backend.abandon(&keys)).await;
+                let answer = guarded(&core, core.op_timeout, async {
+                    core.backend.abandon(&keys).await
+                })
+                .await;
                 Answer::Abandoned(batch, answer)
             });
         }
         while self.releasing < RELEASES
-            && let Some(job) = self.releases.pop()
+            && let Some(job) = self.releases.pop_front()
         {
+            if job.moot_at <= now {
+                self.paid(&job, None);
+                continue;
+            }
             self.releasing += 1;
             let core = self.core.clone();
             self.send(async move {
-                let Duty::Release(how, _) = &job.duty else {
-                    unreachable!("only releases are put there")
+                // Of the time of now: what is left of a minimum hold is less than when the release was first owed.
+                let how = match &job.duty {
+                    Duty::Release(Some(lease)) => core.release_mode(lease),
+                    _ => Release::Now,
                 };
-                let answer = guarded(&core, core.backend.release(&job.key, *how))
-                    .await
-                    .and_then(|a| a);
+                let release = async { core.backend.release(&job.key, how).await };
+                let answer = guarded(&core, core.op_timeout, release).await.and_then(|a| a);
                 Answer::Released(job, answer)
             });
         }
@@ -392,7 +444,9 @@ impl Keeper {
     fn paid(&mut self, job: &Job, released: Option<Released>) {
         self.jobs -= 1;
         match &job.duty {
-            Duty::Release(_, Some(lease)) => settle(&self.core, lease, released.unwrap_or(Released::NotHeld)),
+            Duty::Release(Some(lease)) => {
+                settle(&self.core, lease, released.unwrap_or(Released::NotHeld));
+            }
             _ => self.core.poke_poller(&job.key.name),
         }
     }
@@ -412,30 +466,29 @@ impl Keeper {
 
     fn take_answer(&mut self, answer: Answer) {
         match answer {
-            Answer::Renewed(targets, Ok(outcomes)) if outcomes.len() == targets.len() => {
+            Answer::Renewed {
+                targets,
+                losses,
+                answer,
+            } => {
+                let outcomes = match answer {
+                    Ok(outcomes) if outcomes.len() == targets.len() => outcomes,
+                    Ok(_) => {
+                        let e =
+                            Error::new(ErrorKind::BackendData, "the backend did not answer every renewal");
+                        vec![RenewOutcome::Failed(e); targets.len()]
+                    }
+                    Err(e) => vec![RenewOutcome::Failed(e); targets.len()],
+                };
                 let mut granted = Vec::new();
                 for (target, outcome) in targets.into_iter().zip(outcomes) {
                     match target {
                         Target::Lease(lease) => self.renewed(&lease, outcome),
-                        Target::Waiter(waiter) => self.asked(&waiter, outcome, &mut granted),
+                        Target::Waiter(waiter) => self.asked(&waiter, outcome, losses, &mut granted),
                     }
                 }
                 for name in granted {
                     self.core.poke_poller(&name);
-                }
-            }
-            Answer::Renewed(targets, answer) => {
-                let why = match answer {
-                    Err(e) => e,
-                    Ok(_) => Error::new(ErrorKind::BackendData, "the backend did not answer every renewal"),
-                };
-                for target in targets {
-                    match target {
-                        Target::Lease(lease) => self.renewed(&lease, RenewOutcome::Failed(why.clone())),
-                        Target::Waiter(waiter) => {
-                            self.asked(&waiter, RenewOutcome::Failed(why.clone()), &mut Vec::new());
-                        }
-                    }
                 }
             }
             Answer::Abandoned(jobs, answer) => {
@@ -514,13 +567,13 @@ impl Keeper {
         core.reschedule(lease);
     }
 
-    fn asked(&self, waiter: &Arc<Waiter>, outcome: RenewOutcome, granted: &mut Vec<crate::name::LockName>) {
+    fn asked(&self, waiter: &Arc<Waiter>, outcome: RenewOutcome, losses: u64, granted: &mut Vec<LockName>) {
         waiter.end_ask();
         let core = &self.core;
         match outcome {
             RenewOutcome::Granted(grant) => {
                 granted.push(grant.key.name.clone());
-                waiter.deliver(Delivery::Granted(grant));
+                waiter.deliver(Delivery::Granted(grant, losses));
             }
             RenewOutcome::Queued { recheck_in, ahead } => {
                 waiter.succeeded();
@@ -574,30 +627,48 @@ impl Keeper {
         }
     }
 
-    fn signalled(&self, signal: Signal) {
-        let core = &self.core;
-        let (leases, waiters) = {
-            let state = core.state();
-            let mut leases = Vec::new();
-            let mut waiters = Vec::new();
+    fn signalled(&mut self, signal: Signal) {
+        let core = self.core.clone();
+        let session = core.caps.nature == Nature::Session;
+        let mut leases = Vec::new();
+        let mut waiters = Vec::new();
+        let mut jobs = Vec::new();
+        {
+            let mut state = core.state();
             for entry in state.timers.entries() {
                 match entry {
                     Entry::Lease(lease) => leases.push(lease.clone()),
                     Entry::Waiter(waiter) => waiters.push(waiter.clone()),
-                    Entry::Poller(_) | Entry::Job(_) => {}
+                    Entry::Job(job) => jobs.push(job.clone()),
+                    Entry::Poller(_) => {}
                 }
             }
-            (leases, waiters)
-        };
+            if let Signal::Lost(what, _) = &signal {
+                core.note_loss(&mut state, what, &leases);
+                if session && matches!(what, LostLeases::All) {
+                    for job in &jobs {
+                        state.timers.remove(&job.place);
+                    }
+                }
+            }
+        }
         match signal {
-            Signal::Lost(LostLeases::All, reason) => {
-                for lease in &leases {
-                    core.lose(lease, reason, core.caps.nature != Nature::Session);
+            Signal::Lost(what, reason) => {
+                let is_lost = |lease: &Lease| match &what {
+                    LostLeases::All => true,
+                    LostLeases::These(keys) => keys.contains(&lease.key),
+                };
+                for lease in leases.iter().filter(|l| is_lost(l)) {
+                    core.lose(lease, reason, !session);
                 }
-            }
-            Signal::Lost(LostLeases::These(keys), reason) => {
-                for lease in leases.iter().filter(|l| keys.contains(&l.key)) {
-                    core.lose(lease, reason, core.caps.nature != Nature::Session);
+                if matches!(what, LostLeases::All) {
+                    // Their entries in the queue went with the leases.
+                    waiters.iter().for_each(|waiter| core.hasten(waiter));
+                    if session {
+                        // With the session went everything that was owed to it.
+                        jobs.extend(std::mem::take(&mut self.releases));
+                        jobs.iter().for_each(|job| self.paid(job, None));
+                    }
                 }
             }
             Signal::Doubt | Signal::Back => {
@@ -608,9 +679,7 @@ impl Keeper {
                         core.reschedule(lease);
                     }
                 }
-                for waiter in &waiters {
-                    core.state().timers.hasten(now, &Entry::Waiter(waiter.clone()));
-                }
+                waiters.iter().for_each(|waiter| core.hasten(waiter));
             }
         }
     }
@@ -628,11 +697,8 @@ impl Due {
 }
 
 /// A request of the keeper: with its time limit, and without the power to take the keeper down.
-async fn guarded<T>(core: &Core, request: impl Future<Output = T>) -> Result<T> {
-    match core
-        .timed(core.op_timeout, AssertUnwindSafe(request).catch_unwind())
-        .await
-    {
+async fn guarded<T>(core: &Core, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
+    match core.timed(limit, AssertUnwindSafe(request).catch_unwind()).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
         Err(e) => Err(e),

@@ -32,8 +32,8 @@ pub(crate) struct Lease {
     span: AtomicU64,
     /// How it ended; see [`End`].
     end: AtomicU8,
-    /// What is under way about its mode: [`DOWNGRADE`] and [`UPGRADE`], see [`convert`](super::convert).
-    conversions: AtomicU8,
+    /// What was asked about it and is not answered: [`DOWNGRADE`], [`UPGRADE`], [`RELEASE`].
+    unanswered: AtomicU8,
     /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
     holds: AtomicU32,
     /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
@@ -97,6 +97,8 @@ impl End {
 pub(super) const DOWNGRADE: u8 = 1;
 /// A future waits for the answer to an upgrade.
 pub(super) const UPGRADE: u8 = 2;
+/// A user has asked for a release and not heard how it went.
+const RELEASE: u8 = 4;
 
 /// Above every time that is ever reached.
 const NEVER: u64 = u64::MAX;
@@ -113,7 +115,7 @@ impl Lease {
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
             span: AtomicU64::new(as_nanos(grant.expires_in)),
             end: AtomicU8::new(End::Held.code()),
-            conversions: AtomicU8::new(0),
+            unanswered: AtomicU8::new(0),
             holds: AtomicU32::new(1),
             renew_at: AtomicU64::new(NEVER),
             warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
@@ -129,22 +131,51 @@ impl Lease {
         decode(self.mode.load(Ordering::Acquire))
     }
 
+    /// The mode, for a guard that has just entered. A downgrade looks at the holds after it has changed the mode; the two fences
+    /// see to it that one of the two sees the other.
+    pub(crate) fn mode_when_entered(&self) -> Mode {
+        fence(Ordering::SeqCst);
+        self.mode()
+    }
+
+    /// Makes it a shared hold, unless other guards count on the exclusive one.
+    pub(super) fn weaken(&self, to: Mode) -> bool {
+        let before = self.mode();
+        self.set_mode(to);
+        fence(Ordering::SeqCst);
+        let alone = self.holds.load(Ordering::Acquire) <= 1;
+        if !alone && before.is_exclusive() {
+            self.set_mode(before);
+        }
+        alone
+    }
+
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(encode(mode), Ordering::Release);
     }
 
     /// Which conversions are under way; adds that one.
     pub(super) fn begin_conversion(&self, which: u8) -> u8 {
-        self.conversions.fetch_or(which, Ordering::AcqRel)
+        self.unanswered.fetch_or(which, Ordering::AcqRel)
     }
 
     pub(super) fn end_conversion(&self, which: u8) {
-        self.conversions.fetch_and(!which, Ordering::AcqRel);
+        self.unanswered.fetch_and(!which, Ordering::AcqRel);
+    }
+
+    /// A user asks for its release.
+    pub(super) fn awaits_release(&self) {
+        self.unanswered.fetch_or(RELEASE, Ordering::AcqRel);
+    }
+
+    /// The user hears how it went; `false` if nobody had asked, or heard already.
+    pub(super) fn hears_of_release(&self) -> bool {
+        self.unanswered.fetch_and(!RELEASE, Ordering::AcqRel) & RELEASE != 0
     }
 
     /// Whether the store may not know yet that this is a shared hold.
     pub(crate) fn may_be_exclusive_in_store(&self) -> bool {
-        self.mode().is_exclusive() || self.conversions.load(Ordering::Acquire) & DOWNGRADE != 0
+        self.mode().is_exclusive() || self.unanswered.load(Ordering::Acquire) & DOWNGRADE != 0
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
@@ -215,21 +246,17 @@ impl Lease {
         }
     }
 
-    /// Says how a release that was begun went: `true` if the store confirmed it, `false` if there was no lease any more.
-    pub(crate) fn end_release(&self, released: bool) {
-        let end = if released {
-            End::Released
-        } else {
-            End::Lost(LossReason::Expired)
-        };
+    /// Says how a release that was begun went. `true` if this is the first to say so.
+    pub(crate) fn end_release(&self, end: End) -> bool {
         let begun = End::Releasing.code();
-        if self
+        let first = self
             .end
             .compare_exchange(begun, end.code(), Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
+            .is_ok();
+        if first {
             self.tell_end();
         }
+        first
     }
 
     /// The first end counts.

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use super::timers::Place;
 use super::waiter::Waiter;
+use crate::error::Result;
 use crate::name::LockName;
 use crate::spi::Probe;
 
 pub(crate) struct Poller {
     pub(crate) name: LockName,
-    pub(crate) probe: Arc<dyn Probe>,
+    probe: Option<Arc<dyn Probe>>,
+    /// Of those who joined since the last look. What changed between their attempt and that look only they know of.
+    newcomers: Mutex<Vec<Arc<dyn Probe>>>,
     min: Duration,
     max: Duration,
     interval: AtomicU64,
@@ -39,11 +42,12 @@ impl std::fmt::Debug for Poller {
 const FIRST_IN_LINE: usize = 8;
 
 impl Poller {
-    pub(crate) fn new(name: LockName, probe: Arc<dyn Probe>, min: Duration, max: Duration) -> Self {
+    pub(crate) fn new(name: LockName, probe: Option<Arc<dyn Probe>>, min: Duration, max: Duration) -> Self {
         let min = min.max(Duration::from_micros(100));
         Self {
             name,
             probe,
+            newcomers: Mutex::default(),
             min,
             max: max.max(min),
             interval: AtomicU64::new(min.as_nanos() as u64),
@@ -58,9 +62,25 @@ impl Poller {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn join(&self, waiter: Arc<Waiter>) {
+    /// One more waits; with its own probe, if it is not the first.
+    pub(crate) fn join(&self, waiter: Arc<Waiter>, probe: Option<Arc<dyn Probe>>) {
         self.waiters().push(waiter);
+        self.newcomers().extend(probe);
         self.reset();
+    }
+
+    fn newcomers(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn Probe>>> {
+        self.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything has changed for anybody here.
+    pub(crate) async fn ask(&self) -> Result<bool> {
+        let newcomers = std::mem::take(&mut *self.newcomers());
+        let mut changed = false;
+        for probe in self.probe.iter().chain(&newcomers) {
+            changed |= probe.changed().await?;
+        }
+        Ok(changed)
     }
 
     /// Takes a waiter out; `true` if it was the last.

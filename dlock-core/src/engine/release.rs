@@ -9,8 +9,11 @@
 //! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to renew, and the
 //!   renewal's answer finds the lease ended here and changes nothing.
 //! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
+//! * *The client closes meanwhile.* A release counts as in flight from before the lease leaves the keeper's care until it is settled or
+//!   owed: closing waits for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::{Core, Engine};
@@ -35,6 +38,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
     if engine.bug.is(Bug::CancelledReleaseRenews) {
         engine.pause(Duration::from_millis(1)).await?;
     }
+    let _in_flight = InFlight::new(engine);
     match lease.begin_release(engine.now()) {
         Look::Valid(_) => engine.let_go(lease),
         Look::JustExpired => {
@@ -44,6 +48,8 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
         Look::Ended => match lease.end() {
             // Begun before, with an unknown outcome: asked again.
             End::Releasing => {}
+            // Begun before, and done by the keeper since: this is the answer that was missing.
+            End::Released if lease.hears_of_release() => return Ok(()),
             End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
             // planted: 4.03
             End::Released if engine.bug.is(Bug::DoubleReleaseFreesNext) => {
@@ -57,6 +63,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             }
         },
     }
+    lease.awaits_release();
     let owed = Owed {
         core: engine,
         lease,
@@ -70,14 +77,16 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
         Ok(released) => {
             owed.disarm();
             settle(engine, lease, released);
-            match released {
-                Released::Released => Ok(()),
-                Released::NotHeld => Err(Error::lost(LossReason::Expired).with_name(&lease.key.name)),
+            lease.hears_of_release();
+            match (released, lease.end()) {
+                // By this request, or by one of the keeper's before it.
+                (Released::Released, _) | (_, End::Released) => Ok(()),
+                (_, End::Lost(reason)) => Err(Error::lost(reason).with_name(&lease.key.name)),
+                _ => Err(Error::lost(LossReason::Refused).with_name(&lease.key.name)),
             }
         }
         // The lease may have been released by the keeper meanwhile.
-        Err(_) if lease.end() == End::Released => Ok(()),
-        Err(e) if e.kind() == ErrorKind::Closed => Err(e.with_name(&lease.key.name)),
+        Err(_) if lease.end() == End::Released && lease.hears_of_release() => Ok(()),
         Err(e) => {
             let message = "whether the lock was released is not known; it is tried again in the background";
             Err(Error::new(ErrorKind::Unknown, message)
@@ -90,9 +99,17 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
 /// Notes the outcome of a release.
 pub(super) fn settle(core: &Core, lease: &Lease, released: Released) {
     // planted: 6.03
-    lease.end_release(released == Released::Released && !core.bug.is(Bug::LostOnRelease));
-    if released == Released::Released {
-        observe::released(&core.caps, lease, || core.now());
+    let end = if released == Released::Released && !core.bug.is(Bug::LostOnRelease) {
+        End::Released
+    } else {
+        End::Lost(LossReason::Refused)
+    };
+    // The keeper and a user who asks again may both hear of it: it is counted once.
+    if lease.end_release(end) {
+        match end {
+            End::Released => observe::released(&core.caps, lease, || core.now()),
+            _ => observe::lost(&core.caps, lease, LossReason::Refused),
+        }
     }
     core.bury_stray(lease);
     core.poke_poller(&lease.key.name);
@@ -119,6 +136,22 @@ impl Drop for Owed<'_> {
     }
 }
 
+/// A release that closing has to wait for.
+struct InFlight<'a>(&'a Core);
+
+impl<'a> InFlight<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.in_flight.fetch_add(1, Ordering::AcqRel);
+        Self(core)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.landed();
+    }
+}
+
 /// The last guard was dropped without a release: the keeper owes it. Neither blocks nor does I/O (I2).
 pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
     // planted: 4.08
@@ -135,6 +168,7 @@ pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
     if core.bug.is(Bug::PanicInDrop) && core.check_open().is_err() && !std::thread::panicking() {
         panic!("the client of this guard is closed");
     }
+    let _in_flight = InFlight::new(core);
     match lease.begin_release(core.now()) {
         Look::Valid(_) => {
             core.let_go(lease);
@@ -161,18 +195,21 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
         .bug
         .is(Bug::CancelledRenewExtends)
         .then(|| Assumed::new(engine, lease));
-    let outcome = engine
-        .ask(engine.op_timeout, part.renew(&items))
-        .await
-        .map_err(named)?
-        .pop();
-    if let Some(assumed) = assumed {
-        assumed.answered();
-    }
+    let outcome = match engine.ask(engine.op_timeout, part.renew(&items)).await {
+        Ok(mut outcomes) => {
+            if let Some(assumed) = assumed {
+                assumed.answered();
+            }
+            outcomes.pop()
+        }
+        Err(e) => Some(RenewOutcome::Failed(e)),
+    };
     match outcome {
         Some(RenewOutcome::Renewed(r)) => {
-            match lease.confirm(engine.now(), r.counted_from, r.expires_in) {
+            let now = engine.now();
+            match lease.confirm(now, r.counted_from, r.expires_in) {
                 Look::Valid(_) => {
+                    observe::renewed(&engine.caps, lease, now.since(r.counted_from));
                     lease.schedule_renewal(r.counted_from, r.expires_in);
                     engine.reschedule(lease);
                     lease.emit(GuardEvent::Renewed);
@@ -189,6 +226,7 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
             Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))))
         }
         Some(RenewOutcome::Failed(e)) => {
+            observe::renewal_failed(&engine.caps, lease, &e);
             lease.emit(GuardEvent::RenewalFailed(e.clone()));
             Err(named(e))
         }

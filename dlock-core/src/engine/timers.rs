@@ -88,14 +88,16 @@ impl Timers {
         }
     }
 
-    /// Moves an entry to an earlier time, if it is there and later.
-    pub(crate) fn hasten(&mut self, at: Timestamp, entry: &Entry) {
-        if let Some(i) = entry.place().get()
-            && self.heap[i].0 > at
-        {
+    /// Moves an entry to an earlier time, if it is later. `false` if it is not there.
+    pub(crate) fn hasten(&mut self, at: Timestamp, entry: &Entry) -> bool {
+        let Some(i) = entry.place().get() else {
+            return false;
+        };
+        if self.heap[i].0 > at {
             self.heap[i].0 = at;
             self.up(i);
         }
+        true
     }
 
     /// Takes an entry out. `false` if it was not in.

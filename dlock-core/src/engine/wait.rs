@@ -26,8 +26,11 @@ use crate::timestamp::Timestamp;
 
 /// Why the wait ended.
 pub(super) enum Woken {
-    Granted(Grant),
+    /// And, if it was asked for since the attempt, `Core::losses` before that.
+    Granted(Grant, Option<u64>),
     AskAgain,
+    /// The store's pushes ended.
+    PushesEnded,
     Failed(Error),
     TimedOut,
     Closed,
@@ -75,7 +78,7 @@ pub(super) async fn wait(
         let deaf = engine.bug.is(Bug::NeverWakes); // planted: 2.03
         if !deaf && let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
             return Poll::Ready(match delivery {
-                Delivery::Granted(grant) => Woken::Granted(grant),
+                Delivery::Granted(grant, losses) => Woken::Granted(grant, Some(losses)),
                 Delivery::AskAgain => Woken::AskAgain,
                 Delivery::Failed(e) => Woken::Failed(e),
             });
@@ -109,14 +112,14 @@ fn poll_pushes(
     while let Some(stream) = pushes {
         match stream.poll_next_unpin(cx) {
             Poll::Pending => return None,
-            Poll::Ready(Some(Push::Granted(grant))) => return Some(Woken::Granted(grant)),
+            Poll::Ready(Some(Push::Granted(grant))) => return Some(Woken::Granted(grant, None)),
             // A queued request is asked for by renewing its entry, in the keeper's batches.
             Poll::Ready(Some(Push::Changed)) if waiter.queue_ttl.is_some() => engine.hasten(waiter),
             Poll::Ready(Some(Push::Changed)) => return Some(Woken::AskAgain),
             Poll::Ready(None) => {
                 // The connection is gone. Attempting again with the same key finds the queue entry, and a new stream.
                 *pushes = None;
-                return Some(Woken::AskAgain);
+                return Some(Woken::PushesEnded);
             }
         }
     }
@@ -143,15 +146,26 @@ impl<'a> Seat<'a> {
         state.timers.set(at, Entry::Waiter(waiter.clone()));
         let mut earliest = at;
         let poller = poll.map(|(probe, min, max)| {
+            let mut own = Some(probe);
             let name = waiter.key.name.clone();
-            let poller = state.pollers.entry(name).or_insert_with_key(|name| {
-                engine.pollers.fetch_add(1, Ordering::Relaxed);
-                Arc::new(Poller::new(name.clone(), probe, min, max))
-            });
-            let poller = poller.clone();
-            poller.join(waiter.clone());
+            let poller = match state.pollers.get(&name) {
+                Some(poller) => poller.clone(),
+                None => {
+                    engine.pollers.fetch_add(1, Ordering::Relaxed);
+                    let poller = Arc::new(Poller::new(name.clone(), own.take(), min, max));
+                    state.pollers.insert(name, poller.clone());
+                    poller
+                }
+            };
+            let is_first = own.is_none();
+            poller.join(waiter.clone(), own);
             let first = now + poller.next_interval();
-            state.timers.set(first, Entry::Poller(poller.clone()));
+            // Sooner for the newcomer, never later for those who wait. Where it is not in the timers it is looking just now.
+            if is_first {
+                state.timers.set(first, Entry::Poller(poller.clone()));
+            } else {
+                state.timers.hasten(first, &Entry::Poller(poller.clone()));
+            }
             earliest = earliest.min(first);
             poller
         });

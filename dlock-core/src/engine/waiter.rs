@@ -1,6 +1,6 @@
 //! One waiting acquire.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,16 +25,19 @@ pub(crate) struct Waiter {
     /// Since when re-asking has failed without a success in between; 0 if it has not.
     failing_since: AtomicU64,
     /// Whether a re-ask is on its way.
-    asking: AtomicU64,
+    asking: AtomicBool,
+    /// Whether something changed while it was.
+    again: AtomicBool,
     /// Whether the future has gone.
-    left: std::sync::atomic::AtomicBool,
+    left: AtomicBool,
     pub(crate) place: Place,
 }
 
 /// What the keeper has for a waiter.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    Granted(Grant),
+    /// And `Core::losses` before it was asked for.
+    Granted(Grant, u64),
     /// Attempt again: something changed, or the store does not know the queue entry any more.
     AskAgain,
     Failed(Error),
@@ -49,8 +52,9 @@ impl Waiter {
             task: AtomicWaker::new(),
             ahead: AtomicU64::new(ahead.map_or(0, u64::from)),
             failing_since: AtomicU64::new(0),
-            asking: AtomicU64::new(0),
-            left: std::sync::atomic::AtomicBool::new(false),
+            asking: AtomicBool::new(false),
+            again: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             place: Place::nowhere(),
         }
     }
@@ -59,7 +63,7 @@ impl Waiter {
     pub(crate) fn deliver(&self, delivery: Delivery) {
         {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-            if !matches!(*inbox, Some(Delivery::Granted(_))) {
+            if !matches!(*inbox, Some(Delivery::Granted(..))) {
                 *inbox = Some(delivery);
             }
         }
@@ -96,11 +100,24 @@ impl Waiter {
 
     /// Takes the right to re-ask, so that only one is on its way.
     pub(crate) fn begin_ask(&self) -> bool {
-        self.asking.swap(1, Ordering::AcqRel) == 0
+        let begins = !self.asking.swap(true, Ordering::AcqRel);
+        if begins {
+            self.again.store(false, Ordering::Release);
+        }
+        begins
     }
 
     pub(crate) fn end_ask(&self) {
-        self.asking.store(0, Ordering::Release);
+        self.asking.store(false, Ordering::Release);
+    }
+
+    /// Something changed while it was being asked for.
+    pub(crate) fn ask_again(&self) {
+        self.again.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_to_ask_again(&self) -> bool {
+        self.again.load(Ordering::Acquire)
     }
 
     /// Notes a failed re-ask and says for how long it has failed.

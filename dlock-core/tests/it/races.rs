@@ -1,0 +1,460 @@
+//! Interleavings that once broke a promise, each played out on purpose.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
+use dlock_core::spi::{
+    self, Abandoned, Acquire, Attempt, LeaseKey, LostLeases, Part, PartKind, Release, Released, Renew,
+    RenewItem, RenewOutcome, Signal,
+};
+use dlock_core::{
+    AutoRenew, Capabilities, Client, Error, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result,
+    Runtime, Upgrade,
+};
+use futures::StreamExt;
+use futures::channel::mpsc;
+use futures::future::join;
+use futures::stream::BoxStream;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A client behind a network, and one that is at the store.
+struct Remote {
+    sim: Sim,
+    node: SimRuntime,
+    store: Memory,
+    link: Arc<Link>,
+    client: Client,
+    local: Client,
+}
+
+impl Remote {
+    fn new(seed: u64, plan: FaultPlan) -> Self {
+        let sim = Sim::new(seed);
+        let node = sim.client_runtime_with("client", ms(0), 0);
+        let server = sim.client_runtime_with("server", ms(0), 0);
+        let store = Memory::new(Arc::new(server.clone()));
+        let link = Link::new(store.connect(), &node, &server, plan);
+        let client = Client::builder(link.clone(), Arc::new(node.clone()))
+            .build()
+            .unwrap();
+        let local = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        Self {
+            sim,
+            node,
+            store,
+            link,
+            client,
+            local,
+        }
+    }
+}
+
+/// The memory store, with what a test wants to go wrong.
+struct Twisted {
+    inner: Arc<dyn spi::Lock>,
+    signals: Mutex<Option<mpsc::UnboundedReceiver<Signal>>>,
+    tell: mpsc::UnboundedSender<Signal>,
+    runtime: Arc<dyn Runtime>,
+    /// The next grant is lost before its reply is read.
+    lose_next_grant: AtomicBool,
+    /// Renewals are refused for want of a permission.
+    deny_renewals: AtomicBool,
+}
+
+impl Twisted {
+    fn new(store: &Memory, runtime: Arc<dyn Runtime>) -> Arc<Self> {
+        let (tell, signals) = mpsc::unbounded();
+        Arc::new(Self {
+            inner: store.connect(),
+            signals: Mutex::new(Some(signals)),
+            tell,
+            runtime,
+            lose_next_grant: AtomicBool::new(false),
+            deny_renewals: AtomicBool::new(false),
+        })
+    }
+}
+
+#[async_trait]
+impl spi::Lock for Twisted {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::Renew => Some(Part::Renew(self)),
+            other => self.inner.part(other),
+        }
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.signals.lock().unwrap().take().unwrap().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let answer = self.inner.attempt(request).await;
+        if matches!(answer, Ok(Attempt::Granted(_))) && self.lose_next_grant.swap(false, Ordering::SeqCst) {
+            // The connection dies with the reply in the buffer: its leases end at once, and the client is told.
+            self.inner.release(&request.key, Release::Now).await?;
+            self.tell
+                .unbounded_send(Signal::Lost(LostLeases::All, LossReason::SessionLost))
+                .unwrap();
+            self.runtime.sleep(ms(5)).await;
+        }
+        answer
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        self.inner.release(lease, how).await
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        self.inner.abandon(requests).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+#[async_trait]
+impl Renew for Twisted {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        if self.deny_renewals.load(Ordering::SeqCst) {
+            let denied = Error::new(ErrorKind::PermissionDenied, "not any more");
+            return vec![RenewOutcome::Failed(denied); items.len()];
+        }
+        self.inner.renew_part().unwrap().renew(items).await
+    }
+}
+
+#[test]
+fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let store = Memory::new(sim.runtime());
+        let backend = Twisted::new(&store, sim.runtime());
+        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+        let watching = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            backend.lose_next_grant.store(true, Ordering::SeqCst);
+            let guard = client.lock("a").unwrap().acquire().await.unwrap();
+            assert!(guard.is_valid());
+            let holders = watching.inspect("a").await.unwrap().holders;
+            assert_eq!(holders.len(), 1);
+            assert_eq!(holders[0].id, guard.id());
+        });
+    }
+}
+
+#[test]
+fn a_wait_that_ends_with_an_error_withdraws_its_place_in_the_queue() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let store = Memory::new(sim.runtime());
+        let backend = Twisted::new(&store, sim.runtime());
+        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+        let holder = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            let guard = holder.lock("a").unwrap().acquire().await.unwrap();
+            backend.deny_renewals.store(true, Ordering::SeqCst);
+            let lock = client.lock("a").unwrap();
+            assert_eq!(
+                lock.acquire().await.unwrap_err().kind(),
+                ErrorKind::PermissionDenied
+            );
+            sim.runtime().sleep(ms(50)).await;
+            assert_eq!(store.sizes().queued, 0);
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn closing_waits_for_a_release_that_is_on_its_way() {
+    for seed in 0..20 {
+        let w = Remote::new(seed, FaultPlan::healthy());
+        w.sim.block_on(async {
+            let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
+            let other = w.client.lock("b").unwrap().acquire().await.unwrap();
+            let mut releasing = Box::pin(guard.release());
+            assert!(futures::poll!(releasing.as_mut()).is_pending());
+            drop(other);
+            let (released, closed) = join(releasing, w.client.close()).await;
+            closed.unwrap();
+            // It was sent, and its answer is not known to the caller.
+            assert!(matches!(released, Ok(()) | Err(_)));
+            if let Err(e) = released {
+                assert_eq!(e.kind(), ErrorKind::Unknown);
+            }
+            for name in ["a", "b"] {
+                assert!(
+                    w.local.lock(name).unwrap().try_acquire().await.unwrap().is_some(),
+                    "{name}"
+                );
+            }
+        });
+    }
+}
+
+/// The keeper is awake for another reason at the very moment at which closing begins.
+#[cfg(feature = "tokio")]
+#[test]
+fn closing_releases_what_is_held_whatever_the_keeper_was_doing() {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).unwrap();
+    let store = Memory::new(runtime.clone());
+    for round in 0..2_000 {
+        let client = Client::builder(store.connect(), runtime.clone()).build().unwrap();
+        let other = Client::builder(store.connect(), runtime.clone()).build().unwrap();
+        tokio.block_on(async {
+            let held = client.lock("held").unwrap().acquire().await.unwrap();
+            drop(client.lock("dropped").unwrap().acquire().await.unwrap());
+            client.close().await.unwrap();
+            assert!(!held.is_valid());
+            let now = other.lock("held").unwrap().try_acquire().await.unwrap();
+            assert!(now.is_some(), "round {round}: it was closed, and holds the lock");
+            other.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_release_of_unknown_outcome_can_be_asked_for_again() {
+    for seed in 0..20 {
+        let w = Remote::new(seed, FaultPlan::healthy());
+        w.sim.block_on(async {
+            let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
+            w.link.partition(Partition::Replies);
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Unknown);
+            w.link.heal();
+            // Meanwhile the keeper is told that it is done.
+            w.sim.runtime().sleep(Duration::from_secs(5)).await;
+            guard.release().await.unwrap();
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        });
+    }
+}
+
+#[test]
+fn a_release_that_the_store_does_not_know_is_a_refusal() {
+    let w = Remote::new(1, FaultPlan::healthy());
+    w.sim.block_on(async {
+        let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
+        w.local.force_release("a").await.unwrap();
+        let e = guard.release().await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Lost);
+        assert_eq!(guard.loss(), Some(LossReason::Refused));
+    });
+}
+
+#[test]
+fn what_the_store_says_to_a_conversion_counts_at_once() {
+    for seed in 0..20 {
+        let w = Remote::new(seed, FaultPlan::healthy());
+        w.sim.block_on(async {
+            let guard = w.client.rwlock("a").unwrap().write().acquire().await.unwrap();
+            w.local.force_release("a").await.unwrap();
+            assert_eq!(guard.downgrade().await.unwrap_err().kind(), ErrorKind::Lost);
+            assert!(!guard.is_valid());
+            assert_eq!(guard.loss(), Some(LossReason::Refused));
+        });
+    }
+}
+
+#[test]
+fn one_renewal_that_hangs_costs_no_lock() {
+    // A driver without a time limit of its own: a call whose reply is lost never returns.
+    let mut plan = FaultPlan::healthy();
+    plan.hang = 1.0;
+    let w = Remote::new(3, plan);
+    w.sim.block_on(async {
+        let options = LockOptions::new().ttl(Duration::from_secs(3));
+        let lock = w.client.lock("a").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        w.sim.runtime().sleep(ms(900)).await;
+        w.link.partition(Partition::Both);
+        w.sim.runtime().sleep(ms(400)).await;
+        w.link.heal();
+        w.sim.runtime().sleep(Duration::from_secs(20)).await;
+        assert!(guard.is_valid(), "{:?}", guard.loss());
+    });
+}
+
+#[test]
+fn a_body_takes_no_step_after_its_lock_is_gone() {
+    for seed in 0..20 {
+        let w = Remote::new(seed, FaultPlan::healthy());
+        let steps = Arc::new(AtomicU32::new(0));
+        let (node, counted) = (w.node.clone(), steps.clone());
+        w.sim.block_on(async {
+            let options = LockOptions::new().ttl(ms(500)).auto_renew(AutoRenew::Off);
+            let lock = w.client.lock("a").unwrap().options(options).unwrap();
+            let body = lock.with(|_| async move {
+                for _ in 0..100 {
+                    node.sleep(ms(100)).await;
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let stall = async {
+                w.sim.runtime().sleep(ms(250)).await;
+                // Nobody runs, time passes: afterwards the body's timer and the loss are due at once.
+                w.node.world().stall(Duration::from_secs(2));
+            };
+            let (ended, ()) = join(body, stall).await;
+            assert_eq!(ended.unwrap_err().kind(), ErrorKind::Lost);
+        });
+        assert_eq!(steps.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[test]
+fn whoever_observes_a_release_is_told_of_the_end_of_the_client() {
+    let w = Remote::new(5, FaultPlan::healthy());
+    w.sim.block_on(async {
+        let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
+        let mut events = guard.events();
+        w.link.partition(Partition::Both);
+        drop(guard);
+        // The store is away for good; closing gives up after the time limit of an operation.
+        w.client.close().await.unwrap();
+        let last = async {
+            let mut last = None;
+            while let Some(event) = events.next().await {
+                last = Some(event);
+            }
+            last
+        };
+        assert!(matches!(last.await, Some(GuardEvent::Lost(LossReason::Closed))));
+    });
+    assert_eq!(w.store.sizes().queued, 0);
+}
+
+#[test]
+fn a_re_entry_gets_no_more_than_is_held() {
+    let sim = Sim::new(1);
+    let store = Memory::new(sim.runtime());
+    let client = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let owner = client.owner();
+        let rw = client.rwlock("a").unwrap();
+        let write = rw.write().clone().reentrant(&owner).unwrap();
+        let outer = write.acquire().await.unwrap();
+        let inner = write.acquire().await.unwrap();
+        // The inner one counts on it.
+        assert_eq!(
+            outer.downgrade().await.unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+        assert!(outer.mode().is_exclusive() && inner.mode().is_exclusive());
+        drop(inner);
+        outer.downgrade().await.unwrap();
+        assert_eq!(write.acquire().await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(outer.try_upgrade().await.unwrap(), Upgrade::Done);
+        write.acquire().await.unwrap();
+    });
+}
+
+#[test]
+fn a_permit_is_not_upgraded() {
+    let sim = Sim::new(1);
+    let store = Memory::new(sim.runtime());
+    let client = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let permit = client.semaphore("a", 2).unwrap().acquire().await.unwrap();
+        assert_eq!(
+            permit.try_upgrade().await.unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+        assert!(permit.is_valid());
+    });
+}
+
+/// A wait limit counts from the call, however long the first answer takes.
+#[test]
+fn a_wait_limit_counts_from_the_call() {
+    let mut plan = FaultPlan::healthy();
+    plan.delay = ms(400)..ms(450);
+    let w = Remote::new(1, plan);
+    w.sim.block_on(async {
+        let _held = w.local.lock("a").unwrap().acquire().await.unwrap();
+        let began = w.sim.runtime().now();
+        let lock = w.client.lock("a").unwrap();
+        assert_eq!(
+            lock.acquire_timeout(ms(1_000)).await.unwrap_err().kind(),
+            ErrorKind::Timeout
+        );
+        // And the withdrawal, there and back.
+        let took = w.sim.runtime().now().since(began);
+        assert!(took >= ms(1_000) && took < ms(1_000) + ms(950), "{took:?}");
+    });
+}
+
+/// Pushes are down and commands are up: the store is not asked in a loop.
+#[test]
+fn a_store_whose_pushes_end_at_once_is_asked_with_pauses() {
+    struct NoPushes(Arc<dyn spi::Lock>, AtomicU32);
+
+    #[async_trait]
+    impl spi::Lock for NoPushes {
+        fn capabilities(&self) -> &Capabilities {
+            self.0.capabilities()
+        }
+        fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+            self.0.part(kind)
+        }
+        fn signals(&self) -> BoxStream<'static, Signal> {
+            self.0.signals()
+        }
+        async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            let mut answer = self.0.attempt(request).await?;
+            if let Attempt::Queued(wait) = &mut answer {
+                wait.wake = spi::Wake::Push(futures::stream::empty().boxed());
+            }
+            Ok(answer)
+        }
+        async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+            self.0.release(lease, how).await
+        }
+        async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+            self.0.abandon(requests).await
+        }
+        async fn close(&self) -> Result<()> {
+            self.0.close().await
+        }
+    }
+
+    let sim = Sim::new(1);
+    let store = Memory::new(sim.runtime());
+    let backend = Arc::new(NoPushes(store.connect(), AtomicU32::new(0)));
+    let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+    let holder = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let held = holder.lock("a").unwrap().acquire().await.unwrap();
+        let lock = client.lock("a").unwrap();
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        let release = async {
+            sim.runtime().sleep(Duration::from_secs(10)).await;
+            held.release().await.unwrap();
+        };
+        let (guard, ()) = join(waiting, release).await;
+        assert!(guard.unwrap().is_valid());
+        let asked = backend.1.load(Ordering::SeqCst);
+        assert!(asked < 60, "asked {asked} times in ten seconds");
+    });
+}

@@ -185,10 +185,12 @@ fn closing_waits_for_a_release_that_is_on_its_way() {
         let w = Remote::new(seed, FaultPlan::healthy());
         w.sim.block_on(async {
             let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
-            let other = w.client.lock("b").unwrap().acquire().await.unwrap();
+            // It is lost on its way, so somebody has to send it again.
+            w.link.partition(Partition::Requests);
             let mut releasing = Box::pin(guard.release());
             assert!(futures::poll!(releasing.as_mut()).is_pending());
-            drop(other);
+            w.sim.runtime().sleep(ms(10)).await;
+            w.link.heal();
             let (released, closed) = join(releasing, w.client.close()).await;
             closed.unwrap();
             // It was sent, and its answer is not known to the caller.
@@ -196,12 +198,7 @@ fn closing_waits_for_a_release_that_is_on_its_way() {
             if let Err(e) = released {
                 assert_eq!(e.kind(), ErrorKind::Unknown);
             }
-            for name in ["a", "b"] {
-                assert!(
-                    w.local.lock(name).unwrap().try_acquire().await.unwrap().is_some(),
-                    "{name}"
-                );
-            }
+            assert!(w.local.lock("a").unwrap().try_acquire().await.unwrap().is_some());
         });
     }
 }
@@ -217,13 +214,18 @@ fn closing_releases_what_is_held_whatever_the_keeper_was_doing() {
         .unwrap();
     let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).unwrap();
     let store = Memory::new(runtime.clone());
-    for round in 0..2_000 {
+    for round in 0..3_000_u64 {
         let client = Client::builder(store.connect(), runtime.clone()).build().unwrap();
         let other = Client::builder(store.connect(), runtime.clone()).build().unwrap();
         tokio.block_on(async {
             let held = client.lock("held").unwrap().acquire().await.unwrap();
-            drop(client.lock("dropped").unwrap().acquire().await.unwrap());
+            let dropped = client.lock("dropped").unwrap().acquire().await.unwrap();
+            let elsewhere = std::thread::spawn(move || drop(dropped));
+            for _ in 0..round * 37 % 3_001 {
+                std::hint::spin_loop();
+            }
             client.close().await.unwrap();
+            elsewhere.join().unwrap();
             assert!(!held.is_valid());
             let now = other.lock("held").unwrap().try_acquire().await.unwrap();
             assert!(now.is_some(), "round {round}: it was closed, and holds the lock");

@@ -14,6 +14,8 @@ pub(crate) struct Address {
     pub(crate) scheme: String,
     /// Between the scheme and the query, percent-decoded.
     pub(crate) place: String,
+    /// Whether the place begins like `user:password@host:port`, that is, has an `@` or a `:` before its first slash.
+    pub(crate) names_a_host: bool,
     /// In the order of the URL; `None` once taken.
     query: Vec<Option<(String, String)>>,
     /// What was asked for, for the message about what was not.
@@ -44,8 +46,10 @@ impl Address {
             };
             pairs.push(Some((decode(key)?, decode(value)?)));
         }
+        let first = place.split('/').next().unwrap_or_default();
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
+            names_a_host: first.contains(['@', ':']),
             place: decode(place)?,
             query: pairs,
             known: Vec::new(),

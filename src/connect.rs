@@ -35,7 +35,8 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `memory://` | a fresh store in this process, of this client alone | always there |
-/// | `sqlite://path/to/file`, `sqlite:///absolute/path` | a SQLite file, made if it is missing | `sqlite` |
+/// | `sqlite:///absolute/path` | a SQLite file, made if it is missing | `sqlite` |
+/// | `sqlite://path/to/file` | the same, relative to the working directory of this process | `sqlite` |
 /// | `sqlite::memory:` | a fresh SQLite database in this process, of this client alone | `sqlite` |
 ///
 /// Every store takes these keys in its query, each at most once:
@@ -53,7 +54,10 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
 /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
 ///
-/// What is not plain text is percent-encoded. Nothing is shared by name inside a process: two clients of `memory://` have
+/// What is not plain text is percent-encoded. Two processes with different working directories open two files by one relative
+/// path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a port is refused.
+///
+/// Nothing is shared by name inside a process: two clients of `memory://` have
 /// two stores. To share one, make a [`Memory`](dlock_core::memory::Memory) and give each client a link to it.
 ///
 /// # Cancel safety
@@ -64,7 +68,7 @@ pub fn connect(url: impl Into<String>) -> Connect {
 ///
 /// `InvalidInput` for a URL that is malformed, has an unknown scheme or key, a key twice, or a value that does not fit;
 /// `Unsupported` if the feature of the scheme is not enabled, or no runtime; otherwise what the store answers. No message
-/// repeats the URL, which may hold a password.
+/// repeats the URL, which may hold a password. The path of a SQLite file is no secret: messages and `Debug` show it.
 #[must_use = "nothing is connected before this is awaited"]
 pub struct Connect {
     url: String,

@@ -21,7 +21,8 @@ use crate::token::{Strength, Token};
 ///
 /// A name is stored as `<length of the namespace>:<namespace>,<name>`. Because the length comes first, no two pairs of
 /// namespace and name are stored alike, whatever bytes they have: (`n`, `a:b`) and (`n:a`, `b`) stay two locks.
-/// Namespaces nest.
+/// Namespaces nest. [`stored_name`](Self::stored_name) answers the stored form, for whatever works on the store beside
+/// `dlock`: a fence gate inside a transaction of your own must ask for that name to share what this one remembers.
 ///
 /// Programs that use the store *without* a namespace could ask for a name of that very form; so let all programs of
 /// one store use namespaces, or none.
@@ -59,14 +60,7 @@ impl Namespaced {
     /// # Errors
     /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name behind it.
     pub fn new(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>) -> Result<Self> {
-        let namespace = namespace.as_ref();
-        if namespace.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "a namespace needs at least one byte",
-            ));
-        }
-        let prefix = [format!("{}:", namespace.len()).as_bytes(), namespace, b","].concat();
+        let prefix = prefix(namespace.as_ref())?;
         let room = inner.capabilities().max_name_len.saturating_sub(prefix.len());
         if room == 0 {
             return Err(Error::new(
@@ -80,6 +74,23 @@ impl Namespaced {
             prefix: prefix.into(),
             capabilities,
         })
+    }
+
+    /// What a name or gate resource of that namespace is called in the store.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the namespace is empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use dlock_core::LockName;
+    /// use dlock_core::combinators::Namespaced;
+    /// let stored = Namespaced::stored_name("shop", &LockName::new("stock")?)?;
+    /// assert_eq!(stored.as_bytes(), b"4:shop,stock");
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
+    pub fn stored_name(namespace: impl AsRef<[u8]>, name: &LockName) -> Result<LockName> {
+        LockName::new([&*prefix(namespace.as_ref())?, name.as_bytes()].concat())
     }
 
     fn inside(&self, name: &LockName) -> LockName {
@@ -102,6 +113,16 @@ impl Namespaced {
             format!("the backend {backend} has no {part}"),
         )
     }
+}
+
+fn prefix(namespace: &[u8]) -> Result<Vec<u8>> {
+    if namespace.is_empty() {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "a namespace needs at least one byte",
+        ));
+    }
+    Ok([format!("{}:", namespace.len()).as_bytes(), namespace, b","].concat())
 }
 
 /// The name without the prefix; `None` if it belongs to another namespace.

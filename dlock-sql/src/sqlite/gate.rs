@@ -21,6 +21,13 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! # In a namespace
+//!
+//! A backend in a namespace (`?namespace=shop` in a URL) stores its gate's resources under the namespace too, and [`admit_in`] takes
+//! names as they are stored. To share what the gate remembers, ask for
+//! [`Namespaced::stored_name("shop", &stock)`](dlock_core::combinators::Namespaced::stored_name); under the plain name the two gates know
+//! nothing of one another.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
@@ -119,14 +126,27 @@ impl SqliteLock {
 /// # Errors
 /// `Unavailable` while another connection writes; `PermissionDenied` if the database is read-only.
 pub async fn create_table(conn: &mut SqliteConnection) -> Result<()> {
-    create_fence(conn, DEFAULT_PREFIX)
+    create_table_prefixed(conn, DEFAULT_PREFIX).await
+}
+
+/// As [`create_table`], for tables of another [prefix](super::Builder::table_prefix).
+///
+/// # Cancel safety
+/// As [`create_table`].
+///
+/// # Errors
+/// As [`create_table`], and `InvalidInput` if the prefix is not an identifier.
+pub async fn create_table_prefixed(conn: &mut SqliteConnection, prefix: &str) -> Result<()> {
+    check_prefix(prefix)?;
+    create_fence(conn, prefix)
         .await
         .map_err(|e| nothing_done(e, "of the fence gate"))
 }
 
 /// Checks a token inside the transaction that is open on `conn`, and remembers it if that transaction commits.
 ///
-/// In the same database and with the default table prefix it shares what it remembers with the backend's own gate.
+/// In the same database, with the default table prefix and without a namespace, it shares what it remembers with the backend's own
+/// gate; [in a namespace](self#in-a-namespace) under the stored name only.
 /// Begin with `BEGIN IMMEDIATE`: in a deferred transaction that has read before, SQLite refuses the write if another one came
 /// first. After `Refused` roll back; the transaction holds nothing that should be kept. Without an open transaction the
 /// check is committed at once, and is advisory.
@@ -135,7 +155,8 @@ pub async fn create_table(conn: &mut SqliteConnection) -> Result<()> {
 /// Cancelled, the token may have been noted in the transaction; roll it back.
 ///
 /// # Errors
-/// `Unavailable` if another connection holds the write lock, `BackendData` if the table is missing ([`create_table`]).
+/// `Unavailable` if another connection holds the write lock, `BackendData` if the table is missing ([`create_table`]),
+/// `InvalidInput` for a token above 2^63 - 1.
 pub async fn admit_in(
     conn: &mut SqliteConnection,
     resource: &LockName,
@@ -146,6 +167,8 @@ pub async fn admit_in(
 }
 
 /// As [`admit_in`], for tables of another [prefix](super::Builder::table_prefix).
+///
+/// The tables of a prefix exist once a backend was opened with it, and [`create_table_prefixed`] makes the gate's alone.
 ///
 /// # Cancel safety
 /// As [`admit_in`].

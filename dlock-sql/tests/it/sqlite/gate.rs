@@ -1,3 +1,4 @@
+use dlock_core::combinators::Namespaced;
 use dlock_core::spi::{Access, Admission, FenceGate, Lock};
 use dlock_core::{LockName, Token};
 use dlock_sql::sqlite::{SqliteLock, gate};
@@ -154,5 +155,41 @@ fn inside_a_transaction_the_rule_is_that_of_every_gate() {
             assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
         }
         assert!(rule.max_exclusive.is_some());
+    });
+}
+
+#[test]
+fn in_a_namespace_the_gates_share_the_stored_name() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let inside = Namespaced::new(std::sync::Arc::new(lock), "shop").unwrap();
+        let part: &dyn Lock = &inside;
+        let gate = part.fencing_part().unwrap().gate().unwrap();
+        let stored = Namespaced::stored_name("shop", &resource()).unwrap();
+        let mut conn = stranger(&files).await;
+        let seen = gate::admit_in(&mut conn, &stored, token(5), Access::Exclusive).await;
+        assert!(seen.unwrap().is_admitted());
+        let seen = gate.admit(&resource(), token(4), Access::Exclusive).await;
+        assert_eq!(seen.unwrap(), Admission::Refused { highest: token(5) });
+        assert!(
+            gate.write(&resource(), token(6), b"v")
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        let seen = gate::admit_in(&mut conn, &stored, token(5), Access::Exclusive).await;
+        assert_eq!(seen.unwrap(), Admission::Refused { highest: token(6) });
+    });
+}
+
+#[test]
+fn the_table_of_another_prefix_is_made_by_name() {
+    with_files(|files, _| async move {
+        let mut conn = stranger(&files).await;
+        gate::create_table_prefixed(&mut conn, "mine_").await.unwrap();
+        let admit = gate::admit_in_prefixed(&mut conn, "mine_", &resource(), token(1), Access::Shared);
+        assert!(admit.await.unwrap().is_admitted());
+        let e = gate::create_table_prefixed(&mut conn, "a b").await.unwrap_err();
+        assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput);
     });
 }

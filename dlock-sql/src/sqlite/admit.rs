@@ -7,7 +7,6 @@
 //! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its queue entry would have,
 //! and the ttl starts with its next re-ask. A waiter that died in the queue thus costs what is left of its queue lease, not a whole ttl.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,8 +18,8 @@ mod ask;
 mod entry;
 
 pub(super) use ask::{Asked, Turned};
-use entry::holder;
 pub(super) use entry::{Entry, Phase, Tokens};
+use entry::{Place, holder};
 
 #[derive(Clone, Copy)]
 enum End {
@@ -33,7 +32,7 @@ enum End {
 #[derive(Debug, Default)]
 pub(super) struct NameState {
     entries: HashMap<RequestId, Entry>,
-    queue: BTreeMap<(Reverse<u8>, i64), RequestId>,
+    queue: BTreeMap<Place, RequestId>,
     held: Vec<RequestId>,
     exclusive: usize,
     shared: usize,
@@ -51,7 +50,7 @@ pub(super) struct NameState {
 impl NameState {
     /// Takes over a stored row.
     pub(super) fn insert_stored(&mut self, entry: Entry) {
-        self.next_arrival = self.next_arrival.max(entry.arrival + 1);
+        self.next_arrival = self.next_arrival.max(entry.arrival.saturating_add(1));
         self.enter(entry);
     }
 
@@ -168,7 +167,7 @@ impl NameState {
     fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
         while let Some((&place, &id)) = self.queue.first_key_value() {
             let Some(entry) = self.entries.get(&id) else { break };
-            if !self.is_admissible(entry.mode) {
+            if !self.is_admissible(entry.mode) || !tokens.has_next() {
                 break;
             }
             let expires = entry.expires.min(now + entry.ttl);
@@ -188,14 +187,14 @@ impl NameState {
         }
     }
 
-    /// Turns an entry that is not in the queue (any more) into a holder.
+    /// Turns an entry that is not in the queue (any more) into a holder. There is a token for it.
     fn grant(&mut self, id: RequestId, phase: Phase, expires: Timestamp, tokens: &mut Tokens) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         entry.phase = phase;
         entry.expires = expires;
-        entry.token = Some(tokens.mint());
+        entry.token = tokens.mint();
         let (mode, holder) = (entry.mode, holder(entry, Duration::ZERO));
         self.held.push(id);
         *self.counter(mode) += 1;

@@ -1,13 +1,12 @@
 //! What a caller may ask of a name. The caller of each has settled it; what opens the way admits who is next.
 
-use std::cmp::Reverse;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use dlock_core::spi::{Abandoned, Acquire, Change, Queueing, Raised, Release, Released, RequestId};
 use dlock_core::{Error, ErrorKind, LossReason, Mode, Result, Timestamp, Token};
 
-use super::entry::{Entry, Phase, Tokens, holder};
+use super::entry::{Entry, Phase, Place, Tokens, holder};
 use super::{End, NameState};
 
 /// The answer to an attempt or a re-ask.
@@ -57,6 +56,8 @@ impl NameState {
         if let Mode::Shared { limit } = a.mode {
             self.check_class(limit, self.classed)?;
         }
+        // Nor is there a place in the queue for what could not be granted.
+        tokens.check()?;
         let expires = now
             + match a.queue {
                 Queueing::Join => a.queue_ttl,
@@ -101,7 +102,7 @@ impl NameState {
             });
         }
         let ahead = self.ahead(place);
-        self.next_arrival += 1;
+        self.next_arrival = self.next_arrival.saturating_add(1);
         self.enter(entry);
         self.touch(id, false);
         Ok(Asked::Queued {
@@ -165,7 +166,7 @@ impl NameState {
     }
 
     /// How many are in front, where counting them is cheap.
-    fn ahead(&self, place: (Reverse<u8>, i64)) -> Option<u32> {
+    fn ahead(&self, place: Place) -> Option<u32> {
         (self.queue.len() <= 64).then(|| self.queue.range(..place).count() as u32)
     }
 
@@ -273,6 +274,7 @@ impl NameState {
                 if self.held.len() > 1 {
                     return Ok(self.wait_for_upgrade(id));
                 }
+                tokens.check()?;
                 self.classed -= 1;
             }
             _ => {
@@ -284,7 +286,7 @@ impl NameState {
         }
         *self.counter(from) -= 1;
         *self.counter(to) += 1;
-        let fresh = (from != to && to.is_exclusive()).then(|| tokens.mint());
+        let fresh = (from != to && to.is_exclusive()).then(|| tokens.mint()).flatten();
         let entry = self.entries.get_mut(&id).ok_or_else(lost)?;
         entry.mode = to;
         entry.phase = Phase::Held;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Holder, RequestId};
-use dlock_core::{Mode, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, Mode, Result, Timestamp, Token};
+
+use super::super::schema::LAST_TOKEN;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +39,12 @@ pub(in super::super) struct Entry {
     pub(in super::super) owner: Option<Arc<str>>,
 }
 
+/// Where a waiter stands. The id makes it the waiter's own, whatever numbers are stored.
+pub(super) type Place = (Reverse<u8>, i64, RequestId);
+
 impl Entry {
-    pub(super) fn place(&self) -> (Reverse<u8>, i64) {
-        (Reverse(self.priority), self.arrival)
+    pub(super) fn place(&self) -> Place {
+        (Reverse(self.priority), self.arrival, self.id)
     }
 
     pub(super) fn limit(&self) -> Option<Option<NonZeroU32>> {
@@ -63,10 +68,31 @@ pub(in super::super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn mint(&mut self) -> Token {
+    /// Whether there is one more. A raise may have gone to the last one that SQLite can store.
+    pub(super) fn has_next(&self) -> bool {
+        self.last < LAST_TOKEN
+    }
+
+    /// Refuses what needs a token when there is none: one that came twice would be no fence.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.has_next() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::LimitReached,
+            format!(
+                "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+                 use another table prefix, with new gates"
+            ),
+        ))
+    }
+
+    /// The next token. The caller has made sure that there is one.
+    pub(super) fn mint(&mut self) -> Option<Token> {
+        let next = self.has_next().then_some(self.last + 1)?;
         self.dirty = true;
-        self.last += 1;
-        Token::new(self.last).unwrap_or(Token::MIN)
+        self.last = next;
+        Token::new(next)
     }
 
     pub(super) fn at_least(&mut self, token: Token) {

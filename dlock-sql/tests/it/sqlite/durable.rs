@@ -1,5 +1,5 @@
 use dlock_core::spi::{Lock, Raised, Release, RenewItem, RenewOutcome};
-use dlock_core::{ErrorKind, Token};
+use dlock_core::{ErrorKind, Mode, Token};
 use dlock_sql::sqlite::SqliteLock;
 
 use super::support::*;
@@ -29,7 +29,7 @@ fn a_free_name_leaves_nothing_in_the_file() {
         for i in 0..20 {
             let a = ask(&format!("n{i}"));
             granted(&lock, &a).await;
-            let waiter = join(&format!("n{i}"), dlock_core::Mode::Exclusive);
+            let waiter = join(&format!("n{i}"), Mode::Exclusive);
             queued(&lock, &waiter).await;
             lock.abandon(&[waiter.key]).await.remove(0).unwrap();
             lock.release(&a.key, Release::Now).await.unwrap();
@@ -116,5 +116,56 @@ fn what_nobody_asks_for_any_more_is_swept() {
         let mut other = stranger(&files).await;
         let left = "SELECT count(*) FROM dlock_entry WHERE name = CAST('dead' AS BLOB)";
         assert_eq!(number(&mut other, left).await, 0);
+    });
+}
+
+#[test]
+fn after_the_last_token_nothing_is_granted() {
+    everywhere(|lock| async move {
+        let (a, reader) = (ask("n"), ask("shared").with_mode(Mode::READER));
+        granted(&lock, &a).await;
+        granted(&lock, &reader).await;
+        let waiter = join("n", Mode::Exclusive);
+        queued(&lock, &waiter).await;
+        let part: &dyn Lock = &lock;
+        let last = Token::new(i64::MAX as u64).unwrap();
+        let raised = part.fencing_part().unwrap().raise(&a.key, last).await.unwrap();
+        assert_eq!(raised, Raised::Raised(last));
+        // What holds goes on; what would need a token is refused.
+        let renewed = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
+        assert!(matches!(renewed, RenewOutcome::Renewed(_)), "{renewed:?}");
+        for late in [ask("other"), join("n", Mode::Exclusive)] {
+            let e = lock.attempt(&late).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::LimitReached);
+        }
+        let rwlock = part.rwlock_part().unwrap();
+        let e = rwlock.convert(&reader.key, Mode::Exclusive).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::LimitReached);
+        lock.release(&a.key, Release::Now).await.unwrap();
+        assert_eq!(asked(&lock, &waiter).await, None);
+    });
+}
+
+#[test]
+fn a_last_arrival_in_the_file_loses_nobody() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let holder = ask("n");
+        granted(&lock, &holder).await;
+        let mut waiters = vec![join("n", Mode::Exclusive)];
+        queued(&lock, &waiters[0]).await;
+        let mut other = stranger(&files).await;
+        sql(&mut other, "UPDATE dlock_entry SET arrival = 9223372036854775807").await;
+        for _ in 0..2 {
+            let next = join("n", Mode::Exclusive);
+            queued(&lock, &next).await;
+            waiters.push(next);
+        }
+        let mut before = holder.key;
+        for waiter in &waiters {
+            lock.release(&before, Release::Now).await.unwrap();
+            assert!(asked(&lock, waiter).await.is_some());
+            before = waiter.key.clone();
+        }
     });
 }

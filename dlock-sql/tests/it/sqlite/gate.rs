@@ -187,7 +187,8 @@ fn the_table_of_another_prefix_is_made_by_name() {
     with_files(|files, _| async move {
         let mut conn = stranger(&files).await;
         gate::create_table_prefixed(&mut conn, "mine_").await.unwrap();
-        let admit = gate::admit_in_prefixed(&mut conn, "mine_", &resource(), token(1), Access::Shared);
+        let stock = resource();
+        let admit = gate::admit_in_prefixed(&mut conn, "mine_", &stock, token(1), Access::Shared);
         assert!(admit.await.unwrap().is_admitted());
         let e = gate::create_table_prefixed(&mut conn, "a b").await.unwrap_err();
         assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput);

@@ -31,6 +31,10 @@
 //!   dies; others answer `Unavailable` after [`Builder::busy_budget`].
 //! * A file that is deleted or replaced while it is open goes on as two files.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
+//! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the last of them goes, another
+//!   class may begin, even beside an exclusive holder or waiter; the memory backend keeps the class until the name is empty.
+//! * A path is relative to the working directory of each process, so give an absolute one: two that mean different files do not
+//!   exclude one another.
 //! * In a stream of changes, what another process did between two looks may be merged.
 
 mod admit;

@@ -56,7 +56,8 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidInput` for a bad prefix, `Unsupported` on a network file system, on a system without a shared clock since boot, or if
-    /// a newer dlock has used the database; `BackendData` if the file or the table is not ours; `PermissionDenied`; `Unavailable`.
+    /// a newer dlock has used the database; `BackendData` if the file or the table is not ours, or if somebody with another boot id may
+    /// hold locks in it; `PermissionDenied`; `Unavailable`.
     pub async fn open(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         check_prefix(&self.prefix)?;
         let (options, at, private) = match &self.source {

@@ -14,6 +14,7 @@ use crate::history::Event;
 use crate::outcome::Outcome;
 use crate::panics;
 use crate::rule::Rule;
+use crate::run_state::RunState;
 use crate::verdict::{Failure, Verdict};
 
 /// One run of one rule.
@@ -36,12 +37,29 @@ pub struct Attempt {
     /// What happened, if it was written down.
     #[serde(skip)]
     pub history: Vec<Event>,
+    /// A client could not be had.
+    #[serde(skip)]
+    pub(crate) unconnected: bool,
 }
 
 /// Runs one rule once, with that seed, whatever it needs.
 pub fn run_once(
     rule: &'static Rule,
     harness: &Arc<dyn Harness>,
+    namespace: String,
+    seed: u64,
+    effort: Effort,
+    conditions: Conditions,
+) -> Attempt {
+    let run = Arc::new(RunState::new(harness.claims()));
+    attempt(rule, harness, &run, namespace, seed, effort, conditions)
+}
+
+/// The same as a part of a run.
+pub(crate) fn attempt(
+    rule: &'static Rule,
+    harness: &Arc<dyn Harness>,
+    run: &Arc<RunState>,
     namespace: String,
     seed: u64,
     effort: Effort,
@@ -54,6 +72,7 @@ pub fn run_once(
         seed,
         effort,
         harness: Arc::clone(harness),
+        run: Arc::clone(run),
         conditions,
     });
     let clockwork = harness.clockwork();
@@ -105,6 +124,7 @@ pub fn run_once(
         notes: cx.take_notes(),
         stall: Duration::ZERO,
         history: cx.take_history(),
+        unconnected: cx.is_unconnected(),
     }
 }
 

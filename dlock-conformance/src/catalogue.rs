@@ -41,6 +41,11 @@ pub fn untested() -> impl Iterator<Item = &'static Entry> {
     ALL.iter().filter(|entry| rules::find(entry.id).is_none())
 }
 
+/// The rules without a test that a profile is not whole without: MUST, and of the first phase.
+pub fn open() -> impl Iterator<Item = &'static Entry> {
+    untested().filter(|entry| entry.level == Level::Must && entry.phase == 1)
+}
+
 /// Every number there is, with or without a test.
 pub fn all() -> &'static [Entry] {
     ALL

@@ -77,6 +77,14 @@ impl Skew {
     }
 }
 
+/// A bound that is claimed, what is usual, and what is the most that can be claimed.
+struct Bound {
+    name: &'static str,
+    claimed: Duration,
+    usual: Duration,
+    most: Duration,
+}
+
 /// A rule that is known not to hold, and why. Shown in every report; never a pass.
 #[derive(Clone, Debug, Serialize)]
 pub struct Waiver {
@@ -159,6 +167,66 @@ impl Claims {
         }
     }
 
+    fn bounds(&self) -> [Bound; 6] {
+        let ms = Duration::from_millis;
+        let bound = |name, claimed, usual, most| Bound {
+            name,
+            claimed,
+            usual,
+            most,
+        };
+        [
+            bound("slack", self.slack, ms(250), ms(5_000)),
+            bound("op_bound", self.op_bound, ms(2_000), ms(60_000)),
+            bound("wake_p99", self.wake_p99, ms(100), ms(5_000)),
+            bound("cancel_prompt", self.cancel_prompt, ms(500), ms(10_000)),
+            bound(
+                "skew per second",
+                Duration::from_micros(self.skew.ppm.into()),
+                ms(10),
+                ms(100),
+            ),
+            bound("fixed skew", self.skew.fixed, ms(2), ms(1_000)),
+        ]
+    }
+
+    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything.
+    ///
+    /// # Errors
+    /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` 60 s, `cancel_prompt`
+    /// 10 s, skew 10 % + 1 s.
+    pub fn check(&self) -> Result<(), String> {
+        let too_wide: Vec<String> = self
+            .bounds()
+            .iter()
+            .filter(|b| b.claimed > b.most)
+            .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
+            .collect();
+        if too_wide.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "claims this wide cannot be judged: {}",
+                too_wide.join("; ")
+            ))
+        }
+    }
+
+    /// The bounds of more than twice what is usual, for the report: what passed under them says less.
+    pub fn wide(&self) -> Vec<String> {
+        self.bounds()
+            .iter()
+            .filter(|b| b.claimed > b.usual * 2)
+            .map(|b| format!("{} {:?} (usual: {:?})", b.name, b.claimed, b.usual))
+            .collect()
+    }
+
+    /// What every profile rests on and is not claimed here: an exclusive lock, a try, a wait.
+    pub fn missing_basis(&self) -> Vec<Need> {
+        let basis = [Need::Lock, Need::Try, Need::Wait];
+        basis.into_iter().filter(|need| !self.has(*need)).collect()
+    }
+
     /// By how much a timed promise may be late.
     #[must_use]
     pub fn slack(mut self, slack: Duration) -> Self {
@@ -202,6 +270,8 @@ impl Claims {
     }
 
     /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal` of a foreign library.
+    ///
+    /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends with exit code 4.
     #[must_use]
     pub fn without(mut self, need: Need) -> Self {
         self.without.push(need);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::harness::{Clockwork, Harness};
 use crate::history::{Ends, Event, History, Lane, Model};
 use crate::rng::Rng;
 use crate::rule::Rule;
+use crate::run_state::RunState;
 use crate::subject::{Ask, Held, Subject};
 use crate::task::Task;
 use crate::verdict::{Failure, Seen, Verdict};
@@ -33,7 +35,9 @@ struct Inner {
     seed: u64,
     effort: Effort,
     rng: Mutex<Rng>,
-    claims: Claims,
+    run: Arc<RunState>,
+    /// A client could not be had.
+    unconnected: AtomicBool,
     /// Weak: a task that outlives its rule must not be the one that ends the harness, and with it its own runtime.
     harness: Weak<dyn Harness>,
     runtime: Arc<dyn Runtime>,
@@ -76,6 +80,7 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) effort: Effort,
     pub(crate) harness: Arc<dyn Harness>,
+    pub(crate) run: Arc<RunState>,
     pub(crate) conditions: Conditions,
 }
 
@@ -85,7 +90,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Cx {
     pub(crate) fn new(setup: Setup) -> Self {
-        let claims = setup.harness.claims();
         let runtime = setup.harness.runtime();
         let clockwork = setup.harness.clockwork();
         Self(Arc::new(Inner {
@@ -94,7 +98,8 @@ impl Cx {
             seed: setup.seed,
             effort: setup.effort,
             rng: Mutex::new(Rng::new(setup.seed)),
-            claims,
+            run: setup.run,
+            unconnected: AtomicBool::new(false),
             harness: Arc::downgrade(&setup.harness),
             history: History::new(Arc::clone(&runtime)),
             runtime,
@@ -155,17 +160,17 @@ impl Cx {
 
     /// What is claimed.
     pub fn claims(&self) -> &Claims {
-        &self.0.claims
+        &self.0.run.claims
     }
 
     /// By how much a timed promise may be late: the claim, and how late this machine was measured to be.
     pub fn slack(&self) -> Duration {
-        self.0.claims.slack + self.0.conditions.late
+        self.0.run.claims.slack + self.0.conditions.late
     }
 
     /// How far the clocks of client and store may differ after `d`, by the claim.
     pub fn skew(&self, d: Duration) -> Duration {
-        self.0.claims.skew.of(d)
+        self.0.run.claims.skew.of(d)
     }
 
     /// A ttl that will not run out during the rule, within the claimed range.
@@ -180,7 +185,7 @@ impl Cx {
 
     /// The claimed ttl that is nearest to `wish`, rounded up to the granularity.
     pub fn ttl(&self, wish: Duration) -> Duration {
-        let caps = &self.0.claims.capabilities;
+        let caps = &self.0.run.claims.capabilities;
         let grain = caps.ttl_granularity.as_nanos().max(1);
         let wish = wish.clamp(caps.min_ttl, caps.max_ttl.max(caps.min_ttl));
         let rounded = wish.as_nanos().div_ceil(grain) * grain;
@@ -296,19 +301,30 @@ impl Cx {
     /// Dropped, it drops the future of the harness; no client is handed out.
     ///
     /// # Errors
-    /// [`Failure::NotRun`] if it cannot be had: without a connection nothing is said about the rule.
+    /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a connection nothing is
+    /// said about the rule, and [`Failure::Kit`] from then on: the store has died meanwhile, or the harness chooses its rules.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
         let Some(harness) = self.0.harness.upgrade() else {
             return Err(Failure::NotRun(
                 "the harness is gone: a task outlived its run".to_owned(),
             ));
         };
-        let connected = harness
-            .connect(self)
-            .await
-            .map_err(|e| Failure::NotRun(format!("the harness could not connect: {e} ({:?})", e.kind())))?;
-        lock(&self.0.clients).push(Arc::clone(&connected));
-        Ok(connected)
+        match harness.connect(self).await {
+            Ok(connected) => {
+                self.0.run.connects();
+                lock(&self.0.clients).push(Arc::clone(&connected));
+                Ok(connected)
+            }
+            Err(e) => {
+                self.0.unconnected.store(true, Ordering::Relaxed);
+                let why = format!("the harness could not connect: {e} ({:?})", e.kind());
+                Err(if self.0.run.has_connected() {
+                    Failure::Kit(format!("{why}; it did before in this run"))
+                } else {
+                    Failure::NotRun(why)
+                })
+            }
+        }
     }
 
     /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot give one.
@@ -422,13 +438,13 @@ impl Cx {
 
     /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if fencing is claimed.
     pub fn model(&self) -> Model {
-        let caps = &self.0.claims.capabilities;
+        let caps = &self.0.run.claims.capabilities;
         Model {
             ends: match caps.nature {
                 Nature::Lease => Ends::Lease,
                 _ => Ends::LeaseOrFault,
             },
-            skew: self.0.claims.skew,
+            skew: self.0.run.claims.skew,
             fenced: caps.has(Capability::Fencing),
         }
     }
@@ -476,6 +492,11 @@ impl Cx {
     /// Adds a line to the report of this run: a measured number, say.
     pub fn note(&self, line: impl fmt::Display) {
         lock(&self.0.notes).push(line.to_string());
+    }
+
+    /// Whether a client could not be had.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        self.0.unconnected.load(Ordering::Relaxed)
     }
 
     pub(crate) fn take_evidence(&self) -> BTreeMap<&'static str, u64> {

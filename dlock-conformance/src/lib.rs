@@ -22,6 +22,7 @@ pub mod report;
 mod rng;
 mod rule;
 pub mod rules;
+mod run_state;
 mod runner;
 pub mod simulated;
 pub mod subject;

@@ -42,7 +42,7 @@ pub enum Outcome {
         /// Why.
         why: String,
     },
-    /// The kit itself is wrong.
+    /// The kit itself is wrong, or the harness is: it had connected, and then could not any more.
     Error {
         /// What happened.
         what: String,

@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 static ANYWHERE: AtomicU64 = AtomicU64::new(0);
+static LATEST: Mutex<Option<Seen>> = Mutex::new(None);
 
 thread_local! {
     static HERE: Cell<u64> = const { Cell::new(0) };
@@ -35,6 +36,7 @@ pub(crate) fn watch() {
             if !seen.file.contains("dlock-conformance") {
                 ANYWHERE.fetch_add(1, Ordering::Relaxed);
                 let _ = HERE.try_with(|here| here.set(here.get() + 1));
+                *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen.clone());
             }
             // A panic while this thread's storage is gone is still printed by the hook before ours.
             let _ = LAST.try_with(|last| *last.borrow_mut() = Some(seen));
@@ -50,6 +52,11 @@ pub(crate) fn count(this_thread: bool) -> u64 {
     } else {
         ANYWHERE.load(Ordering::Relaxed)
     }
+}
+
+/// The latest of those, for a report.
+pub(crate) fn latest() -> Option<Seen> {
+    LATEST.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The panic that was caught on this thread just now.

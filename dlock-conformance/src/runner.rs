@@ -11,17 +11,19 @@ use std::time::{Duration, Instant};
 
 use dlock_core::Runtime;
 
-use crate::attempt::{Attempt, run_once};
+use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
 use crate::catalogue;
-use crate::claims::{Claims, Engine};
+use crate::claims::Engine;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::outcome::{Kind, Outcome};
+use crate::panics;
 use crate::report::{Report, RuleReport};
 use crate::rng::Rng;
 use crate::rule::{Access, Layer, Rule, Test};
 use crate::rules;
+use crate::run_state::RunState;
 
 /// How often a rule is run at most when the machine stalls in it.
 const ATTEMPTS: u32 = 3;
@@ -34,6 +36,8 @@ pub struct Options {
     pub effort: Effort,
     /// The seed; each rule's own seed comes from it and the rule's number.
     pub seed: u64,
+    /// The seed of each attempt, instead of one made from the run's: to run a rule again just as it was.
+    pub attempt_seed: Option<u64>,
     /// Which rules: a number, or a part of a test's name. All, if there is none.
     pub filters: Vec<String>,
     /// Filters are whole names.
@@ -53,6 +57,7 @@ impl Default for Options {
         Self {
             effort: Effort::Quick,
             seed: 0x5eed,
+            attempt_seed: None,
             filters: Vec::new(),
             exact: false,
             skip: Vec::new(),
@@ -87,9 +92,17 @@ impl Options {
         (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
     }
 
-    /// The command that runs that rule again.
-    pub(crate) fn replay_of(&self, rule: &Rule) -> String {
-        format!("{} {} --seed {:#x}", self.replay, rule.id, self.seed)
+    /// The command that runs that rule again as its last attempt was.
+    pub(crate) fn replay_of(&self, rule: &Rule, attempts: &[Attempt]) -> String {
+        let seed = match attempts.last() {
+            Some(last) => format!("--attempt-seed {:#x}", last.seed),
+            None => format!("--seed {:#x}", self.seed),
+        };
+        let full = match self.effort {
+            Effort::Quick => "",
+            Effort::Full => " --full",
+        };
+        format!("{} {} {seed}{full}", self.replay, rule.id)
     }
 
     /// Whether all rules are asked for.
@@ -100,7 +113,8 @@ impl Options {
 
 /// Runs the rules that are asked for and says how each came out.
 ///
-/// Blocks the thread; call it from outside of any async runtime. With [`Options::report_to`] the reports are written there.
+/// Blocks the thread; call it from outside of any async runtime. A panic anywhere in the process meanwhile, outside of the kit, is a
+/// problem of the report. With [`Options::report_to`] the reports are written there.
 pub fn run(harness: impl Harness, options: &Options) -> Report {
     run_with(Arc::new(harness), options, |_| {})
 }
@@ -114,17 +128,25 @@ pub(crate) fn run_with(
     let started = Instant::now();
     let claims = harness.claims();
     let runtime = harness.runtime();
+    if let Err(problem) = claims.check() {
+        let nothing = (Duration::ZERO, started.elapsed(), Vec::new());
+        let mut report = Report::new(&claims, runtime.name(), options, nothing.0, nothing.1, nothing.2);
+        report.problems.push(problem);
+        return write(report, options);
+    }
     let is_virtual = harness.clockwork().is_virtual();
     let canary = (!is_virtual).then(Canary::start);
     if canary.is_some() {
         // What this machine does when nothing is asked of it.
         std::thread::sleep(Duration::from_millis(100));
     }
+    panics::watch();
+    let panics_before = panics::count(is_virtual);
     let runner = Runner {
         run: run_number(&*runtime),
         harness,
         options,
-        claims,
+        state: Arc::new(RunState::new(claims)),
         canary,
     };
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
@@ -163,19 +185,40 @@ pub(crate) fn run_with(
         finish(runner.rule(rule, Vec::new(), false));
     }
     let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if runner.state.has_connected() {
+        // Before the first connection it could have been that there is no store. There is one.
+        for report in &mut reports {
+            if report.blame_connecting() {
+                tell(report);
+            }
+        }
+    }
     if options.is_complete() {
         reports.extend(catalogue::untested().map(RuleReport::untested));
     }
     reports.sort_by_key(|r| crate::report::order(&r.id));
     let canary = runner.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
     let mut report = Report::new(
-        &runner.claims,
+        &runner.state.claims,
         runtime.name(),
         options,
         canary,
         started.elapsed(),
         reports,
     );
+    let panics = panics::count(is_virtual) - panics_before;
+    if panics > 0 {
+        let latest = panics::latest().map_or_else(String::new, |p| {
+            format!("; the latest, at {}:{}: {}", p.file, p.line, p.text)
+        });
+        report.problems.push(format!(
+            "{panics} panics happened outside of the kit during the run{latest}"
+        ));
+    }
+    write(report, options)
+}
+
+fn write(mut report: Report, options: &Options) -> Report {
     if let Some(directory) = &options.report_to
         && let Err(error) = report.write_to(directory)
     {
@@ -198,7 +241,7 @@ struct Runner<'a> {
     run: String,
     harness: Arc<dyn Harness>,
     options: &'a Options,
-    claims: Claims,
+    state: Arc<RunState>,
     canary: Option<Canary>,
 }
 
@@ -208,7 +251,7 @@ impl Runner<'_> {
         let missing: Vec<String> = rule
             .needs
             .iter()
-            .filter(|need| !self.claims.has(**need))
+            .filter(|need| !self.state.claims.has(**need))
             .map(|need| format!("{need:?}"))
             .collect();
         let outcome = if !missing.is_empty() {
@@ -222,13 +265,16 @@ impl Runner<'_> {
         } else {
             self.attempts(rule, &mut attempts, beside_others)
         };
-        RuleReport::tested(
-            rule,
-            self.waived(rule, outcome),
-            attempts,
-            rule.layer == Layer::Engine && self.claims.engine == Engine::Inherited,
-            self.options.replay_of(rule),
-        )
+        let unconnected = attempts.last().is_some_and(|last| last.unconnected);
+        // No waiver covers a store that is away.
+        let outcome = if unconnected {
+            outcome
+        } else {
+            self.waived(rule, outcome)
+        };
+        let replay = self.options.replay_of(rule, &attempts);
+        let inherited = rule.layer == Layer::Engine && self.state.claims.engine == Engine::Inherited;
+        RuleReport::tested(rule, outcome, attempts, inherited, replay)
     }
 
     fn attempts(&self, rule: &'static Rule, attempts: &mut Vec<Attempt>, beside_others: bool) -> Outcome {
@@ -239,16 +285,18 @@ impl Runner<'_> {
                 canary.take_worst();
             }
             let late = self.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
-            let mut attempt = run_once(
+            let seed = rule_seed(self.options.seed, rule.id, n);
+            let mut attempt = attempt(
                 rule,
                 &self.harness,
+                &self.state,
                 format!("dlc-{}-{}-{n}", self.run, rule.id),
-                rule_seed(self.options.seed, rule.id, n),
+                self.options.attempt_seed.unwrap_or(seed),
                 self.options.effort,
                 Conditions { late, beside_others },
             );
             attempt.stall = self.canary.as_ref().map_or(Duration::ZERO, Canary::take_worst);
-            let limit = self.claims.slack / 2;
+            let limit = self.state.claims.slack / 2;
             let stalled = rule.test == Test::T
                 && attempt.stall > limit
                 && matches!(
@@ -282,7 +330,7 @@ impl Runner<'_> {
 
     /// A waived rule is run all the same: if it holds, the waiver is out of date.
     fn waived(&self, rule: &Rule, outcome: Outcome) -> Outcome {
-        match self.claims.waiver(rule.id) {
+        match self.state.claims.waiver(rule.id) {
             Some(waiver) if matches!(outcome.kind(), Kind::Fail | Kind::Inconclusive | Kind::NotRun) => {
                 Outcome::Waived {
                     reason: format!("{}; seen: {}", waiver.reason, outcome.text()),

@@ -16,7 +16,7 @@ pub enum Failure {
     Inconclusive(String),
     /// The body could not run here; the text is why.
     NotRun(String),
-    /// The kit itself is wrong.
+    /// The kit itself is wrong, or the harness is.
     Kit(String),
 }
 

@@ -44,6 +44,12 @@ pub struct Report {
     pub capabilities: String,
     /// Bounds that were claimed.
     pub bounds: BTreeMap<&'static str, String>,
+    /// Of these, the ones that are much wider than usual.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wide_bounds: Vec<String>,
+    /// What every profile rests on and is not claimed: an exclusive lock, a try, a wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_basis: Vec<Need>,
     /// Waivers, used or not.
     pub waivers: Vec<Waiver>,
     /// How much work was done.
@@ -62,7 +68,7 @@ pub struct Report {
     pub counts: BTreeMap<Kind, usize>,
     /// The rules, in the order of their numbers.
     pub rules: Vec<RuleReport>,
-    /// What went wrong with the report itself.
+    /// What went wrong beside the rules: claims that cannot be judged, panics in the background, reports that were not written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -127,6 +133,19 @@ impl RuleReport {
             outcome,
             attempts,
             replay,
+        }
+    }
+
+    /// What was not run for want of a connection is an error where others could connect. Says whether it was.
+    pub(crate) fn blame_connecting(&mut self) -> bool {
+        let unconnected = self.attempts.last().is_some_and(|last| last.unconnected);
+        match &self.outcome {
+            Outcome::NotRun { reason } if unconnected => {
+                let what = format!("{reason}; other rules of this run could");
+                self.outcome = Outcome::Error { what };
+                true
+            }
+            _ => false,
         }
     }
 
@@ -195,6 +214,8 @@ impl Report {
             engine: claims.engine,
             capabilities: format!("{:?}", claims.capabilities),
             bounds: bounds.into(),
+            wide_bounds: claims.wide(),
+            missing_basis: claims.missing_basis(),
             waivers: claims.waivers.clone(),
             effort: options.effort,
             seed: options.seed,
@@ -222,24 +243,25 @@ impl Report {
             .min()
     }
 
-    /// How many rules were run to a verdict. One that could not connect was not.
+    /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has none.
     pub fn run_count(&self) -> usize {
-        let not_run = [Kind::NotRun, Kind::Untested, Kind::Unsupported];
+        let not_run = [Kind::NotRun, Kind::Untested, Kind::Unsupported, Kind::Waived];
         self.rules
             .iter()
             .filter(|rule| !not_run.contains(&rule.outcome.kind()))
             .count()
     }
 
-    /// 0 only if nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an inconclusive, 3 for an error of the kit
-    /// or of the report, 4 if no rule was run.
+    /// 0 only if something passed, and nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an inconclusive, 3 for an
+    /// error of the kit, of the harness or of the report, or a panic in the background; 4 if nothing passed, or
+    /// an exclusive lock, a try or a wait is not claimed, so that there is no profile.
     pub fn exit_code(&self) -> u8 {
         match self.total() {
             _ if !self.problems.is_empty() => 3,
             Some(Kind::Error) => 3,
             Some(Kind::Fail) => 1,
             Some(Kind::Inconclusive) => 2,
-            _ if self.run_count() == 0 => 4,
+            _ if self.count(Kind::Pass) == 0 || !self.missing_basis.is_empty() => 4,
             _ => 0,
         }
     }
@@ -285,6 +307,20 @@ impl Report {
             }
         }
         Ok(())
+    }
+}
+
+/// The profile of a rule without a test, of which only the section is known.
+pub(crate) fn profile_of_section(id: &str) -> &'static str {
+    match order(id).0 {
+        3 | 5 | 6 => "Lease",
+        7 => "Fencing",
+        8 => "Fair",
+        10 => "Reentrant",
+        11 => "Shared",
+        12 => "Watch",
+        18 => "Quorum",
+        _ => "Core",
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::text::first_line;
-use super::{Report, order, profile};
+use super::{Report, order, profile, profile_of_section};
+use crate::catalogue;
 use crate::claims::Engine;
 use crate::outcome::Kind;
 use crate::rule::Level;
@@ -83,6 +84,23 @@ fn not_proven(text: &mut String, report: &Report) {
             let _ = writeln!(text, "- {says} ({}): {}", ids.len(), ids.join(", "));
         }
     }
+    if !report.missing_basis.is_empty() {
+        let _ = writeln!(
+            text,
+            "- any profile: {:?} is not claimed, on which all of them rest",
+            report.missing_basis
+        );
+    }
+    for problem in &report.problems {
+        let _ = writeln!(text, "- anything else than that: {problem}");
+    }
+    if !report.wide_bounds.is_empty() {
+        let _ = writeln!(
+            text,
+            "- what tighter bounds would show; claimed are wide ones: {}",
+            report.wide_bounds.join(", ")
+        );
+    }
     if !report.complete {
         let _ = writeln!(text, "- this run was filtered: most rules were not asked for");
     }
@@ -109,22 +127,37 @@ fn profiles(text: &mut String, report: &Report) {
                 .push(rule.outcome.kind());
         }
     }
-    let _ = writeln!(
-        text,
-        "## Profiles (rules with a test, MUST only)\n\n| profile | |\n|---|---|"
-    );
+    let mut untested: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in catalogue::open() {
+        *untested.entry(profile_of_section(entry.id)).or_default() += 1;
+    }
+    let _ = writeln!(text, "## Profiles (MUST rules)\n\n| profile | |\n|---|---|");
     for (name, kinds) in profiles {
         let count = |kind: Kind| kinds.iter().filter(|k| **k == kind).count();
         let red = count(Kind::Fail) + count(Kind::Error) + count(Kind::Inconclusive);
         let open = count(Kind::NotRun) + count(Kind::Waived);
+        let untested = untested.get(name).copied().unwrap_or(0);
+        let passed = count(Kind::Pass);
         let state = if red > 0 {
             format!("failed ({red} of {})", kinds.len())
-        } else if count(Kind::Pass) == 0 {
+        } else if passed == 0 && open == 0 {
             "not claimed".to_owned()
-        } else if open > 0 {
-            format!("partial ({open} not run or waived)")
+        } else if !report.missing_basis.is_empty() || passed == 0 {
+            format!("none ({passed} passed, {open} not run or waived)")
+        } else if open + untested > 0 || !report.complete {
+            let mut why = vec![format!("{passed} passed")];
+            if open > 0 {
+                why.push(format!("{open} not run or waived"));
+            }
+            if untested > 0 {
+                why.push(format!("{untested} of the first phase have no test yet"));
+            }
+            if !report.complete {
+                why.push("the run was filtered".to_owned());
+            }
+            format!("partial ({})", why.join(", "))
         } else {
-            format!("{} passed", count(Kind::Pass))
+            format!("success ({passed} passed)")
         };
         let _ = writeln!(text, "| {name} | {state} |");
     }
@@ -169,6 +202,8 @@ pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
         "error": ids(Kind::Error),
         "waived": ids(Kind::Waived),
         "not_run": ids(Kind::NotRun),
+        "untested_must_of_phase_1": catalogue::open().count(),
+        "problems": report.problems,
     });
     if !all.is_object() {
         all = json!({});

@@ -1,16 +1,17 @@
 //! What becomes of rules that go wrong in every way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Access, Claims, Conditions, Cx, Effort, Evidence, Failure, Harness, Kind, Layer, Level, Options, Outcome,
-    Rule, Subject, Test, Verdict, run, run_once,
+    Access, Claims, Conditions, Cx, Effort, EngineSubject, Evidence, Failure, Harness, Kind, Layer, Level,
+    Need, Options, Outcome, Rule, Subject, Test, Verdict, run, run_once,
 };
 use dlock_core::saboteur::Planted;
 use dlock_core::sim::FaultPlan;
-use dlock_core::{Capabilities, Error, ErrorKind, Result, Runtime};
+use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -163,7 +164,9 @@ fn cancelling_a_task_drops_its_future_before_it_answers() {
 struct Claiming {
     world: Simulated,
     claims: fn(Claims) -> Claims,
-    reachable: bool,
+    /// Which rules can connect.
+    reachable: fn(&str) -> bool,
+    connects_nowhere: bool,
 }
 
 impl Claiming {
@@ -171,7 +174,8 @@ impl Claiming {
         Self {
             world: Simulated::with(1, Planted::NONE, FaultPlan::healthy()),
             claims,
-            reachable: true,
+            reachable: |_| true,
+            connects_nowhere: false,
         }
     }
 }
@@ -186,10 +190,16 @@ impl Harness for Claiming {
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
-        if self.reachable {
+        if (self.reachable)(cx.rule().id) {
             return self.world.connect(cx);
         }
         futures::future::ready(Err(Error::new(ErrorKind::Unavailable, "nobody is there"))).boxed()
+    }
+
+    fn connect_nowhere<'a>(&'a self, cx: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        self.connects_nowhere
+            .then(|| self.world.connect_nowhere(cx))
+            .flatten()
     }
 
     fn clockwork(&self) -> Arc<dyn dlock_conformance::Clockwork> {
@@ -218,19 +228,207 @@ fn a_run_that_runs_nothing_is_not_green() {
 #[test]
 fn a_store_that_is_away_proves_nothing() {
     let mut away = Claiming::new(|c| c);
-    away.reachable = false;
+    away.reachable = |_| false;
     let report = run(away, &only("4.01"));
     assert_eq!(report.count(Kind::NotRun), 1);
     assert_eq!((report.total(), report.exit_code()), (Some(Kind::NotRun), 4));
 }
 
 #[test]
+fn a_store_that_dies_during_the_run_is_an_error() {
+    // Rules run in the order of their numbers in a simulation: the one before connects, the one after does not.
+    for refused in [|id: &str| id != "4.02", |id: &str| id != "4.01"] {
+        let mut chooses = Claiming::new(|c| c);
+        chooses.reachable = refused;
+        let mut options = only("4.01");
+        options.filters.push("4.02".to_owned());
+        let report = run(chooses, &options);
+        let counts = (report.count(Kind::Pass), report.count(Kind::Error));
+        assert_eq!((counts, report.exit_code()), ((1, 1), 3), "{report:?}");
+    }
+}
+
+#[test]
+fn without_the_basis_of_every_profile_no_run_is_green() {
+    for need in [Need::Lock, Need::Try, Need::Wait] {
+        let claims = match need {
+            Need::Lock => |c: Claims| c.without(Need::Lock),
+            Need::Try => |c: Claims| c.without(Need::Try),
+            _ => |c: Claims| c.without(Need::Wait),
+        };
+        let mut options = only("17.03");
+        options.filters.push("4.01".to_owned());
+        let report = run(Claiming::new(claims), &options);
+        assert_eq!(
+            (report.count(Kind::Pass) > 0, report.exit_code()),
+            (true, 4),
+            "{need:?}"
+        );
+        assert!(report.summary().contains("any profile"), "{}", report.summary());
+    }
+}
+
+/// Claims something else each time that it is asked.
+struct Fickle(Claiming, AtomicUsize);
+
+impl Harness for Fickle {
+    fn claims(&self) -> Claims {
+        let claims = self.0.claims();
+        match self.1.fetch_add(1, Ordering::Relaxed) {
+            0 => claims,
+            _ => claims.slack(Duration::from_secs(3600)),
+        }
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.0.runtime()
+    }
+
+    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        assert!(
+            cx.slack() < Duration::from_secs(1),
+            "the claims were asked for again"
+        );
+        self.0.connect(cx)
+    }
+
+    fn clockwork(&self) -> Arc<dyn dlock_conformance::Clockwork> {
+        self.0.clockwork()
+    }
+}
+
+#[test]
+fn claims_are_read_once_a_run() {
+    let report = run(Fickle(Claiming::new(|c| c), AtomicUsize::new(0)), &only("4.01"));
+    assert_eq!(report.exit_code(), 0, "{report:?}");
+}
+
+#[test]
+fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
+    let claims: [fn(Claims) -> Claims; 3] = [
+        |c| c.slack(Duration::from_secs(60)),
+        |c| c.skew(500_000, Duration::ZERO),
+        |c| c.wake_p99(Duration::from_secs(60)),
+    ];
+    for claims in claims {
+        let report = run(Claiming::new(claims), &only("4.01"));
+        assert_eq!((report.rules.len(), report.exit_code()), (0, 3));
+        assert!(
+            report.problems[0].contains("is the most"),
+            "{:?}",
+            report.problems
+        );
+    }
+    let report = run(Claiming::new(|c| c.slack(Duration::from_secs(1))), &only("4.01"));
+    assert_eq!((report.wide_bounds.len(), report.exit_code()), (1, 0));
+    assert!(report.summary().contains("slack 1s (usual: 250ms)"));
+}
+
+#[test]
+fn a_profile_with_untested_rules_is_partial_and_says_how_many() {
+    let report = run(Claiming::new(|c| c), &only("4.01"));
+    let line = report.summary();
+    let line = line.lines().find(|l| l.starts_with("| Core |")).unwrap();
+    assert!(
+        line.contains("partial (1 passed") && line.contains("have no test yet"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_replay_line_repeats_the_attempt_and_its_effort() {
+    let mut options = only("4.01");
+    options.effort = Effort::Full;
+    let first = run(Claiming::new(|c| c), &options);
+    let (rule, seed) = (&first.rules[0], first.rules[0].attempts[0].seed);
+    assert!(
+        rule.replay
+            .ends_with(&format!("4.01 --attempt-seed {seed:#x} --full")),
+        "{}",
+        rule.replay
+    );
+    options.seed += 1;
+    options.attempt_seed = Some(seed);
+    assert_eq!(
+        run(Claiming::new(|c| c), &options).rules[0].attempts[0].seed,
+        seed
+    );
+}
+
+/// A store in this process in real time, whose every connection starts a task that panics, or none.
+struct Real {
+    runtime: Arc<dyn Runtime>,
+    store: Memory,
+    panics: bool,
+}
+
+impl Real {
+    fn new(panics: bool) -> Self {
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_time()
+            .build();
+        let tokio: &'static _ = Box::leak(Box::new(tokio.unwrap()));
+        let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).unwrap();
+        let store = Memory::new(runtime.clone());
+        Self {
+            runtime,
+            store,
+            panics,
+        }
+    }
+}
+
+impl Harness for Real {
+    fn claims(&self) -> Claims {
+        let capabilities = self.store.connect().capabilities().clone();
+        Claims::new("dlock memory", env!("CARGO_PKG_VERSION"), capabilities)
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.runtime.clone()
+    }
+
+    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        if self.panics {
+            // In the code of `futures`, which does not nest: a panic of the kit's own would be another matter.
+            let nested =
+                async { futures::executor::block_on(async { futures::executor::block_on(async {}) }) };
+            self.runtime.spawn(nested.boxed());
+        }
+        let client = Client::builder(self.store.connect(), self.runtime.clone()).build();
+        futures::future::ready(client.map(|c| Arc::new(EngineSubject::new(c)) as Arc<dyn Subject>)).boxed()
+    }
+}
+
+#[test]
+fn a_panic_in_the_background_of_any_rule_is_red() {
+    assert_eq!(run(Real::new(false), &only("4.01")).exit_code(), 0);
+    let report = run(Real::new(true), &only("4.01"));
+    assert_eq!(
+        (report.count(Kind::Pass), report.exit_code()),
+        (1, 3),
+        "{report:?}"
+    );
+    assert!(
+        report.problems[0].contains("panics happened"),
+        "{:?}",
+        report.problems
+    );
+}
+
+#[test]
 fn a_waiver_shows_and_is_no_pass() {
-    let mut waived = Claiming::new(|c| c.waive("4.01", "known", "https://acme.example/7"));
-    waived.reachable = false;
-    let report = run(waived, &only("4.01"));
+    // The rule about causes is not run: the harness connects to nobody.
+    let waived = Claiming::new(|c| c.waive("17.06", "known", "https://acme.example/7"));
+    let report = run(waived, &only("17.06"));
     assert_eq!(report.total(), Some(Kind::Waived));
-    assert!(report.summary().contains("waived (1): 4.01"));
+    assert_eq!((report.run_count(), report.exit_code()), (0, 4));
+    assert!(report.summary().contains("waived (1): 17.06"));
+    // No waiver covers a store that is away.
+    let mut away = Claiming::new(|c| c.waive("4.01", "known", "https://acme.example/7"));
+    away.reachable = |_| false;
+    assert_eq!(run(away, &only("4.01")).total(), Some(Kind::NotRun));
     // What holds needs no waiver.
     let report = run(
         Claiming::new(|c| c.waive("4.01", "known", "https://acme.example/7")),
@@ -263,7 +461,7 @@ fn reports_are_written_and_merged() {
         claims.capabilities.backend = "other";
         claims
     });
-    other.reachable = false;
+    other.reachable = |_| false;
     run(other, &options);
     let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
     assert_eq!(summary["runs"]["memory-sim"]["counts"]["pass"], 1);

@@ -20,7 +20,8 @@ struct Belief<'a> {
 }
 
 /// Each holder believes from the return of its acquire until its last known local deadline, or until it lets go or is told
-/// that it is lost. Beliefs in modes that do not share must not overlap by more than the skew over that time.
+/// that it is lost. Beliefs in modes that do not share must not overlap by more than the skew over that time, and of those that do
+/// no more than the mode allows.
 pub fn check(events: &[Event], skew: Skew) -> Judgement {
     let mut names: BTreeMap<&str, Vec<Belief<'_>>> = BTreeMap::new();
     for belief in beliefs(events).into_values() {
@@ -30,7 +31,32 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
         beliefs.sort_by_key(|b| b.from);
         // Of each mode, the belief that lasts longest so far.
         let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
+        // Of each mode, those that were still believed when the latest began.
+        let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
         for belief in &beliefs {
+            let same = believed.entry(belief.mode).or_default();
+            same.retain(|other| belief.from < other.end());
+            let beside: Vec<u64> = same
+                .iter()
+                .filter(|other| belief.from.saturating_add(allowed(other, skew)) < other.end())
+                .map(|other| other.op_id)
+                .collect();
+            if belief.mode != ModeTag::Exclusive && beside.len() >= belief.mode.limit() {
+                return Judgement::Illegal(Violation {
+                    name: name.to_owned(),
+                    explanation: format!(
+                        "operation {} (lane {}) was granted by {}, when {} others still believed to hold it and {} holders are allowed",
+                        belief.op_id,
+                        belief.lane,
+                        ms(belief.from),
+                        beside.len(),
+                        belief.mode.limit()
+                    ),
+                    operations: beside.into_iter().chain([belief.op_id]).collect(),
+                    by: Some(belief.from),
+                });
+            }
+            same.push(belief);
             let clash = longest
                 .iter()
                 .filter(|(mode, _)| !belief.mode.shares_with(**mode))

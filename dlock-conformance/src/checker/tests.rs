@@ -645,6 +645,12 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
          10 A believe a ttl=90
          15-20 B acquire b ttl=100 mode=reader
          20 B believe b ttl=90",
+        // Two permits of two; the third is granted when the first is over but for the skew.
+        "0-10 A acquire a ttl=100 mode=2
+         10 A believe a ttl=90
+         10-20 B acquire b ttl=200 mode=2
+         20 B believe b ttl=180
+         50-96 C acquire c ttl=100 mode=2",
     ];
     let bad = [
         "0-10 A acquire a ttl=100
@@ -663,6 +669,11 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
          10 A believe a ttl=90
          50-90 B acquire b ttl=100
          97-99 A release a",
+        "0-10 A acquire a ttl=100 mode=2
+         10 A believe a ttl=90
+         10-20 B acquire b ttl=200 mode=2
+         20 B believe b ttl=180
+         50-90 C acquire c ttl=100 mode=2",
     ];
     let skew = Skew {
         ppm: 0,

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_core::spi::{Change, FenceGate, Inspection};
+use dlock_core::spi::{self, Change, FenceGate, Inspection};
 use dlock_core::{
     AutoRenew, Capabilities, Capability, Client, Guard, Lock, LockName, LockOptions, LossReason, Mode, Owner,
     Result, Semaphore, Timestamp, Token, Upgrade,
@@ -152,6 +152,10 @@ impl Subject for EngineSubject {
 
     fn close(&self) -> Reply<'_, ()> {
         self.client.close().boxed()
+    }
+
+    fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
+        Some(self.client.backend())
     }
 
     fn vanish(&self) -> bool {

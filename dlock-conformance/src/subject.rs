@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Change, FenceGate, Inspection};
+use dlock_core::spi::{self, Change, FenceGate, Inspection};
 use dlock_core::{Capabilities, LockName, LossReason, Mode, Result, Timestamp, Token};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -49,6 +49,11 @@ pub trait Subject: Send + Sync {
 
     /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
     fn close(&self) -> Reply<'_, ()>;
+
+    /// The backend of `dlock` under it, for what only the layer above the client can ask for. `None`, the default, of other libraries.
+    fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
+        None
+    }
 
     /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any more. `false`, the
     /// default, if that cannot be done; rules then leave a guard to itself, which is weaker where the library releases what it

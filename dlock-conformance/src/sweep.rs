@@ -43,7 +43,8 @@ pub enum Cut<T> {
 ///     # let _ = cut;
 ///     # break;
 /// }
-/// assert_eq!(sweep.cut_points(), 1);
+/// // Dropped without a poll: that cuts nothing.
+/// assert_eq!((sweep.cut_points(), sweep.is_complete()), (0, false));
 /// # });
 /// ```
 #[derive(Debug)]
@@ -56,7 +57,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep that ends when an operation completes, or after `max` cuts.
+    /// A sweep that ends when an operation completes, or after `max` of them were dropped: then it has not seen all, and
+    /// [`is_complete`](Self::is_complete) says so.
     pub fn new(waking: Waking, max: usize) -> Self {
         Self {
             waking,
@@ -75,19 +77,20 @@ impl Sweep {
     /// # Cancel safety
     /// Dropped, it drops the operation where it is. That cut is not counted, and the next call makes it anew.
     pub async fn next<T>(&mut self, operation: impl Future<Output = T>) -> Option<Cut<T>> {
-        if self.finished || self.cuts >= self.max {
+        if self.finished || self.polls >= self.max {
             return None;
         }
         let cut = cut(self.waking, self.polls, operation).await;
-        self.polls += 1;
         match cut {
-            Cut::Dropped => self.cuts += 1,
+            Cut::Dropped if self.polls > 0 => self.cuts += 1,
+            Cut::Dropped => {}
             Cut::Completed(_) => self.finished = true,
         }
+        self.polls += 1;
         Some(cut)
     }
 
-    /// At how many points operations were dropped.
+    /// At how many points operations were dropped that had begun. None, if it completes at its first poll.
     pub fn cut_points(&self) -> usize {
         self.cuts
     }
@@ -179,7 +182,7 @@ mod tests {
     #[test]
     fn every_point_before_completion_is_cut_once() {
         block_on(async {
-            for (waking, points) in [(Waking::Honest, 3), (Waking::Swapped, 3), (Waking::Spurious, 2)] {
+            for (waking, points) in [(Waking::Honest, 2), (Waking::Swapped, 2), (Waking::Spurious, 1)] {
                 let mut sweep = Sweep::new(waking, 100);
                 let mut last = None;
                 while let Some(cut) = sweep.next(three_polls()).await {
@@ -203,7 +206,8 @@ mod tests {
             while sweep.next(three_polls()).await.is_some() {
                 cuts += 1;
             }
-            assert_eq!((cuts, sweep.is_complete()), (2, false));
+            // The first of them had not begun.
+            assert_eq!((cuts, sweep.cut_points(), sweep.is_complete()), (2, 1, false));
         });
     }
 }

@@ -1,16 +1,19 @@
 //! Using each capability once, for the rules that compare claims with deeds.
 
-use dlock_core::{Capability, LockName, Mode, Result};
+use dlock_core::spi::{self, Attempt, LeaseKey, Part, PartKind, Raised, Release, RequestId};
+use dlock_core::{Capability, LockName, Mode, Result, Token};
 use futures::StreamExt;
 
 use crate::cx::Cx;
-use crate::subject::{Ask, Subject};
+use crate::subject::{Ask, Subject, Upgraded};
 
 /// What came of it, if it was no error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It did what was asked.
     Served,
+    /// It answered something else than what was asked, and no error.
+    Wrong(String),
     /// The subject has no such part.
     Absent,
     /// A subject's user cannot ask for this by itself.
@@ -75,13 +78,45 @@ pub(super) async fn exercise(
             let answer = match held.convert() {
                 None => Ok(Answer::Absent),
                 Some(convert) if down => convert.downgrade().await.map(|()| Answer::Served),
-                Some(convert) => convert.try_upgrade().await.map(|_| Answer::Served),
+                // There is no other holder.
+                Some(convert) => convert.try_upgrade().await.map(|upgraded| match upgraded {
+                    Upgraded::Done => Answer::Served,
+                    other => Answer::Wrong(format!("the only holder's upgrade answers {other:?}")),
+                }),
             };
             held.release().await?;
             answer
         }
+        Capability::Raise => match client.backend() {
+            None => Ok(Answer::NotReachable),
+            Some(backend) => raise(cx, &**backend, name, &ask).await,
+        },
         _ => Ok(Answer::NotReachable),
     }
+}
+
+/// Raises the token of a lease that is held, as a quorum does. A request of its own, which the client knows nothing of.
+async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> Result<Answer> {
+    let Some(Part::Fencing(fencing)) = backend.part(PartKind::Fencing) else {
+        return Ok(Answer::Absent);
+    };
+    let mut rng = cx.rng();
+    let client = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
+    let key = LeaseKey::new(name.clone(), RequestId::new(client, 1));
+    let grant = match backend.attempt(&spi::Acquire::new(key.clone(), ask.ttl)).await? {
+        Attempt::Granted(grant) => grant,
+        other => return Ok(Answer::Wrong(format!("a free name's attempt answers {other:?}"))),
+    };
+    let to = Token::new(grant.token.map_or(0, Token::get) + 1000);
+    let answer = match to {
+        None => Ok(Answer::Absent),
+        Some(to) => fencing.raise(&key, to).await.map(|raised| match raised {
+            Raised::Raised(now) if now >= to => Answer::Served,
+            other => Answer::Wrong(format!("raising the token to {to:?} answers {other:?}")),
+        }),
+    };
+    backend.release(&key, Release::Now).await?;
+    answer
 }
 
 async fn hold(client: &dyn Subject, name: &LockName, ask: &Ask) -> Result<Answer> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::LockName;
+use futures::channel::oneshot;
 use futures::future::try_join_all;
 use futures::pin_mut;
 
@@ -15,7 +16,7 @@ use crate::rule::{Rule, rule};
 use crate::subject::{Ask, Subject};
 use crate::sweep::{Cut, Sweep, Waking};
 use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use crate::{ensure, fail, inconclusive};
 
 pub(super) static RULES: &[Rule] = &[
     rule! {
@@ -25,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and nothing in the queue.",
         intent: "A select or a timeout around an acquire is everyday code; a grant without an owner blocks the name (sqlx 4198).",
         check_first: "Who undoes a request that was sent when its future is dropped, and who renews what it was granted?",
-        evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
+        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelLeaksGrant deterministic,
         blast: ["8.12", "9.02", "9.07", "11.14"]
@@ -38,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl is over.",
         intent: "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes.",
         check_first: "Is the dropped request taken back by a message, or left to lapse?",
-        evidence: ["polls_swept" >= 24, "dropped_with_a_grant_on_its_way" >= 4],
+        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelWaitsTtl deterministic,
         blast: ["8.12", "9.07", "11.14"]
@@ -51,7 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "A release dropped at any poll after it has begun releases, or lets the lease lapse by its ttl: renewal has stopped.",
         intent: "A guard that nobody uses any more and that is renewed for ever holds the lock until the process ends.",
         check_first: "Does renewal stop when the release begins, or when it has been confirmed?",
-        evidence: ["polls_swept" >= 6],
+        evidence: ["sweeps_completed" >= 3],
         budget: 300 s,
         bug: CancelledReleaseRenews deterministic,
         blast: ["8.12"]
@@ -64,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "After a renewal was dropped at any poll, the local validity is the old or the new one, and never beyond the store's.",
         intent: "Whoever counts an unconfirmed renewal as done works on under a lease that has ended.",
         check_first: "Is the deadline moved when the renewal is sent, or when it is confirmed?",
-        evidence: ["polls_swept" >= 6, "ends_seen" >= 4],
+        evidence: ["sweeps_completed" >= 3, "ends_seen" >= 4],
         budget: 300 s,
         bug: CancelledRenewExtends deterministic,
         blast: []
@@ -77,7 +78,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "After an operation was dropped at any poll, ten further operations of the client get the replies that are theirs.",
         intent: "A reply that nobody took is read by the next request on that connection, and from then on all are one off.",
         check_first: "Are replies matched by an id, or by their order on the connection?",
-        evidence: ["polls_swept" >= 24, "further_operations" >= 100],
+        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
         budget: 300 s,
         bug: ReplyDesync deterministic,
         blast: ["9.01", "9.02", "14.04"]
@@ -136,6 +137,29 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Try, Kind::Acquire, Kind::Timed, Kind::Waiting];
 
+/// After that many polls an operation that still has not completed is given up.
+const MOST_POLLS: usize = 200;
+
+/// Counts a sweep of that operation, and says how much of it there was to cut.
+///
+/// An operation that completes at its first poll, as that of a store in this process may, has no point at which it could be cut
+/// short; that its sweep came to the end is all there is to see.
+fn swept(cx: &Cx, sweep: &Sweep, what: &str) -> Verdict {
+    let cuts = sweep.cut_points();
+    if !sweep.is_complete() {
+        inconclusive!(
+            "{what}: not complete after {MOST_POLLS} polls; {cuts} points were cut, the rest was not seen"
+        );
+    }
+    cx.evidence("sweeps_completed");
+    cx.evidence_by("cut_while_pending", cuts as u64);
+    cx.note(format_args!(
+        "{what}: {cuts} cut points, complete at poll {}",
+        cuts + 1
+    ));
+    Ok(())
+}
+
 /// Who takes part in a sweep: `a` drops, `b` holds and probes.
 struct Stage {
     cx: Cx,
@@ -157,10 +181,10 @@ impl Stage {
     }
 
     /// One operation of that kind, cut by the sweep. `None` when the sweep is over.
-    ///
-    /// What completes is a cut as well: a store that answers within the first poll has no other.
     async fn cut(&mut self, sweep: &mut Sweep, kind: Kind, name: &LockName) -> Verdict<Option<()>> {
         let (cx, a, ask) = (&self.cx, &self.a, &self.ask);
+        // The holder lets go only once the wait has begun, so that there is a wait to cut.
+        let (begun, begins) = oneshot::channel::<()>();
         let blocking = match kind {
             Kind::Waiting => {
                 let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
@@ -169,6 +193,8 @@ impl Stage {
                     .duration(Duration::from_millis(1), Duration::from_millis(8));
                 let task = cx.clone();
                 Some(cx.spawn(async move {
+                    // Or it was dropped before its first poll.
+                    let _ = begins.await;
                     task.sleep(pause).await;
                     held.release().await
                 }))
@@ -176,7 +202,8 @@ impl Stage {
             _ => None,
         };
         let cut = sweep
-            .next(async {
+            .next(async move {
+                drop(begun);
                 match kind {
                     Kind::Try => a.try_acquire(name, ask).await,
                     Kind::Acquire | Kind::Waiting => a.acquire(name, ask).await.map(Some),
@@ -188,7 +215,6 @@ impl Stage {
             task.await.seen("B releases")?;
         }
         let Some(cut) = cut else { return Ok(None) };
-        cx.evidence("polls_swept");
         if let Cut::Completed(done) = cut {
             let granted = done.seen(format_args!("{kind:?}: A acquires"))?;
             match granted {
@@ -257,7 +283,7 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
     let mut stage = Stage::new(cx, ask).await?;
     for waking in Waking::ALL {
         for kind in KINDS {
-            let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+            let mut sweep = Sweep::new(waking, MOST_POLLS);
             for k in 0.. {
                 let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
                 if stage.cut(&mut sweep, kind, &name).await?.is_none() {
@@ -266,10 +292,7 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
                 let when = format!("{kind:?}, {waking:?} waker, dropped after {k} polls");
                 stage.is_free(&name, bound, k % 2 == 1, when).await?;
             }
-            cx.note(format_args!(
-                "{kind:?}, {waking:?} waker: {} cut points",
-                sweep.cut_points()
-            ));
+            swept(cx, &sweep, &format!("{kind:?}, {waking:?} waker"))?;
         }
     }
     for n in 0..cx.rounds(6, 60) {
@@ -295,7 +318,7 @@ async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
 async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
     let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl()).auto_renew()).await?;
     for waking in Waking::ALL {
-        let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+        let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
             let held = stage
@@ -318,13 +341,13 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
                     "the guard is valid after its release was begun and dropped"
                 ),
             }
-            cx.evidence("polls_swept");
             // The guard stays where it is: its renewal must have stopped without it being dropped.
             let when = format!("release, {waking:?} waker, dropped after {k} polls");
             stage
                 .is_free(&name, stage.ask.ttl + cx.slack(), k % 2 == 1, when)
                 .await?;
         }
+        swept(&cx, &sweep, &format!("release, {waking:?} waker"))?;
     }
     Ok(())
 }
@@ -333,7 +356,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
     let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl())).await?;
     let mut ends = Vec::new();
     for waking in Waking::ALL {
-        let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+        let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
             let when = format!("renewal, {waking:?} waker, dropped after {k} polls");
@@ -350,7 +373,6 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
             if let Cut::Completed(renewed) = cut {
                 renewed.seen("A renews")?;
             }
-            cx.evidence("polls_swept");
             let (now, deadline) = (cx.now(), held.deadline());
             ensure!(
                 deadline >= old && deadline <= now + stage.ask.ttl,
@@ -374,6 +396,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 Ok::<(), Failure>(())
             });
         }
+        swept(&cx, &sweep, &format!("renewal, {waking:?} waker"))?;
     }
     try_join_all(ends).await?;
     Ok(())
@@ -383,7 +406,7 @@ async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
     let mut stage = Stage::new(&cx, cx.ask()).await?;
     for waking in Waking::ALL {
         for kind in KINDS {
-            let mut sweep = Sweep::new(waking, cx.rounds(20, 200));
+            let mut sweep = Sweep::new(waking, MOST_POLLS);
             for k in 0.. {
                 let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
                 if stage.cut(&mut sweep, kind, &name).await?.is_none() {
@@ -393,6 +416,7 @@ async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
                 let then = cx.name(format_args!("then-{kind:?}-{waking:?}-{k}"));
                 ten_operations(&stage, &when, &then).await?;
             }
+            swept(&cx, &sweep, &format!("{kind:?}, {waking:?} waker"))?;
         }
     }
     for n in 0..cx.rounds(3, 30) {
@@ -454,4 +478,43 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
     .seen(format_args!("{when}; then A releases"))?;
     cx.evidence_by("further_operations", 13);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cx::{Conditions, Effort, Setup};
+    use crate::harness::Harness;
+    use crate::run_state::RunState;
+    use crate::simulated::Simulated;
+
+    #[test]
+    fn a_sweep_that_did_not_reach_completion_is_inconclusive() {
+        let harness: Arc<dyn Harness> = Arc::new(Simulated::new(1));
+        let cx = Cx::new(Setup {
+            rule: &RULES[0],
+            namespace: "dlc-trial".to_owned(),
+            seed: 1,
+            effort: Effort::Quick,
+            run: Arc::new(RunState::new(harness.claims())),
+            harness,
+            conditions: Conditions::default(),
+        });
+        let mut sweep = Sweep::new(Waking::Honest, 3);
+        let swept_so_far = |sweep: &Sweep| swept(&cx, sweep, "a trial");
+        futures::executor::block_on(async {
+            // Pending once, for ever if it is polled no more: never complete at its second poll.
+            for _ in 0..2 {
+                let _ = sweep.next(async { futures::pending!() }).await;
+                assert!(matches!(swept_so_far(&sweep), Err(Failure::Inconclusive(_))));
+            }
+            let _ = sweep.next(futures::future::ready(())).await;
+        });
+        assert_eq!(swept_so_far(&sweep), Ok(()));
+        let evidence = cx.take_evidence();
+        assert_eq!(
+            (evidence["sweeps_completed"], evidence["cut_while_pending"]),
+            (1, 1)
+        );
+    }
 }

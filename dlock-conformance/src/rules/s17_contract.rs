@@ -34,7 +34,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "What is not declared answers Unsupported at once and without a side effect; it is never silently ignored.",
         intent: "An ignored priority or minimum hold looks like success until the day that it mattered.",
         check_first: "Is every option compared with the capabilities before anything is sent?",
-        evidence: ["capabilities_looked_at" >= 14],
+        evidence: [],
         budget: 60 s,
         bug: PrioSilentlyIgnored deterministic,
         blast: ["17.01"]
@@ -47,7 +47,7 @@ pub(super) static RULES: &[Rule] = &[
         statement: "Every declared capability is exercised once, and none of them answers Unsupported.",
         intent: "A claim that nobody ever tries is how a matrix of features comes to lie.",
         check_first: "Do the capabilities come from the same place as the code that serves them?",
-        evidence: ["capabilities_looked_at" >= 14],
+        evidence: [],
         budget: 60 s,
         bug: ClaimsMoreThanItHas deterministic,
         blast: []
@@ -186,9 +186,8 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
 
 async fn undeclared_is_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let mut refused = Vec::new();
+    let (mut refused, mut out_of_reach) = (Vec::new(), Vec::new());
     for capability in Capability::ALL {
-        cx.evidence("capabilities_looked_at");
         if cx.claims().capabilities.has(*capability) {
             continue;
         }
@@ -199,40 +198,64 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Unsupported => refused.push(format!("{capability:?}")),
             Err(e) => fail!("{what}, answers {e} ({:?}) rather than Unsupported", e.kind()),
             Ok(probes::Answer::Served) => fail!("{what}, was accepted"),
+            Ok(probes::Answer::Wrong(answer)) => fail!("{what}, was not refused: {answer}"),
             Ok(probes::Answer::Absent) => refused.push(format!("{capability:?} (absent)")),
-            Ok(probes::Answer::NotReachable) => {}
+            Ok(probes::Answer::NotReachable) => {
+                out_of_reach.push(format!("{capability:?}"));
+                continue;
+            }
         }
+        cx.evidence("capabilities_probed");
         let after = format!("after {what}, was refused");
         let guard = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
         guard.release().await.seen("releasing")?;
     }
-    cx.note(format_args!(
-        "refused: {}",
-        if refused.is_empty() {
-            "nothing, all is declared".to_owned()
-        } else {
-            refused.join(", ")
-        }
-    ));
+    // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was tried.
+    if refused.is_empty() {
+        cx.note("nothing could be probed: whatever can be asked for is declared");
+    } else {
+        cx.note(format_args!("refused: {}", refused.join(", ")));
+    }
+    note_out_of_reach(&cx, &out_of_reach);
     Ok(())
+}
+
+fn note_out_of_reach(cx: &Cx, capabilities: &[String]) {
+    if !capabilities.is_empty() {
+        cx.note(format_args!(
+            "not probed, since a client cannot ask for it by itself: {}",
+            capabilities.join(", ")
+        ));
+    }
 }
 
 async fn declared_is_delivered(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
+    let (mut served, mut out_of_reach) = (Vec::new(), Vec::new());
     for capability in Capability::ALL {
-        cx.evidence("capabilities_looked_at");
         if !cx.claims().capabilities.has(*capability) {
             continue;
         }
         let name = cx.name(format!("{capability:?}"));
         match probes::exercise(&cx, &*a, &name, *capability).await {
-            Ok(probes::Answer::Served | probes::Answer::NotReachable) => {}
+            Ok(probes::Answer::Served) => {
+                cx.evidence("capabilities_probed");
+                served.push(format!("{capability:?}"));
+            }
+            Ok(probes::Answer::NotReachable) => out_of_reach.push(format!("{capability:?}")),
+            Ok(probes::Answer::Wrong(answer)) => fail!("{capability:?} is declared, and {answer}"),
             Ok(probes::Answer::Absent) => {
                 fail!("{capability:?} is declared and there is nothing that offers it")
             }
             Err(e) => fail!("{capability:?} is declared and answers {e} ({:?})", e.kind()),
         }
     }
+    if served.is_empty() {
+        cx.note("nothing could be probed: nothing that can be asked for is declared");
+    } else {
+        cx.note(format_args!("served: {}", served.join(", ")));
+    }
+    note_out_of_reach(&cx, &out_of_reach);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What becomes of rules that go wrong in every way.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
@@ -11,7 +11,7 @@ use dlock_conformance::{
 };
 use dlock_core::saboteur::Planted;
 use dlock_core::sim::FaultPlan;
-use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, Result, Runtime};
+use dlock_core::{Capabilities, Capability, Client, Error, ErrorKind, Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -355,6 +355,14 @@ fn a_replay_line_repeats_the_attempt_and_its_effort() {
     );
 }
 
+/// Panics are counted over the process: runs in real time take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn run_alone(harness: impl Harness, options: &Options) -> dlock_conformance::Report {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    run(harness, options)
+}
+
 /// A store in this process in real time, whose every connection starts a task that panics, or none.
 struct Real {
     runtime: Arc<dyn Runtime>,
@@ -364,13 +372,22 @@ struct Real {
 
 impl Real {
     fn new(panics: bool) -> Self {
+        Self::without(&[], panics)
+    }
+
+    fn without(capabilities: &[Capability], panics: bool) -> Self {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_time()
             .build();
         let tokio: &'static _ = Box::leak(Box::new(tokio.unwrap()));
         let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).unwrap();
-        let store = Memory::new(runtime.clone());
+        let store = capabilities
+            .iter()
+            .fold(Memory::builder(runtime.clone()), |store, capability| {
+                store.without(*capability)
+            })
+            .build();
         Self {
             runtime,
             store,
@@ -402,9 +419,48 @@ impl Harness for Real {
 }
 
 #[test]
+fn what_is_not_declared_is_probed_and_counted_and_nothing_else_is() {
+    let attempts = |without: &[Capability]| {
+        let options = ["17.02", "17.03"].map(|id| {
+            let mut options = only(id);
+            options.exact = true;
+            options
+        });
+        options.map(|options| {
+            let mut report = run_alone(Real::without(without, false), &options);
+            assert_eq!(report.exit_code(), 0, "{report:?}");
+            report.rules.remove(0).attempts.remove(0)
+        })
+    };
+    let probed = |attempt: &dlock_conformance::Attempt| attempt.evidence.get("capabilities_probed").copied();
+    let [undeclared, declared] = attempts(&[]);
+    assert_eq!(probed(&undeclared), None);
+    assert!(
+        undeclared.notes[0].contains("nothing could be probed"),
+        "{undeclared:?}"
+    );
+    let served = &declared.notes[0];
+    assert!(served.contains("Raise") && served.contains("Upgrade"), "{served}");
+    let [undeclared, fewer] = attempts(&[Capability::Priority, Capability::Raise]);
+    assert_eq!(probed(&undeclared), Some(2), "{undeclared:?}");
+    assert_eq!(probed(&fewer), probed(&declared).map(|n| n - 2));
+}
+
+#[test]
+fn sweeps_say_how_much_there_was_to_cut() {
+    // A store in this process answers a release at its first poll: there is nothing to cut, and that is said.
+    let report = run_alone(Real::new(false), &only("9.03"));
+    let attempt = &report.rules[0].attempts[0];
+    assert_eq!(attempt.outcome, Outcome::Pass);
+    assert_eq!(attempt.evidence["sweeps_completed"], 3);
+    let said = attempt.notes.iter().filter(|note| note.contains("cut points"));
+    assert_eq!(said.count(), 3, "{:?}", attempt.notes);
+}
+
+#[test]
 fn a_panic_in_the_background_of_any_rule_is_red() {
-    assert_eq!(run(Real::new(false), &only("4.01")).exit_code(), 0);
-    let report = run(Real::new(true), &only("4.01"));
+    assert_eq!(run_alone(Real::new(false), &only("4.01")).exit_code(), 0);
+    let report = run_alone(Real::new(true), &only("4.01"));
     assert_eq!(
         (report.count(Kind::Pass), report.exit_code()),
         (1, 3),

@@ -44,6 +44,7 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(not(unix))]
-fn main() {
+fn main() -> std::process::ExitCode {
     eprintln!("this program stops and continues processes with signals, and so needs a Unix system");
+    std::process::ExitCode::FAILURE
 }

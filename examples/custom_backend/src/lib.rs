@@ -1,13 +1,12 @@
 //! A backend of one's own in under 200 lines: leases in a file, for the processes of one machine.
 //!
-//! The file is read and rewritten under an advisory lock on a second one, and replaced by a rename: a process that dies in between
-//! leaves the old state or the new one. What is not claimed here, `dlock` refuses before this code is called. Waiting, timeouts,
-//! loss and cleaning up are the engine's.
+//! The file is read and rewritten under an advisory lock on a second one, and replaced by a rename: who dies in between leaves the
+//! old state or the new one. What is not claimed here, `dlock` refuses. Waiting, timeouts, loss and cleaning up are the engine's.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind::InvalidData, ErrorKind::NotFound};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use dlock_core::spi::*;
@@ -43,6 +42,8 @@ fn key_of(key: &LeaseKey) -> (String, Vec<u8>) {
     (key.id.to_string(), key.name.as_bytes().to_vec())
 }
 
+/// How long to wait for another's change. Only a process that was stopped in the middle of one takes longer.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// How long a message can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
@@ -60,10 +61,16 @@ impl FileLock {
     fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
         let changed = || {
             let mutex = File::create(self.directory.join("mutex"))?;
-            mutex.lock()?;
-            let path = self.directory.join("leases.json");
+            let until = Instant::now() + PATIENCE;
+            while let Err(e) = mutex.try_lock() {
+                if Instant::now() > until {
+                    return Err(e.into());
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let (path, next) = (self.directory.join("leases.json"), self.directory.join("leases.next"));
             let mut state: State = match fs::read(&path) {
-                Ok(text) => serde_json::from_slice(&text)?,
+                Ok(text) => serde_json::from_slice(&text).map_err(|e| io::Error::new(InvalidData, e))?,
                 Err(e) if e.kind() == NotFound => State::default(),
                 Err(e) => return Err(e),
             };
@@ -73,14 +80,12 @@ impl FileLock {
             state.rows.retain(|row| state.boot == boot && row.expires() > now);
             state.boot = boot;
             let answer = change(&mut state, now);
-            let next = self.directory.join("leases.next");
             fs::write(&next, serde_json::to_vec(&state)?)?;
             fs::rename(&next, &path)?;
             Ok(answer)
         };
         changed().map_err(|e: io::Error| {
-            let foreign = e.kind() == InvalidData;
-            let kind = if foreign { ErrorKind::BackendData } else { ErrorKind::Unavailable };
+            let kind = if e.kind() == InvalidData { ErrorKind::BackendData } else { ErrorKind::Unavailable };
             Error::new(kind, "the lock directory cannot be used").with_source(e)
         })
     }
@@ -95,8 +100,7 @@ impl Row {
 impl State {
     /// Ends that lease, if there is one; a tombstone stays.
     fn end(&mut self, key: &LeaseKey) -> Option<Row> {
-        let i = self.rows.iter().position(|row| row.token > 0 && row.key == key_of(key))?;
-        Some(self.rows.swap_remove(i))
+        self.rows.iter().position(|r| r.token > 0 && r.key == key_of(key)).map(|i| self.rows.swap_remove(i))
     }
 }
 
@@ -121,8 +125,7 @@ impl Lock for FileLock {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         let sent = Timestamp::now();
         let key = key_of(&request.key);
-        let granted =
-            |token, rest| Attempt::Granted(Grant::new(request.key.clone(), Token::new(token), sent, rest));
+        let granted = |t, rest| Attempt::Granted(Grant::new(request.key.clone(), Token::new(t), sent, rest));
         self.change(|state, now| {
             match state.rows.iter().find(|row| row.key == key) {
                 Some(row) if row.token == 0 => return Err(Error::lost(LossReason::Released)),
@@ -134,8 +137,8 @@ impl Lock for FileLock {
                 let wait = Wait::new(Wake::poll_in_full(Duration::from_millis(5), Duration::from_millis(50)));
                 return Ok(Attempt::Held(wait.recheck_in(now.until(holder.expires()))));
             }
-            state.last_token += 1;
-            let (token, expires_ns) = (state.last_token, (now + request.ttl).as_nanos());
+            let (token, expires_ns) = (state.last_token + 1, (now + request.ttl).as_nanos());
+            state.last_token = token;
             state.rows.push(Row { token, key, expires_ns });
             Ok(granted(token, request.ttl))
         })?
@@ -148,8 +151,7 @@ impl Lock for FileLock {
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let abandon = |key: &LeaseKey| {
             self.change(|state, now| {
-                let was = state.end(key);
-                let expires_ns = (now + TOMBSTONE).as_nanos();
+                let (was, expires_ns) = (state.end(key), (now + TOMBSTONE).as_nanos());
                 state.rows.push(Row { token: 0, key: key_of(key), expires_ns });
                 was.map_or(Abandoned::Nothing, |row| Abandoned::WasGranted(Token::new(row.token)))
             })

@@ -339,8 +339,10 @@ mod tests {
 
     #[test]
     fn a_replay_line_is_understood() {
-        let mut options = Options::default();
-        options.effort = Effort::Full;
+        let options = Options {
+            effort: Effort::Full,
+            ..Options::default()
+        };
         let rule = rules::find("4.01").unwrap();
         let line = options.replay_of(rule, &[]);
         let args: Vec<&str> = line.split_once(" -- ").unwrap().1.split(' ').collect();

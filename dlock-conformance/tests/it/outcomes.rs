@@ -380,8 +380,8 @@ impl Real {
             .worker_threads(2)
             .enable_time()
             .build();
-        let tokio: &'static _ = Box::leak(Box::new(tokio.unwrap()));
-        let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).unwrap();
+        let tokio: &'static _ = Box::leak(Box::new(tokio.expect("threads can be started")));
+        let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).expect("it has timers");
         let store = capabilities
             .iter()
             .fold(Memory::builder(runtime.clone()), |store, capability| {

@@ -107,7 +107,7 @@ async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> 
         Attempt::Granted(grant) => grant,
         other => return Ok(Answer::Wrong(format!("a free name's attempt answers {other:?}"))),
     };
-    let to = Token::new(grant.token.map_or(0, Token::get) + 1000);
+    let to = Token::new(grant.token.map_or(0, Token::get) + 7);
     let answer = match to {
         None => Ok(Answer::Absent),
         Some(to) => fencing.raise(&key, to).await.map(|raised| match raised {

@@ -1,6 +1,6 @@
 //! Downgrade and upgrade in place.
 //!
-//! A conversion whose outcome is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes:
+//! A conversion that had no effect (`Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes:
 //! the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
 //! conversion to the mode that the lease already has is done at once.
 //!
@@ -70,6 +70,10 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         let answer = asking.await.and_then(|c| c);
         let unanswered = matches!(&answer, Err(e) if e.kind() != ErrorKind::Unavailable);
         if !unanswered && before & DOWNGRADE == 0 {
+            if answer.is_err() {
+                // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive, and mint no token.
+                lease.set_mode(Mode::Exclusive);
+            }
             lease.end_conversion(DOWNGRADE);
         }
         answer

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -33,6 +34,7 @@ use crate::token::{Strength, Token};
 pub struct Link {
     wire: Arc<Wire>,
     capabilities: Capabilities,
+    pushes: bool,
 }
 
 impl Link {
@@ -46,6 +48,21 @@ impl Link {
         Arc::new(Self {
             capabilities: backend.capabilities().clone(),
             wire: Wire::new(backend, client, server, plan),
+            pushes: true,
+        })
+    }
+
+    /// The same for a store that does not push: whoever waits looks every 2 to 40 ms.
+    pub fn polled(
+        backend: Arc<dyn Lock>,
+        client: &SimRuntime,
+        server: &SimRuntime,
+        plan: FaultPlan,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            capabilities: backend.capabilities().clone(),
+            wire: Wire::new(backend, client, server, plan),
+            pushes: false,
         })
     }
 
@@ -157,6 +174,9 @@ impl Lock for Link {
                 self.wire.world().record("grant", token);
             }
             Attempt::Queued(wait) | Attempt::Held(wait) => match &mut wait.wake {
+                Wake::Push(_) if !self.pushes => {
+                    wait.wake = Wake::poll_in_full(Duration::from_millis(2), Duration::from_millis(40));
+                }
                 Wake::Push(nothing) => *nothing = stream,
                 Wake::Poll { probe, .. } => {
                     let (wire, inner) = (self.wire.clone(), probe.clone());

@@ -143,7 +143,8 @@ impl Setting {
     ) -> (SimRuntime, Arc<Link>, Client) {
         let drift = rng.below(10_001) as i32 - 5_000;
         let runtime = sim.client_runtime_with(name, rng.duration(Duration::ZERO..SECOND * 1_000_000), drift);
-        let link = Link::new(self.store.connect(), &runtime, &self.server, plan);
+        let link = if rng.chance(0.25) { Link::polled } else { Link::new };
+        let link = link(self.store.connect(), &runtime, &self.server, plan);
         let client = Client::builder(link.clone(), Arc::new(runtime.clone()))
             .op_timeout(rng.duration(200 * MS..3 * SECOND))
             .build()

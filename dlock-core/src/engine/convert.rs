@@ -1,6 +1,7 @@
 //! Downgrade and upgrade in place.
 //!
-//! A conversion that had no effect (`Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes:
+//! A conversion that had no effect (`Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped future, lost
+//! reply) leaves the guard with the *weaker* of the two modes:
 //! the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
 //! conversion to the mode that the lease already has is done at once.
 //!

@@ -6,8 +6,6 @@ mod blocking;
 mod combinators;
 #[cfg(feature = "sim")]
 mod engine;
-#[cfg(all(feature = "sim", feature = "tracing", feature = "metrics"))]
-mod observe;
 #[cfg(feature = "sim")]
 mod races;
 mod runtimes;

@@ -1,10 +1,15 @@
 //! What tracing and metrics say of locks, in virtual time.
+//!
+//! A binary of its own, one test at a time: `tracing` keeps for the whole process who is interested in what, and a test beside
+//! these that has no subscriber can make it forget theirs.
+#![cfg(all(feature = "sim", feature = "tracing", feature = "metrics"))]
+#![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::sim::Sim;
@@ -16,6 +21,8 @@ use metrics::{
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -126,6 +133,7 @@ fn measured<F: Future<Output = ()>>(
 
 #[test]
 fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(|m| m, |w| async move { hand_over(&w).await });
     assert_eq!(seen.get("dlock_acquired_total{backend=memory}"), [2.0]);
     assert_eq!(seen.get("dlock_released_total{backend=memory}"), [2.0]);
@@ -141,6 +149,7 @@ fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
 
 #[test]
 fn a_grant_that_was_asked_for_is_no_hand_off() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(
         |m| m.without(Capability::Queue).without(Capability::Priority),
         |w| async move { hand_over(&w).await },
@@ -154,6 +163,7 @@ fn a_grant_that_was_asked_for_is_no_hand_off() {
 
 #[test]
 fn no_metric_is_labelled_with_a_name() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(
         |m| m,
         |w| async move {
@@ -251,6 +261,7 @@ fn told<F: Future<Output = ()>>(test: impl Fn(World) -> F) -> Vec<String> {
 
 #[test]
 fn an_acquire_is_a_span_with_its_outcome_and_wait() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = told(|w| async move {
         let client = w.client();
         let lock = client.lock("a").unwrap();
@@ -275,6 +286,7 @@ fn an_acquire_is_a_span_with_its_outcome_and_wait() {
 
 #[test]
 fn renewals_and_losses_are_events() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = told(|w| async move {
         let client = w.client();
         let options = dlock_core::LockOptions::new().ttl(ms(300));

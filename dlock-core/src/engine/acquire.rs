@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::{Core, Engine, closed};
+use super::ask::closed;
+use super::core::{Core, Engine};
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
 use super::planted::keep_renewing;

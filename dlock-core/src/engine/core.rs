@@ -2,16 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use event_listener::Event;
-use futures::future::{Either, select};
 use futures::task::AtomicWaker;
 
+use super::ask::closed;
 use super::jobs::{Duty, Job};
 use super::keeper;
 use super::lease::Lease;
@@ -524,91 +522,4 @@ impl Core {
         }
         self.wake_keeper();
     }
-
-    // ---- one request to the store ----
-
-    /// Gives a request of a user its time limit, and ends it when the client closes. The timer is only made when the first
-    /// poll did not complete the request: a store in this process answers at once, and pays nothing.
-    pub(super) async fn ask<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
-        let mut request = pin!(request);
-        if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
-            return Ok(answer);
-        }
-        let closing = self.closing.listen();
-        self.check_open()?;
-        match select(pin!(self.timed(limit, request)), closing).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => Err(closed()),
-        }
-    }
-
-    /// One request of a user that is not about a lease.
-    pub(crate) async fn request<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.ask(self.op_timeout, request).await.and_then(|answer| answer)
-    }
-
-    /// Sleeps, unless the client closes.
-    pub(super) async fn pause(&self, d: Duration) -> Result<()> {
-        self.ask(Duration::MAX, self.runtime.sleep(d)).await
-    }
-
-    /// Gives a request its time limit.
-    pub(super) async fn timed<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
-        let mut request = pin!(request);
-        if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
-            return Ok(answer);
-        }
-        match select(request, self.runtime.sleep(limit.min(FOREVER))).await {
-            Either::Left((answer, _)) => Ok(answer),
-            Either::Right(_) => Err(no_answer(limit)),
-        }
-    }
-
-    /// When to ask again for a waiter: at a third of its queue entry's life, or when something is known to run out.
-    pub(super) fn next_ask(
-        &self,
-        waiter: &Waiter,
-        now: Timestamp,
-        recheck_in: Option<Duration>,
-    ) -> Timestamp {
-        // What is known to run out is asked for just after; by the two first in line at once, by the others later and
-        // spread, since for them it pays only if those before them are dead.
-        // planted: 3.08
-        let recheck_in = recheck_in.filter(|_| !self.bug.is(Bug::ExpiryNoWakeup));
-        let recheck = recheck_in.map(|d| {
-            let d = d.min(FOREVER) + Duration::from_millis(1);
-            if waiter.ahead() < 2 {
-                d
-            } else {
-                d + self.jitter(d + Duration::from_millis(50))
-            }
-        });
-        let regular = waiter.queue_ttl.unwrap_or(LONGEST_UNASKED) / 3;
-        let regular = regular - self.jitter(regular / 10);
-        now + recheck.map_or(regular, |r| r.min(regular))
-    }
-}
-
-/// Longer than any wait, and short enough for every timer.
-const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-/// A request that the store does not queue is attempted again at a third of this, if nothing else says sooner.
-const LONGEST_UNASKED: Duration = Duration::from_secs(3);
-
-impl LockOptions {
-    /// How long a queue entry lives without renewal.
-    pub(super) fn queue_ttl(&self) -> Duration {
-        self.ttl
-    }
-}
-
-pub(super) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed")
-}
-
-pub(super) fn no_answer(after: Duration) -> Error {
-    Error::new(
-        ErrorKind::Unknown,
-        format!("the store did not answer within {after:?}"),
-    )
 }

@@ -6,12 +6,14 @@
 //! | `acquire.rs` | one acquire from the first attempt to a guard, and what is owed when it is dropped half-way |
 //! | `wait.rs` | being in line: pushes, re-asks, polling, the wait limit |
 //! | `release.rs` | letting go, and what is owed when that is dropped half-way |
-//! | `keeper.rs` | the one background task: renewals in batches, losses on time, obligations until they are met |
+//! | `keeper/` | the one background task: renewals in batches, losses on time, obligations until they are met |
 //! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
 //! | `planted.rs` | what the planted bugs of the conformance kit need beyond an `if` |
+//! | `ask.rs` | one request to the store: its time limit, and when to ask again |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
 
 mod acquire;
+mod ask;
 mod convert;
 mod core;
 mod jobs;

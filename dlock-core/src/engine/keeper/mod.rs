@@ -7,6 +7,9 @@
 //! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is due is taken out
 //! under the lock, handled without it, and put back under it, where whoever has ended meanwhile is seen to have ended.
 
+mod pay;
+mod signals;
+
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,21 +21,19 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use super::core::{Core, Phase};
-use super::jobs::{Duty, Job};
-use super::lease::Lease;
-use super::poller::Poller;
-use super::release::settle;
-use super::timers::Entry;
-use super::validity::Look;
-use super::waiter::{Delivery, Waiter};
-use crate::capabilities::Nature;
+use crate::engine::core::{Core, Phase};
+use crate::engine::jobs::Job;
+use crate::engine::lease::Lease;
+use crate::engine::poller::Poller;
+use crate::engine::timers::Entry;
+use crate::engine::validity::Look;
+use crate::engine::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::name::LockName;
 use crate::observe;
 use crate::saboteur::Bug;
-use crate::spi::{Abandoned, LostLeases, Release, Released, RenewItem, RenewOutcome, Signal};
+use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
 /// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
@@ -40,9 +41,6 @@ const BATCH: usize = 256;
 
 /// A renewal is given at least this long before it is tried again.
 const SHORTEST_TRY: Duration = Duration::from_millis(100);
-
-/// How many releases are on their way at once.
-const RELEASES: usize = 64;
 
 /// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the keeper looks at
 /// the clock at least this often.
@@ -392,76 +390,6 @@ impl Keeper {
         }
     }
 
-    fn pay(&mut self, jobs: Vec<Arc<Job>>) {
-        let now = self.core.now();
-        let mut abandons = Vec::new();
-        for job in jobs {
-            if job.moot_at <= now {
-                self.paid(&job, None);
-                continue;
-            }
-            match job.duty {
-                Duty::Abandon => abandons.push(job),
-                Duty::Release(..) => self.releases.push_back(job),
-            }
-        }
-        while !abandons.is_empty() {
-            let rest = abandons.split_off(abandons.len().min(BATCH));
-            let batch = std::mem::replace(&mut abandons, rest);
-            let core = self.core.clone();
-            self.send(async move {
-                let keys: Vec<_> = batch.iter().map(|j| j.key.clone()).collect();
-                let answer = guarded(&core, core.op_timeout, async {
-                    core.backend.abandon(&keys).await
-                })
-                .await;
-                Answer::Abandoned(batch, answer)
-            });
-        }
-        while self.releasing < RELEASES
-            && let Some(job) = self.releases.pop_front()
-        {
-            if job.moot_at <= now {
-                self.paid(&job, None);
-                continue;
-            }
-            self.releasing += 1;
-            let core = self.core.clone();
-            self.send(async move {
-                // Of the time of now: what is left of a minimum hold is less than when the release was first owed.
-                let how = match &job.duty {
-                    Duty::Release(Some(lease)) => core.release_mode(lease),
-                    _ => Release::Now,
-                };
-                let release = async { core.backend.release(&job.key, how).await };
-                let answer = guarded(&core, core.op_timeout, release).await.and_then(|a| a);
-                Answer::Released(job, answer)
-            });
-        }
-    }
-
-    /// An obligation is met (`Some`), or moot (`None`).
-    fn paid(&mut self, job: &Job, released: Option<Released>) {
-        self.jobs -= 1;
-        match &job.duty {
-            Duty::Release(Some(lease)) => {
-                settle(&self.core, lease, released.unwrap_or(Released::NotHeld));
-            }
-            _ => self.core.poke_poller(&job.key.name),
-        }
-    }
-
-    /// An obligation could not be met yet.
-    fn unpaid(&mut self, job: Arc<Job>, why: &Error) {
-        let now = self.core.now();
-        // A closed backend ends every lease of a session; of a lease store, time does.
-        if job.moot_at <= now || why.kind() == ErrorKind::Closed {
-            return self.paid(&job, None);
-        }
-        let at = now + self.core.backoff(job.failed());
-        self.core.state().timers.set(at.min(job.moot_at), Entry::Job(job));
-    }
-
     // ---- answers ----
 
     fn take_answer(&mut self, answer: Answer) {
@@ -623,63 +551,6 @@ impl Keeper {
             } else {
                 let pause = interval - self.core.jitter(interval / 4);
                 state.timers.set(now + pause, Entry::Poller(poller.clone()));
-            }
-        }
-    }
-
-    fn signalled(&mut self, signal: Signal) {
-        let core = self.core.clone();
-        let session = core.caps.nature == Nature::Session;
-        let mut leases = Vec::new();
-        let mut waiters = Vec::new();
-        let mut jobs = Vec::new();
-        {
-            let mut state = core.state();
-            for entry in state.timers.entries() {
-                match entry {
-                    Entry::Lease(lease) => leases.push(lease.clone()),
-                    Entry::Waiter(waiter) => waiters.push(waiter.clone()),
-                    Entry::Job(job) => jobs.push(job.clone()),
-                    Entry::Poller(_) => {}
-                }
-            }
-            if let Signal::Lost(what, _) = &signal {
-                core.note_loss(&mut state, what, &leases);
-                if session && matches!(what, LostLeases::All) {
-                    for job in &jobs {
-                        state.timers.remove(&job.place);
-                    }
-                }
-            }
-        }
-        match signal {
-            Signal::Lost(what, reason) => {
-                let is_lost = |lease: &Lease| match &what {
-                    LostLeases::All => true,
-                    LostLeases::These(keys) => keys.contains(&lease.key),
-                };
-                for lease in leases.iter().filter(|l| is_lost(l)) {
-                    core.lose(lease, reason, !session);
-                }
-                if matches!(what, LostLeases::All) {
-                    // Their entries in the queue went with the leases.
-                    waiters.iter().for_each(|waiter| core.hasten(waiter));
-                    if session {
-                        // With the session went everything that was owed to it.
-                        jobs.extend(std::mem::take(&mut self.releases));
-                        jobs.iter().for_each(|job| self.paid(job, None));
-                    }
-                }
-            }
-            Signal::Doubt | Signal::Back => {
-                let now = core.now();
-                for lease in &leases {
-                    if lease.options.renew_period(lease.span()).is_some() {
-                        lease.renew_at(now);
-                        core.reschedule(lease);
-                    }
-                }
-                waiters.iter().for_each(|waiter| core.hasten(waiter));
             }
         }
     }

@@ -1,0 +1,85 @@
+//! Working off what is owed to the store (I1).
+
+use std::sync::Arc;
+
+use super::{Answer, BATCH, Keeper, guarded};
+use crate::engine::jobs::{Duty, Job};
+use crate::engine::release::settle;
+use crate::engine::timers::Entry;
+use crate::error::{Error, ErrorKind};
+use crate::spi::{Release, Released};
+
+/// How many releases are on their way at once.
+const RELEASES: usize = 64;
+
+impl Keeper {
+    pub(super) fn pay(&mut self, jobs: Vec<Arc<Job>>) {
+        let now = self.core.now();
+        let mut abandons = Vec::new();
+        for job in jobs {
+            if job.moot_at <= now {
+                self.paid(&job, None);
+                continue;
+            }
+            match job.duty {
+                Duty::Abandon => abandons.push(job),
+                Duty::Release(..) => self.releases.push_back(job),
+            }
+        }
+        while !abandons.is_empty() {
+            let rest = abandons.split_off(abandons.len().min(BATCH));
+            let batch = std::mem::replace(&mut abandons, rest);
+            let core = self.core.clone();
+            self.send(async move {
+                let keys: Vec<_> = batch.iter().map(|j| j.key.clone()).collect();
+                let answer = guarded(&core, core.op_timeout, async {
+                    core.backend.abandon(&keys).await
+                })
+                .await;
+                Answer::Abandoned(batch, answer)
+            });
+        }
+        while self.releasing < RELEASES
+            && let Some(job) = self.releases.pop_front()
+        {
+            if job.moot_at <= now {
+                self.paid(&job, None);
+                continue;
+            }
+            self.releasing += 1;
+            let core = self.core.clone();
+            self.send(async move {
+                // Of the time of now: what is left of a minimum hold is less than when the release was first owed.
+                let how = match &job.duty {
+                    Duty::Release(Some(lease)) => core.release_mode(lease),
+                    _ => Release::Now,
+                };
+                let release = async { core.backend.release(&job.key, how).await };
+                let answer = guarded(&core, core.op_timeout, release).await.and_then(|a| a);
+                Answer::Released(job, answer)
+            });
+        }
+    }
+
+    /// An obligation is met (`Some`), or moot (`None`).
+    pub(super) fn paid(&mut self, job: &Job, released: Option<Released>) {
+        self.jobs -= 1;
+        match &job.duty {
+            Duty::Release(Some(lease)) => {
+                settle(&self.core, lease, released.unwrap_or(Released::NotHeld));
+            }
+            _ => self.core.poke_poller(&job.key.name),
+        }
+    }
+
+    /// An obligation could not be met yet.
+    pub(super) fn unpaid(&mut self, job: Arc<Job>, why: &Error) {
+        let now = self.core.now();
+        // A closed backend ends every lease of a session; of a lease store, time does.
+        if job.moot_at <= now || why.kind() == ErrorKind::Closed {
+            return self.paid(&job, None);
+        }
+        let at = now + self.core.backoff(job.failed());
+        self.core.state().timers.set(at.min(job.moot_at), Entry::Job(job));
+    }
+}

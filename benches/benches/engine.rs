@@ -20,8 +20,9 @@ fn engine(c: &mut Criterion) {
     let (store, client) = memory(runtime);
     let backend = store.connect();
     let mut group = c.benchmark_group("engine");
+    // Outside: its ids are used once.
+    let mut pair = RawPair::new("raw");
     group.bench_function("memory/bare_backend_pair", |b| {
-        let mut pair = RawPair::new("raw");
         b.iter_custom(|n| {
             tokio.block_on(async {
                 let began = std::time::Instant::now();

@@ -122,7 +122,8 @@ impl Guard {
     }
 
     /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never after a
-    /// release. Any number of these may be awaited anywhere; they keep nothing alive.
+    /// release. After the machine was suspended it may take up to a second, since timers stand still in suspension;
+    /// [`is_valid`](Self::is_valid) looks at the clock and does not have to wait. Any number of these may be awaited anywhere; they keep nothing alive.
     ///
     /// # Cancel safety
     /// Cancel safe.

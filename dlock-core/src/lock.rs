@@ -188,7 +188,11 @@ impl Lock {
         self.wait(self.ask.options.wait_limit).await
     }
 
-    /// [`acquire`](Self::acquire) with this wait limit. Zero is the same as trying once, with `Timeout` for "held".
+    /// [`acquire`](Self::acquire) with this wait limit, counted from the call. Zero is the same as trying once, with `Timeout` for
+    /// "held".
+    ///
+    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true: the answer comes as much later as the store
+    /// takes for that, and after the time limit of an operation at the latest, as `Unknown` then.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -1,4 +1,9 @@
-#![doc = include_str!("../README.md")]
+// The programs in there run on tokio, and stand in there as a reader would copy them.
+#![cfg_attr(feature = "tokio", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "tokio"),
+    doc = "Distributed locks with fencing tokens: see [`connect`]."
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;

@@ -17,8 +17,9 @@
 //! What has no call of its own here is a future away, as the fence gate is:
 //!
 //! ```
-//! use dlock_core::LockName;
-//! use dlock_core::blocking::block_on;
+//! # use dlock_core as dlock;
+//! use dlock::LockName;
+//! use dlock::blocking::block_on;
 //! # let client = dlock_core::doc_client().blocking();
 //! let report = LockName::new("report.json")?;
 //! let guard = client.lock("report")?.acquire()?;
@@ -97,7 +98,8 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// use dlock_core::spi::Change;
+    /// # use dlock_core as dlock;
+    /// use dlock::spi::Change;
     /// # let client = dlock_core::doc_client().blocking();
     /// let mut changes = client.watch("leader")?;
     /// let Some(Change::Snapshot { now, .. }) = changes.next().transpose()? else { panic!() };

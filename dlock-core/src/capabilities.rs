@@ -81,8 +81,9 @@ pub enum Nature {
 /// Built by a backend with [`Capabilities::new`] and the methods that follow it:
 ///
 /// ```
+/// # use dlock_core as dlock;
 /// use std::time::Duration;
-/// use dlock_core::{Capabilities, Capability, Strength};
+/// use dlock::{Capabilities, Capability, Strength};
 /// let caps = Capabilities::new("acme")
 ///     .with(Capability::Renew)
 ///     .with_fencing(Strength::AcrossRestart)

@@ -39,7 +39,8 @@ impl Client {
     /// # Examples
     /// ```
     /// # dlock_core::doc_block_on(async {
-    /// use dlock_core::{Client, LockOptions, Memory, runtime};
+    /// # use dlock_core as dlock;
+    /// use dlock::{Client, LockOptions, Memory, runtime};
     /// use std::time::Duration;
     /// let runtime = runtime::own_thread()?;
     /// let store = Memory::new(runtime.clone());
@@ -187,7 +188,8 @@ impl Client {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::spi::Change;
+    /// # use dlock_core as dlock;
+    /// use dlock::spi::Change;
     /// use futures::StreamExt;
     /// let mut changes = client.watch("leader").await?;
     /// let Some(Change::Snapshot { now, .. }) = changes.next().await.transpose()? else { panic!() };
@@ -277,7 +279,8 @@ impl Client {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::LockName;
+    /// # use dlock_core as dlock;
+    /// use dlock::LockName;
     /// let file = LockName::new("report.json")?;
     /// let guard = client.lock("report")?.acquire().await?;
     /// let token = guard.token().expect("this backend fences");
@@ -304,9 +307,10 @@ impl Client {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
+    /// # use dlock_core as dlock;
     /// let guard = client.lock("job")?.acquire().await?;
     /// client.close().await?;
-    /// assert_eq!(guard.loss(), Some(dlock_core::LossReason::Closed));
+    /// assert_eq!(guard.loss(), Some(dlock::LossReason::Closed));
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn close(&self) -> Result<()> {

@@ -132,11 +132,12 @@ impl Guard {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
+    /// # use dlock_core as dlock;
     /// let guard = client.lock("job")?.acquire().await?;
     /// let lost = guard.lost();
     /// client.force_release("job").await?;
     /// guard.renew().await.unwrap_err(); // learnt at the next renewal, which is automatic otherwise
-    /// assert_eq!(lost.await, dlock_core::LossReason::Refused);
+    /// assert_eq!(lost.await, dlock::LossReason::Refused);
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
@@ -149,7 +150,8 @@ impl Guard {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::GuardEvent;
+    /// # use dlock_core as dlock;
+    /// use dlock::GuardEvent;
     /// use futures::StreamExt;
     /// let guard = client.lock("job")?.acquire().await?;
     /// let mut events = guard.events();
@@ -193,8 +195,9 @@ impl Guard {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
+    /// # use dlock_core as dlock;
     /// use std::time::Duration;
-    /// use dlock_core::{AutoRenew, LockOptions};
+    /// use dlock::{AutoRenew, LockOptions};
     /// let options = LockOptions::new().ttl(Duration::from_secs(10)).auto_renew(AutoRenew::Off);
     /// let guard = client.lock("batch")?.options(options)?.acquire().await?;
     /// let before = guard.deadline();
@@ -230,7 +233,8 @@ impl Guard {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::{ErrorKind, LossReason};
+    /// # use dlock_core as dlock;
+    /// use dlock::{ErrorKind, LossReason};
     /// let guard = client.lock("job")?.acquire().await?;
     /// guard.release().await?;
     /// let again = guard.release().await.unwrap_err();
@@ -300,7 +304,8 @@ impl Guard {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::Upgrade;
+    /// # use dlock_core as dlock;
+    /// use dlock::Upgrade;
     /// let prices = client.rwlock("prices")?;
     /// let guard = prices.read().acquire().await?;
     /// match guard.try_upgrade().await? {

@@ -1,4 +1,4 @@
-//! The core of `dlock`.
+//! The core of `dlock`. Programs take the package `dlock-rs`, whose library `dlock` has all of this: so do the examples here.
 
 pub mod blocking;
 mod capabilities;

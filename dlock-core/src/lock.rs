@@ -56,8 +56,9 @@ impl Lock {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
+    /// # use dlock_core as dlock;
     /// use std::time::Duration;
-    /// use dlock_core::LockOptions;
+    /// use dlock::LockOptions;
     /// let lock = client.lock("nightly")?.options(LockOptions::new().ttl(Duration::from_secs(20)))?;
     /// assert_eq!(lock.acquire().await?.ttl(), Duration::from_secs(20));
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
@@ -204,8 +205,9 @@ impl Lock {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
+    /// # use dlock_core as dlock;
     /// use std::time::Duration;
-    /// use dlock_core::ErrorKind;
+    /// use dlock::ErrorKind;
     /// let lock = client.lock("import")?;
     /// let held = lock.acquire().await?;
     /// let e = lock.acquire_timeout(Duration::from_millis(20)).await.unwrap_err();

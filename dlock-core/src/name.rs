@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorKind};
 /// Cloning is cheap: the bytes are shared.
 ///
 /// ```
-/// use dlock_core::LockName;
+/// # use dlock_core as dlock;
+/// use dlock::LockName;
 /// let name = LockName::new("orders/42").unwrap();
 /// assert_eq!(name.to_string(), "orders/42");
 /// assert!(LockName::new("").is_err());

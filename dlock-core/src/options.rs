@@ -59,8 +59,9 @@ impl Default for Drift {
 /// How a lock is asked for and held. Checked against the backend's capabilities when it is given to a handle.
 ///
 /// ```
+/// # use dlock_core as dlock;
 /// use std::time::Duration;
-/// use dlock_core::{AutoRenew, LockOptions};
+/// use dlock::{AutoRenew, LockOptions};
 /// let nightly = LockOptions::new()
 ///     .ttl(Duration::from_secs(60))
 ///     .wait_limit(Duration::from_secs(5))

@@ -21,7 +21,8 @@ use crate::token::Token;
 /// ```
 /// # dlock_core::doc_block_on(async {
 /// # let client = dlock_core::doc_client();
-/// use dlock_core::combinators::MultiLock;
+/// # use dlock_core as dlock;
+/// use dlock::combinators::MultiLock;
 /// let transfer = MultiLock::new([client.lock("account/7")?, client.lock("account/3")?])?;
 /// let both = transfer.acquire().await?;
 /// assert!(client.lock("account/3")?.try_acquire().await?.is_none());
@@ -70,7 +71,8 @@ impl MultiLock {
     /// ```
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
-    /// use dlock_core::combinators::MultiLock;
+    /// # use dlock_core as dlock;
+    /// use dlock::combinators::MultiLock;
     /// let both = MultiLock::new([client.lock("a")?, client.lock("b")?])?;
     /// let other = client.lock("b")?.acquire().await?;
     /// assert!(both.try_acquire().await?.is_none());

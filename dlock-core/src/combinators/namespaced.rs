@@ -32,9 +32,10 @@ use crate::token::{Strength, Token};
 /// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
+/// # use dlock_core as dlock;
 /// use std::sync::Arc;
-/// use dlock_core::combinators::Namespaced;
-/// use dlock_core::{Client, Memory, runtime};
+/// use dlock::combinators::Namespaced;
+/// use dlock::{Client, Memory, runtime};
 /// let runtime = runtime::own_thread()?;
 /// let store = Memory::new(runtime.clone());
 /// let of = |namespace: &str| {
@@ -83,8 +84,9 @@ impl Namespaced {
     ///
     /// # Examples
     /// ```
-    /// use dlock_core::LockName;
-    /// use dlock_core::combinators::Namespaced;
+    /// # use dlock_core as dlock;
+    /// use dlock::LockName;
+    /// use dlock::combinators::Namespaced;
     /// let stored = Namespaced::stored_name("shop", &LockName::new("stock")?)?;
     /// assert_eq!(stored.as_bytes(), b"4:shop,stock");
     /// # Ok::<(), dlock_core::Error>(())

@@ -51,10 +51,11 @@ use crate::token::{Strength, Token};
 /// # Examples
 /// ```
 /// # dlock_core::doc_block_on(async {
+/// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use dlock_core::combinators::{Shard, Sharded};
-/// use dlock_core::{Client, Memory, runtime};
+/// use dlock::combinators::{Shard, Sharded};
+/// use dlock::{Client, Memory, runtime};
 /// let runtime = runtime::own_thread()?;
 /// let (east, west) = (Memory::new(runtime.clone()), Memory::new(runtime.clone()));
 /// let shards = vec![Shard::new("east", east.connect()), Shard::new("west", west.connect())];

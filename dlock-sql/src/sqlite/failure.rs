@@ -1,5 +1,7 @@
 //! What SQLite's errors mean to a caller.
 
+use std::path::Path;
+
 use dlock_core::{Error, ErrorKind};
 
 /// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 517 = 5 + 2 · 256).
@@ -37,10 +39,7 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
             ErrorKind::PermissionDenied,
             "is read-only; locking writes, so the file and its directory must be writable",
         ),
-        Some(14) => (
-            ErrorKind::Unavailable,
-            "cannot be opened; check that the directory exists and that it is writable",
-        ),
+        Some(14) => what_is_in_the_way(Path::new(at)),
         Some(13) => (ErrorKind::Unavailable, "is on a full disk; free some space"),
         Some(10) => (
             ErrorKind::Unavailable,
@@ -58,6 +57,51 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
         _ => (ErrorKind::Unavailable, "failed"),
     };
     Error::new(kind, format!("the SQLite database {at} {what}")).with_source(e)
+}
+
+/// SQLite has one code for all that keeps a file from being opened; the file system tells more. It is asked afterwards, for the
+/// message: when it has changed meanwhile, the answer is the general one.
+fn what_is_in_the_way(path: &Path) -> (ErrorKind, &'static str) {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if path.is_dir() {
+        (
+            ErrorKind::InvalidInput,
+            "is a directory; give the path of a file in it",
+        )
+    } else if matches!(directory.try_exists(), Ok(false)) {
+        // A mount that is late would come yet.
+        (
+            ErrorKind::Unavailable,
+            "cannot be opened: its directory does not exist; make it, or mend the path",
+        )
+    } else if refused(path) || refused(directory) {
+        (
+            ErrorKind::PermissionDenied,
+            "cannot be opened: this user must be able to read and write the file and its directory",
+        )
+    } else {
+        (
+            ErrorKind::Unavailable,
+            "cannot be opened; check the file and its directory",
+        )
+    }
+}
+
+/// Whether this user may not read and write what is there.
+#[cfg(unix)]
+fn refused(path: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    use rustix::io::Errno;
+    let asked = access(path, Access::READ_OK | Access::WRITE_OK);
+    matches!(asked, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
+}
+
+#[cfg(not(unix))]
+fn refused(_: &Path) -> bool {
+    false
 }
 
 /// The typed error for a commit of which it is not known whether it took effect.

@@ -55,7 +55,7 @@ impl Builder {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad prefix, `Unsupported` on a network file system, on a system without a shared clock since boot, or if
+    /// `InvalidInput` for a bad prefix or a path that is a directory, `Unsupported` on a network file system, on a system without a shared clock since boot, or if
     /// a newer dlock has used the database; `BackendData` if the file or the table is not ours, or if somebody with another boot id may
     /// hold locks in it; `PermissionDenied`; `Unavailable`.
     pub async fn open(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {

@@ -112,6 +112,43 @@ fn a_dropped_table_is_an_error_and_not_a_free_lock() {
 }
 
 #[test]
+fn a_file_that_cannot_be_opened_is_refused_with_what_is_in_the_way() {
+    with_files(|files, runtime| async move {
+        let file = files.path();
+        let directory = file.parent().unwrap();
+        let missing = directory.join("missing").join("locks.db");
+        let locked = directory.join("locked");
+        std::fs::create_dir(&locked).unwrap();
+        let mut cases = vec![
+            (directory.to_owned(), ErrorKind::InvalidInput, "is a directory"),
+            (missing, ErrorKind::Unavailable, "its directory does not exist"),
+        ];
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o555)).unwrap();
+            // Root is refused nothing.
+            if std::fs::write(locked.join("probe"), "").is_err() {
+                cases.push((
+                    locked.join("locks.db"),
+                    ErrorKind::PermissionDenied,
+                    "this user must be able",
+                ));
+            }
+        }
+        for (path, kind, says) in cases {
+            let e = SqliteLock::open(&path, runtime.clone()).await.unwrap_err();
+            assert_eq!(e.kind(), kind, "{e:?}");
+            let text = e.to_string();
+            assert!(
+                text.contains(says) && text.contains(&path.display().to_string()),
+                "{text}"
+            );
+        }
+    });
+}
+
+#[test]
 fn a_pool_of_ours_is_used_by_its_options_and_never_runs_dry() {
     with_files(|files, runtime| async move {
         let options = SqliteConnectOptions::new()

@@ -22,7 +22,8 @@
 //!   A power loss may take back the last commits of leases, since it ends all leases anyway; tokens are made safe in blocks.
 //!   The fence gate and `raise` survive it: such commits run with `synchronous = FULL` in a WAL database, which is what
 //!   [`Builder::open`] makes, and with `EXTRA` where a pool of yours brings a rollback journal; all others with `NORMAL` and `FULL`.
-//! * **Waiting** within one process needs no polling of the file; between processes it is `PRAGMA data_version` every 1 to 20 ms.
+//! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between any others, also of one
+//!   process, it is `PRAGMA data_version` every 1 to 20 ms.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer.
 //!
 //! # What it does not
@@ -35,7 +36,8 @@
 //!   class may begin, even beside an exclusive holder or waiter; the memory backend keeps the class until the name is empty.
 //! * A path is relative to the working directory of each process, so give an absolute one: two that mean different files do not
 //!   exclude one another.
-//! * In a stream of changes, what another process did between two looks may be merged.
+//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, may be merged. Somebody else is also
+//!   another client of this process that opened the file by itself.
 
 mod admit;
 mod boot;

@@ -1,8 +1,8 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! What this process changes is told exactly, commit by commit. What another process changes is found by comparing the
-//! holders before and after: one who came and went between two looks (5 to 50 ms apart) is not shown, and a holder that
-//! another process ended by force is shown as released. The latest state is always delivered, in the order of the tokens.
+//! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else changes, be it another
+//! client of this process, is found by comparing the holders before and after: one who came and went between two looks (5 to
+//! 50 ms apart) is not shown, and a holder that somebody else ended by force is shown as released. The latest state is always delivered, in the order of the tokens.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Watchers {
         receive
     }
 
-    /// Tells what this process has committed.
+    /// Tells what was committed on this connection.
     pub(super) fn tell(&mut self, name: &LockName, changes: Vec<Change>, state: &NameState, now: Timestamp) {
         let Some(watched) = self.0.get_mut(name) else {
             return;
@@ -93,7 +93,7 @@ impl Watchers {
         }
     }
 
-    /// Tells what another process has changed, as far as it shows in what was loaded.
+    /// Tells what somebody else has changed, as far as it shows in what was loaded.
     pub(super) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
         let Some(watched) = self.0.get_mut(name) else {
             return;

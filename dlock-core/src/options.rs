@@ -216,7 +216,7 @@ impl LockOptions {
             need(caps, Capability::OwnerLabel, "an owner label")?;
             if label.len() > caps.max_owner_len {
                 return invalid(format!(
-                    "the owner label has {} bytes, {} takes {}",
+                    "the owner label has {} bytes, {} takes at most {}",
                     label.len(),
                     caps.backend,
                     caps.max_owner_len
@@ -263,7 +263,7 @@ pub(crate) fn check_name(name: &LockName, caps: &Capabilities) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the lock name has {len} bytes, {} takes {}",
+        "the lock name has {len} bytes, {} takes at most {}",
         caps.backend, caps.max_name_len
     );
     Err(Error::new(ErrorKind::InvalidInput, message))

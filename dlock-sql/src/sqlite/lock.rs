@@ -85,7 +85,10 @@ impl SqliteLock {
         if name.as_bytes().len() > max {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                format!("the name is longer than {max} bytes"),
+                format!(
+                    "the name has {} bytes, sqlite takes at most {max}",
+                    name.as_bytes().len()
+                ),
             ));
         }
         Ok(())

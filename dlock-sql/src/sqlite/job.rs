@@ -102,7 +102,7 @@ pub(super) enum Message {
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// When each name was last changed by this process: the number of the commit, in slots by hash. A collision costs a waiter
+/// When each name was last changed by this process: the number of the job, in slots by hash. A collision costs a waiter
 /// one needless look.
 #[derive(Debug)]
 pub(super) struct Stamps(Vec<AtomicU64>);
@@ -118,8 +118,8 @@ impl Stamps {
         &self.0[(hash % self.0.len() as u64) as usize]
     }
 
-    pub(super) fn changed_at(&self, name: &LockName, commit: u64) {
-        self.slot(name).store(commit, Ordering::Release);
+    pub(super) fn changed_at(&self, name: &LockName, turn: u64) {
+        self.slot(name).fetch_max(turn, Ordering::AcqRel);
     }
 
     pub(super) fn last_change(&self, name: &LockName) -> u64 {

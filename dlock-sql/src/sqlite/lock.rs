@@ -127,12 +127,12 @@ impl SqliteLock {
         Ok(checked)
     }
 
-    fn wait(&self, name: &LockName, commit: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
+    fn wait(&self, name: &LockName, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
             probe: Arc::new(FileProbe {
                 link: self.link.clone(),
                 name: name.clone(),
-                commit: AtomicU64::new(commit),
+                turn: AtomicU64::new(turn),
                 version: AtomicI64::new(version),
             }),
             min: LOOK_MIN,
@@ -178,7 +178,7 @@ impl Lock for SqliteLock {
         let counted_from = Timestamp::now();
         let mut needs = Needs::write(vec![key.name.clone()]);
         needs.droppable = true;
-        let (asked, commit, version) = self
+        let (asked, turn, version) = self
             .link
             .call(needs, move |view| {
                 if view.tombstones.has(&request.key) {
@@ -189,7 +189,7 @@ impl Lock for SqliteLock {
                 }
                 let (state, now, tokens) = view.change(&request.key.name)?;
                 let asked = state.attempt(&request, now, tokens)?;
-                Ok((asked, view.commit, view.version))
+                Ok((asked, view.turn, view.version))
             })
             .await
             .map_err(|e| e.with_name(&key.name))?;
@@ -198,11 +198,11 @@ impl Lock for SqliteLock {
                 Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
             }
             Asked::Queued { recheck_in, ahead } => {
-                let mut wait = self.wait(&key.name, commit, version, recheck_in);
+                let mut wait = self.wait(&key.name, turn, version, recheck_in);
                 wait.ahead = ahead;
                 Attempt::Queued(wait)
             }
-            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key.name, commit, version, recheck_in)),
+            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key.name, turn, version, recheck_in)),
             Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
         })
     }
@@ -258,11 +258,11 @@ impl Lock for SqliteLock {
 /// "Has anything changed?": a number in this process, and for other processes `PRAGMA data_version`.
 ///
 /// Asked on the very connection that writes: there it counts what *others* have stored and nothing of ours, of which
-/// the commit number of each name tells more exactly. Many looks that come together are one statement.
+/// the number of each name's last job tells more exactly. Many looks that come together are one statement.
 struct FileProbe {
     link: Link,
     name: LockName,
-    commit: AtomicU64,
+    turn: AtomicU64,
     version: AtomicI64,
 }
 
@@ -270,7 +270,7 @@ struct FileProbe {
 impl Probe for FileProbe {
     async fn changed(&self) -> Result<bool> {
         let last = self.link.stamps.last_change(&self.name);
-        if last > self.commit.fetch_max(last, Ordering::AcqRel) {
+        if last > self.turn.fetch_max(last, Ordering::AcqRel) {
             return Ok(true);
         }
         if self.link.private {

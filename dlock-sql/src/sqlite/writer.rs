@@ -12,7 +12,7 @@
 //!   Its clock was read after the write lock was taken, so it took nothing for live that had ended before.
 //! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,13 +43,13 @@ const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
 pub(super) struct View<'a> {
     /// Read after the write lock was taken.
     pub(super) now: Timestamp,
-    /// The number that this transaction's commit will have.
-    pub(super) commit: u64,
+    /// The number of the job that runs. Not of the transaction: what a later job of the same transaction changes is news to this one.
+    pub(super) turn: u64,
     /// What other connections had stored when it began.
     pub(super) version: i64,
     names: &'a mut HashMap<LockName, NameState>,
     spoiled: &'a HashMap<LockName, Error>,
-    touched: &'a mut HashSet<LockName>,
+    touched: &'a mut HashMap<LockName, u64>,
     tokens: &'a mut Tokens,
     pub(super) fences: &'a mut HashMap<LockName, Fence>,
     pub(super) tombstones: &'a mut Tombstones,
@@ -63,8 +63,9 @@ impl View<'_> {
     /// `BackendData` if its rows cannot be read.
     pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
         self.refuse_spoiled(name)?;
-        if !self.touched.contains(name) {
-            self.touched.insert(name.clone());
+        match self.touched.get_mut(name) {
+            Some(turn) => *turn = self.turn,
+            None => drop(self.touched.insert(name.clone(), self.turn)),
         }
         let state = self.names.entry(name.clone()).or_default();
         state.settle(self.now, self.tokens);
@@ -101,11 +102,12 @@ pub(super) struct Writer {
     names: HashMap<LockName, NameState>,
     /// The names that have rows which cannot be read, and why: they alone are out of order.
     spoiled: HashMap<LockName, Error>,
-    /// The names that the current transaction may have changed.
-    touched: HashSet<LockName>,
+    /// The names that the current transaction may have changed, and which job was the last to do so.
+    touched: HashMap<LockName, u64>,
     tokens: Option<Tokens>,
     version: Option<i64>,
-    commits: u64,
+    /// How many jobs were run.
+    turns: u64,
     tombstones: Tombstones,
     watchers: Watchers,
     next_sweep: Timestamp,
@@ -122,10 +124,10 @@ impl Writer {
             stamps,
             names: HashMap::new(),
             spoiled: HashMap::new(),
-            touched: HashSet::new(),
+            touched: HashMap::new(),
             tokens: None,
             version: None,
-            commits: 0,
+            turns: 0,
             tombstones: Tombstones::default(),
             watchers: Watchers::default(),
             next_sweep: Timestamp::ZERO,
@@ -235,7 +237,6 @@ impl Writer {
             store.rollback().await;
         }
         outcome?;
-        self.commits += 1;
         self.tombstones.committed();
         self.publish();
         self.secure_tokens().await
@@ -257,7 +258,7 @@ impl Writer {
             }
         }
         let (mut puts, mut deletes) = (Vec::new(), Vec::new());
-        for (name, state) in self.touched.iter().filter_map(|n| self.names.get_key_value(n)) {
+        for (name, state) in self.touched.keys().filter_map(|n| self.names.get_key_value(n)) {
             for (id, entry) in state.dirty() {
                 match entry {
                     Some(entry) => puts.push((name, entry)),
@@ -356,7 +357,7 @@ impl Writer {
         for name in due {
             if let Some(state) = self.names.get_mut(&name) {
                 state.settle(now, tokens);
-                self.touched.insert(name);
+                self.touched.insert(name, self.turns);
             }
         }
         Ok(())
@@ -365,7 +366,7 @@ impl Writer {
     fn run(&mut self, jobs: &mut [Box<dyn Job>], version: i64, fences: &mut HashMap<LockName, Fence>) {
         let mut view = View {
             now: Timestamp::now(),
-            commit: self.commits + 1,
+            turn: self.turns,
             version,
             names: &mut self.names,
             spoiled: &self.spoiled,
@@ -376,19 +377,21 @@ impl Writer {
             watchers: &mut self.watchers,
         };
         for job in jobs {
+            view.turn += 1;
             job.run(&mut view);
         }
+        self.turns = view.turn;
     }
 
     /// After the commit: wakes those who wait for a change of these names.
     fn publish(&mut self) {
         let now = Timestamp::now();
-        for name in self.touched.drain() {
+        for (name, turn) in self.touched.drain() {
             let Some(state) = self.names.get_mut(&name) else {
                 continue;
             };
             if state.is_dirty() {
-                self.stamps.changed_at(&name, self.commits);
+                self.stamps.changed_at(&name, turn);
                 let changes = state.written();
                 self.watchers.tell(&name, changes, state, now);
             }

@@ -325,6 +325,35 @@ fn a_probe_sees_changes_of_its_name_and_no_others() {
     });
 }
 
+/// What is asked for together runs in one transaction: the answer to the first is old when the commit is done.
+#[test]
+fn a_waiter_sees_the_release_that_came_with_its_own_attempt() {
+    everywhere(|lock| async move {
+        for _ in 0..20 {
+            let (holder, waiter, busy) = (ask("n"), join("n", Mode::Exclusive), ask("other"));
+            granted(&lock, &holder).await;
+            // While the first is in its transaction, the others gather for the next.
+            let (_, attempt, released) = futures::join!(
+                lock.attempt(&busy),
+                lock.attempt(&waiter),
+                lock.release(&holder.key, Release::Now)
+            );
+            assert_eq!(released.unwrap(), Released::Released);
+            let Attempt::Queued(wait) = attempt.unwrap() else {
+                panic!("not queued");
+            };
+            let Wake::Poll { probe, .. } = wait.wake else {
+                panic!("SQLite cannot push");
+            };
+            assert!(probe.changed().await.unwrap());
+            assert!(asked(&lock, &waiter).await.is_some());
+            for key in [waiter.key, busy.key] {
+                lock.release(&key, Release::Now).await.unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn a_caller_that_vanishes_at_any_poll_disturbs_nothing() {
     everywhere(|lock| async move {

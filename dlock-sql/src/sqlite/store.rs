@@ -198,6 +198,11 @@ impl Store {
         self.broken
     }
 
+    #[cfg(test)]
+    pub(super) fn mark_broken(&mut self) {
+        self.broken = true;
+    }
+
     pub(super) async fn close(self) -> Result<()> {
         let at = self.db.clone();
         self.conn.close().await.map_err(|e| nothing_done(e, &at.at))

@@ -212,6 +212,9 @@ impl Writer {
             // for one that nobody has open. If that fails, the old one may be what is in the way.
             let opened = Store::open(self.db.clone(), self.runtime.clone()).await;
             self.store = None;
+            // Another connection counts the versions anew, and may come to the number that this one had: what is loaded would be
+            // taken for what is stored.
+            self.forget();
             self.store = Some(opened?);
         }
         self.store
@@ -457,4 +460,42 @@ fn block_above(token: u64) -> u64 {
 
 fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, "the SQLite connection is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::runtime::Tokio;
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    use super::super::boot::BootId;
+    use super::super::schema::Statements;
+    use super::*;
+
+    #[tokio::test]
+    async fn what_one_connection_loaded_is_not_trusted_on_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Arc::new(Database {
+            options: SqliteConnectOptions::new()
+                .filename(dir.path().join("locks.db"))
+                .create_if_missing(true),
+            at: "of the test".into(),
+            sql: Statements::new("dlock_"),
+            boot: BootId::current().unwrap(),
+            private: false,
+            ours: true,
+            busy_budget: Duration::from_secs(10),
+        });
+        let runtime = Tokio::current().unwrap();
+        let store = Store::open(db, runtime.clone()).await.unwrap();
+        let mut writer = Writer::new(store, runtime, Arc::new(Stamps::new()));
+        let name = LockName::new("n").unwrap();
+        let version = writer.store().await.unwrap().version().await.unwrap();
+        writer.load(version, (vec![name], Vec::new())).await.unwrap();
+        assert!(writer.version.is_some() && !writer.names.is_empty());
+
+        // As raising the ceiling of the tokens does, whose failure is nobody's.
+        writer.store.as_mut().unwrap().mark_broken();
+        writer.store().await.unwrap();
+        assert!(writer.version.is_none() && writer.names.is_empty() && writer.tokens.is_none());
+    }
 }

@@ -44,7 +44,7 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// | key | meaning |
 /// |---|---|
 /// | `namespace` | all names live in this namespace: see [`Namespaced`] |
-/// | `ttl` | the default ttl of this client's locks, as `30s` or `500ms` |
+/// | `ttl` | the ttl of this client's locks, as `30s` or `500ms`, but for handles that have [`options`](dlock_core::Lock::options) of their own |
 /// | `op_timeout` | how long one exchange with the store may take |
 ///
 /// `sqlite` takes two more:

@@ -219,6 +219,9 @@ impl Lock {
 }
 
 /// A [`Guard`] whose calls block. What does not wait is the guard's own: it dereferences to it.
+///
+/// Dropping it does not wait either: the release is sent by the runtime's thread, which ends with the process. Before `main` returns,
+/// call [`release`](Self::release), or [`Client::close`], which waits for it; else the lock stays taken until its ttl.
 #[derive(Debug)]
 pub struct BlockingGuard(Guard);
 

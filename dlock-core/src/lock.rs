@@ -47,7 +47,8 @@ impl Lock {
         }
     }
 
-    /// The same lock, asked for and held with these options.
+    /// The same lock, asked for and held with these options. They replace all that the client has as its defaults, be it set in
+    /// code or in a URL: a ttl that is not among them is [`LockOptions::new`]'s.
     ///
     /// # Errors
     /// `InvalidInput` for what makes no sense, `Unsupported` for what the backend cannot do.

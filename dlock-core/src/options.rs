@@ -58,6 +58,8 @@ impl Default for Drift {
 
 /// How a lock is asked for and held. Checked against the backend's capabilities when it is given to a handle.
 ///
+/// It is whole: given to a handle it replaces the client's defaults, and nothing of them remains.
+///
 /// ```
 /// # use dlock_core as dlock;
 /// use std::time::Duration;

@@ -50,6 +50,11 @@ struct Command {
 pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
     let command = match parse(std::env::args().skip(1)) {
         Ok(command) => command,
+        // Asked for, help is an answer and no failure.
+        Err(problem) if problem.is_empty() => {
+            let _ = writeln!(io::stdout(), "{HELP}");
+            return ExitCode::SUCCESS;
+        }
         Err(problem) => {
             // There is nobody left to tell if this fails.
             let _ = writeln!(io::stderr(), "{problem}\n{HELP}");

@@ -179,6 +179,11 @@ fn faults(backend: &str, report: &Report) -> Vec<String> {
 fn main() -> ExitCode {
     let command = match parse() {
         Ok(command) => command,
+        // Asked for, help is an answer and no failure.
+        Err(problem) if problem.is_empty() => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
         Err(problem) => {
             eprintln!("{problem}\n{HELP}");
             return ExitCode::from(2);

@@ -271,7 +271,7 @@ impl Guard {
     ///
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the same re-entrant owner
-    /// count on the exclusive hold.
+    /// count on the exclusive hold, or while others wait for a permit of the name, which then has no readers.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,7 @@
 //! Downgrade and upgrade in place.
 //!
-//! A conversion that had no effect (`Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped future, lost
-//! reply) leaves the guard with the *weaker* of the two modes:
-//! the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
+//! A conversion that had no effect (refused, or `Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped
+//! future, lost reply) leaves the guard with the *weaker* of the two modes: the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
 //! conversion to the mode that the lease already has is done at once.
 //!
 //! A conversion names no state to convert *from*, so two of them must never be under way in different directions:
@@ -69,7 +68,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         }
         let before = lease.begin_conversion(DOWNGRADE);
         let answer = asking.await.and_then(|c| c);
-        let unanswered = matches!(&answer, Err(e) if e.kind() != ErrorKind::Unavailable);
+        let unanswered = matches!(&answer, Err(e) if !had_no_effect(e));
         if !unanswered && before & DOWNGRADE == 0 {
             if answer.is_err() {
                 // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive, and mint no token.
@@ -106,6 +105,18 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         engine.poke_poller(&lease.key.name);
     }
     Ok(converted)
+}
+
+/// Whether that error proves that the store has not converted.
+fn had_no_effect(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::Unavailable
+            | ErrorKind::LimitReached
+            | ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+    )
 }
 
 /// A future that waits for the answer to an upgrade.

@@ -463,6 +463,24 @@ fn downgrade_lets_no_writer_in_between_and_readers_in_at_once() {
 }
 
 #[test]
+fn a_downgrade_that_is_refused_leaves_the_guard_as_it_was() {
+    simulate(|w| async move {
+        let (client, other) = (w.client(), w.client());
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        let token = guard.token();
+        // Waits for a permit, so that the name has no room for readers.
+        let permits = other.semaphore("a", 2).unwrap();
+        let mut waiting = Box::pin(permits.acquire());
+        select(&mut waiting, w.runtime.sleep(ms(50))).await;
+        let refused = guard.downgrade().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(guard.mode().is_exclusive(), "{guard:?}");
+        assert_eq!(guard.try_upgrade().await.unwrap(), Upgrade::Done);
+        assert_eq!(guard.token(), token);
+    });
+}
+
+#[test]
 fn of_two_upgraders_none_waits_for_the_other() {
     simulate(|w| async move {
         let (a, b) = (w.client(), w.client());

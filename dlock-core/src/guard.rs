@@ -92,7 +92,7 @@ impl Guard {
         self.lease.span()
     }
 
-    /// Until when it may be believed, unless it is renewed. Once it is over: [`Timestamp::ZERO`].
+    /// Until when it may be believed, unless it is renewed; never beyond its maximum hold. Once it is over: [`Timestamp::ZERO`].
     ///
     /// Counted from before the request was sent, less the drift margin, so that it is never later than the store's own.
     pub fn deadline(&self) -> Timestamp {
@@ -424,7 +424,8 @@ impl View<'_> {
         if self.left {
             Timestamp::ZERO
         } else {
-            self.lease.deadline().unwrap_or(Timestamp::ZERO)
+            let until = |deadline: Timestamp| deadline.min(self.lease.max_hold_at());
+            self.lease.deadline().map_or(Timestamp::ZERO, until)
         }
     }
 

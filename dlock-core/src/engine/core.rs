@@ -460,7 +460,12 @@ impl Core {
             return now.until(deadline).max(Duration::from_nanos(1));
         }
         match lease.look(now) {
-            Look::Valid(deadline) => now.until(deadline),
+            // By the clock, too: the keeper may be stalled, and what it takes back at the maximum hold was never promised longer.
+            Look::Valid(_) if lease.max_hold_at() <= now => {
+                self.lose(lease, LossReason::MaxHold, true);
+                Duration::ZERO
+            }
+            Look::Valid(deadline) => now.until(deadline.min(lease.max_hold_at())),
             Look::JustExpired => {
                 self.expired(lease);
                 Duration::ZERO

@@ -253,6 +253,40 @@ fn a_maximum_hold_ends_the_hold_and_says_so() {
 }
 
 #[test]
+fn a_guard_is_never_believed_beyond_its_maximum_hold() {
+    simulate(|w| async move {
+        let (client, other) = (w.client(), w.client());
+        let options = ttl(1000).max_hold(ms(300));
+        let lock = client.lock("a").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        let promised = guard.deadline();
+        assert!(guard.remaining() <= ms(300), "{guard:?}");
+        let _next = other.lock("a").unwrap().acquire().await.unwrap();
+        assert!(promised <= w.runtime.now(), "another has it while it is believed");
+    });
+}
+
+#[test]
+fn a_maximum_hold_is_over_by_the_clock_even_if_the_keeper_is_stalled() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let runtime = dlock_core::runtime::detect().unwrap();
+        let store = Memory::new(runtime.clone());
+        let client = Client::builder(store.connect(), runtime).build().unwrap();
+        let options = ttl(10_000).max_hold(ms(20));
+        let lock = client.lock("a").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        // Blocks the executor, and the keeper with it.
+        std::thread::sleep(ms(30));
+        assert!(!guard.is_valid());
+        assert_eq!(guard.loss(), Some(LossReason::MaxHold));
+    });
+}
+
+#[test]
 fn a_minimum_hold_keeps_the_name_taken_after_the_release() {
     simulate(|w| async move {
         let client = w.client();

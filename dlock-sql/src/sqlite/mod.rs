@@ -30,7 +30,9 @@
 //!
 //! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all until it goes on or
 //!   dies; others answer `Unavailable` after [`Builder::busy_budget`].
-//! * A file that is deleted or replaced while it is open goes on as two files.
+//! * A file that is deleted or replaced while it is open goes on as two files until the next change: whoever has the old one open
+//!   notices at its next grant, renewal or release, answers `Unavailable` once, and goes on in the file that the path leads to. What was
+//!   held in the old one is lost, and the tokens are those of the new one.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
 //! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the last of them goes, another
 //!   class may begin, even beside an exclusive holder or waiter; the memory backend keeps the class until the name is empty.
@@ -44,6 +46,7 @@ mod boot;
 mod failure;
 mod fencing;
 pub mod gate;
+mod identity;
 mod job;
 mod lock;
 mod open;

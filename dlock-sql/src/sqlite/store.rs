@@ -1,6 +1,7 @@
 //! The connection, and the statements of a transaction on it.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 use super::admit::{Entry, NameState};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
+use super::identity::FileId;
 use super::row::{bind, bind_entry, bind_key, read_entry, read_fence, read_name};
 use super::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
 use super::take_over::{ONE_BOOT_ID, in_use, take_over};
@@ -33,6 +35,10 @@ pub(super) struct Database {
 }
 
 impl Database {
+    fn path(&self) -> &Path {
+        self.options.get_filename()
+    }
+
     /// How to connect without a log, and without waiting in a way that cannot be cancelled.
     pub(super) fn quiet(&self) -> SqliteConnectOptions {
         let options = self.options.clone().disable_statement_logging();
@@ -75,6 +81,8 @@ pub(super) struct Store {
     pub(super) db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
     conn: SqliteConnection,
+    /// The file that is open; `None` if it is private, or if that cannot be told.
+    file: Option<FileId>,
     journal: Journal,
     /// How `synchronous` was last set.
     synchronous: &'static str,
@@ -133,10 +141,15 @@ impl Store {
 
     async fn connect(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let conn = db.quiet().connect().await.map_err(|e| nothing_done(e, &db.at))?;
+        let file = match db.private {
+            true => None,
+            false => FileId::at(db.path()),
+        };
         let mut store = Self {
             db,
             runtime,
             conn,
+            file,
             journal: Journal::Other,
             synchronous: "",
             in_transaction: false,
@@ -257,7 +270,7 @@ impl Store {
         match self.patiently(begin, SqliteArguments::default()).await {
             Ok(rows) => {
                 self.in_transaction = true;
-                let version = self.version_of(&rows);
+                let version = self.check_file().and_then(|()| self.version_of(&rows));
                 if version.is_err() {
                     self.rollback().await;
                 }
@@ -268,6 +281,21 @@ impl Store {
                 Err(e)
             }
         }
+    }
+
+    /// Nothing may be changed in a file that those who come now do not see. The next connection is made to the one that they see.
+    fn check_file(&mut self) -> Result<()> {
+        if !self.file.is_some_and(|file| file.has_left(self.db.path())) {
+            return Ok(());
+        }
+        self.broken = true;
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the SQLite database {} was removed or replaced while it was open; what was held in it is lost",
+                self.at()
+            ),
+        ))
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use dlock_core::spi::{Lock as _, Release, Released};
+use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_sql::sqlite::SqliteLock;
 use futures::StreamExt as _;
@@ -68,6 +68,31 @@ fn a_file_that_is_no_database_is_told_apart() {
         let missing = files.path().join("deeper").join("locks.db");
         let e = SqliteLock::open(missing, runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
+    });
+}
+
+#[test]
+fn a_file_that_was_removed_or_replaced_is_noticed_at_the_next_change() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let a = ask("n");
+        granted(&lock, &a).await;
+        for suffix in ["", "-wal", "-shm"] {
+            let mut file = files.path().into_os_string();
+            file.push(suffix);
+            std::fs::remove_file(file).unwrap();
+        }
+        let newcomer = SqliteLock::open(files.path(), runtime).await.unwrap();
+        granted(&newcomer, &ask("n")).await;
+        let first = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
+        assert!(
+            matches!(&first, RenewOutcome::Failed(e) if e.kind() == ErrorKind::Unavailable),
+            "{first:?}"
+        );
+        // From here on both are in the same file.
+        let second = renew(&lock, RenewItem::lease(a.key, TTL)).await;
+        assert!(matches!(second, RenewOutcome::Gone), "{second:?}");
+        held(&lock, &ask("n")).await;
     });
 }
 

@@ -18,7 +18,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::boot::BootId;
-use super::failure::{foreign_row, nothing_done};
+use super::failure::{foreign_row, nothing_done, primary_code};
 
 /// The newest schema that this version knows.
 pub(super) const SCHEMA_VERSION: i64 = 2;
@@ -302,7 +302,9 @@ async fn current_version(conn: &mut SqliteConnection, sql: &Statements, at: &str
             Ok(version)
         }
         Ok(_) => Err(foreign_table(sql, at)),
-        Err(e) if super::failure::is_busy(&e) => Err(nothing_done(e, at)),
+        // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever chose another prefix for that
+        // would lock beside those who did not.
+        Err(e) if primary_code(&e).is_some_and(|code| code != 1) => Err(nothing_done(e, at)),
         Err(e) => Err(foreign_table(sql, at).with_source(e)),
     }
 }

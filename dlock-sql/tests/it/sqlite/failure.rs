@@ -4,6 +4,7 @@ use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_sql::sqlite::SqliteLock;
 use futures::StreamExt as _;
+use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::support::*;
@@ -106,6 +107,29 @@ fn a_table_of_somebody_else_is_left_alone() {
         assert!(e.to_string().contains("another table prefix"), "{e}");
         let tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table'";
         assert_eq!(number(&mut other, tables).await, 1);
+    });
+}
+
+#[test]
+fn a_damaged_table_of_ours_is_not_taken_for_one_of_somebody_else() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        lock.close().await.unwrap();
+        let mut conn = stranger(&files).await;
+        let page = number(
+            &mut conn,
+            "SELECT rootpage FROM sqlite_master WHERE name = 'dlock_meta'",
+        );
+        let page = page.await as usize;
+        let size = number(&mut conn, "PRAGMA page_size").await as usize;
+        sql(&mut conn, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+        conn.close().await.unwrap();
+        let mut bytes = std::fs::read(files.path()).unwrap();
+        bytes[(page - 1) * size..page * size].fill(0xff);
+        std::fs::write(files.path(), bytes).unwrap();
+        let e = SqliteLock::open(files.path(), runtime).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BackendData);
+        assert!(e.to_string().contains("is damaged"), "{e}");
     });
 }
 

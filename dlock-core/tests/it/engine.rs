@@ -1,63 +1,14 @@
-//! The engine over the memory backend, in virtual time.
+//! The life of a hold over the memory backend, in virtual time.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::combinators::MultiLock;
-use dlock_core::sim::{FaultPlan, Link, Sim};
-use dlock_core::{
-    AutoRenew, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Runtime, Upgrade,
-};
+use dlock_core::sim::Sim;
+use dlock_core::{Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory};
 use futures::future::{Either, join_all, select};
 use futures::{FutureExt as _, StreamExt};
 
-/// A world with one store; each `client` is a client of its own.
-struct World {
-    runtime: Arc<dyn Runtime>,
-    store: Memory,
-}
-
-impl World {
-    fn client(&self) -> Client {
-        Client::builder(self.store.connect(), self.runtime.clone())
-            .build()
-            .unwrap()
-    }
-
-    async fn sleep(&self, d: Duration) {
-        self.runtime.sleep(d).await;
-    }
-}
-
-/// Runs a test in virtual time, under several schedules.
-fn simulate<F: Future<Output = ()>>(test: impl Fn(World) -> F) {
-    simulate_with(|m| m, test);
-}
-
-fn simulate_with<F: Future<Output = ()>>(
-    set_up: impl Fn(dlock_core::memory::MemoryBuilder) -> dlock_core::memory::MemoryBuilder,
-    test: impl Fn(World) -> F,
-) {
-    for seed in 0..20 {
-        let sim = Sim::new(seed);
-        let runtime = sim.runtime();
-        let store = set_up(Memory::builder(runtime.clone())).build();
-        sim.block_on(test(World { runtime, store }));
-    }
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-fn ttl(n: u64) -> LockOptions {
-    LockOptions::new().ttl(ms(n))
-}
-
-fn passive(n: u64) -> LockOptions {
-    ttl(n).auto_renew(AutoRenew::Off)
-}
+use crate::world::*;
 
 #[test]
 fn two_handles_of_one_client_exclude_one_another() {
@@ -281,6 +232,8 @@ fn a_maximum_hold_is_over_by_the_clock_even_if_the_keeper_is_stalled() {
         let guard = lock.acquire().await.unwrap();
         // Blocks the executor, and the keeper with it.
         std::thread::sleep(ms(30));
+        let e = guard.release().await.unwrap_err();
+        assert_eq!(e.loss_reason(), Some(LossReason::MaxHold));
         assert!(!guard.is_valid());
         assert_eq!(guard.loss(), Some(LossReason::MaxHold));
     });
@@ -307,6 +260,23 @@ fn a_minimum_hold_keeps_the_name_taken_after_the_release() {
         client.lock("a").unwrap().acquire().await.unwrap();
         let took = w.runtime.now().since(started);
         assert!(took >= ms(800) && took < ms(820), "{took:?}");
+    });
+}
+
+#[test]
+fn whoever_waits_through_a_minimum_hold_gets_the_lock_when_it_is_over() {
+    simulate(|w| async move {
+        let options = ttl(30_000).min_hold(ms(1000));
+        let lock = w.client().lock("a").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        let next = w.client().lock("a").unwrap();
+        let mut waiting = Box::pin(next.acquire());
+        select(&mut waiting, w.runtime.sleep(ms(300))).await;
+        guard.release().await.unwrap();
+        let released = w.runtime.now();
+        let _next = waiting.await.unwrap();
+        let waited = w.runtime.now().since(released);
+        assert!(waited >= ms(700) && waited < ms(750), "{waited:?}");
     });
 }
 
@@ -420,166 +390,6 @@ fn a_slow_reader_of_events_is_told_how_many_it_missed_and_never_misses_the_last(
             );
         }
     });
-}
-
-#[test]
-fn re_entry_counts_and_is_local_to_its_owner() {
-    simulate(|w| async move {
-        let client = w.client();
-        let owner = client.owner();
-        let lock = client.lock("a").unwrap().reentrant(&owner).unwrap();
-        let (outer, inner) = futures::join!(lock.acquire(), lock.acquire());
-        let (outer, inner) = (outer.unwrap(), inner.unwrap());
-        assert_eq!((outer.token(), outer.id()), (inner.token(), inner.id()));
-        let stranger = client.lock("a").unwrap().reentrant(&client.owner()).unwrap();
-        assert!(stranger.try_acquire().await.unwrap().is_none());
-        outer.release().await.unwrap();
-        assert!(!outer.is_valid() && inner.is_valid());
-        assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
-        assert!(stranger.try_acquire().await.unwrap().is_none());
-        drop(inner);
-        w.sleep(ms(1)).await;
-        assert!(stranger.try_acquire().await.unwrap().is_some());
-    });
-}
-
-#[test]
-fn a_lost_lease_is_lost_at_every_level_and_cannot_be_re_entered() {
-    simulate(|w| async move {
-        let client = w.client();
-        let lock = client
-            .lock("a")
-            .unwrap()
-            .options(passive(100))
-            .unwrap()
-            .reentrant(&client.owner())
-            .unwrap();
-        let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
-        w.sleep(ms(200)).await;
-        assert!(!outer.is_valid() && !inner.is_valid());
-        assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::Lost);
-        drop((outer, inner));
-        assert!(lock.acquire().await.unwrap().is_valid());
-    });
-}
-
-#[test]
-fn an_owner_has_a_limit() {
-    simulate(|w| async move {
-        let client = w.client();
-        let lock = client.lock("a").unwrap().reentrant(&client.owner()).unwrap();
-        let mut guards = Vec::new();
-        for _ in 0..dlock_core::Owner::MAX_DEPTH {
-            guards.push(lock.acquire().await.unwrap());
-        }
-        assert_eq!(lock.acquire().await.unwrap_err().kind(), ErrorKind::LimitReached);
-    });
-}
-
-#[test]
-fn downgrade_lets_no_writer_in_between_and_readers_in_at_once() {
-    simulate(|w| async move {
-        let (a, b, c) = (w.client(), w.client(), w.client());
-        let writer = a.rwlock("a").unwrap().write().acquire().await.unwrap();
-        let (read, write) = (b.rwlock("a").unwrap(), c.rwlock("a").unwrap());
-        let mut reading = Box::pin(read.read().acquire());
-        assert!(futures::poll!(reading.as_mut()).is_pending());
-        let mut writing = Box::pin(write.write().acquire());
-        assert!(futures::poll!(writing.as_mut()).is_pending());
-        let token = writer.token();
-        writer.downgrade().await.unwrap();
-        assert_eq!(writer.token(), token);
-        let reader = reading.await.unwrap();
-        assert!(futures::poll!(writing.as_mut()).is_pending());
-        drop((writer, reader));
-        assert!(writing.await.unwrap().token() > token);
-    });
-}
-
-#[test]
-fn a_downgrade_that_is_refused_leaves_the_guard_as_it_was() {
-    simulate(|w| async move {
-        let (client, other) = (w.client(), w.client());
-        let guard = client.lock("a").unwrap().acquire().await.unwrap();
-        let token = guard.token();
-        // Waits for a permit, so that the name has no room for readers.
-        let permits = other.semaphore("a", 2).unwrap();
-        let mut waiting = Box::pin(permits.acquire());
-        select(&mut waiting, w.runtime.sleep(ms(50))).await;
-        let refused = guard.downgrade().await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-        assert!(guard.mode().is_exclusive(), "{guard:?}");
-        assert_eq!(guard.try_upgrade().await.unwrap(), Upgrade::Done);
-        assert_eq!(guard.token(), token);
-    });
-}
-
-#[test]
-fn of_two_upgraders_none_waits_for_the_other() {
-    simulate(|w| async move {
-        let (a, b) = (w.client(), w.client());
-        let one = a.rwlock("a").unwrap().read().acquire().await.unwrap();
-        let two = b.rwlock("a").unwrap().read().acquire().await.unwrap();
-        let (x, y) = futures::join!(one.try_upgrade(), two.try_upgrade());
-        assert!(x.unwrap() != Upgrade::Done && y.unwrap() != Upgrade::Done);
-        assert!(one.is_valid() && two.is_valid());
-        two.release().await.unwrap();
-        assert_eq!(one.try_upgrade().await.unwrap(), Upgrade::Done);
-        assert!(one.mode().is_exclusive() && one.token() > two.token());
-    });
-}
-
-/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside an exclusive guard.
-#[test]
-fn after_an_unanswered_downgrade_there_is_no_upgrade() {
-    for seed in 0..20 {
-        let sim = Sim::new(seed);
-        let (server, node) = (sim.runtime(), sim.client_runtime_with("client", ms(0), 0));
-        let on_server = sim.client_runtime_with("server", ms(0), 0);
-        let store = Memory::new(Arc::new(on_server.clone()));
-        let link = Link::new(store.connect(), &node, &on_server, FaultPlan::healthy());
-        let client = Client::builder(link.clone(), Arc::new(node)).build().unwrap();
-        let other = Client::builder(store.connect(), server.clone()).build().unwrap();
-        sim.block_on(async move {
-            let guard = client.rwlock("a").unwrap().write().acquire().await.unwrap();
-            link.hold();
-            let mut dropped = Box::pin(guard.downgrade());
-            assert!(futures::poll!(dropped.as_mut()).is_pending());
-            drop(dropped);
-            assert!(!guard.mode().is_exclusive());
-            assert_eq!(guard.try_upgrade().await.unwrap_err().kind(), ErrorKind::Unknown);
-            link.let_go();
-            let reader = other.rwlock("a").unwrap().read().acquire().await.unwrap();
-            assert!(guard.is_valid() && reader.is_valid());
-            // Settled at once by asking again; upgraded never.
-            guard.downgrade().await.unwrap();
-            reader.release().await.unwrap();
-            assert_eq!(guard.try_upgrade().await.unwrap_err().kind(), ErrorKind::Unknown);
-        });
-    }
-}
-
-#[test]
-fn of_two_upgrades_of_one_hold_one_is_under_way() {
-    for seed in 0..20 {
-        let sim = Sim::new(seed);
-        let node = sim.client_runtime_with("client", ms(0), 0);
-        let server = sim.client_runtime_with("server", ms(0), 0);
-        let store = Memory::new(Arc::new(server.clone()));
-        let link = Link::new(store.connect(), &node, &server, FaultPlan::healthy());
-        let client = Client::builder(link, Arc::new(node)).build().unwrap();
-        sim.block_on(async move {
-            let guard = client.rwlock("a").unwrap().read().acquire().await.unwrap();
-            let (one, two) = futures::join!(guard.try_upgrade(), guard.try_upgrade());
-            assert_eq!((one.unwrap(), two.unwrap()), (Upgrade::Done, Upgrade::Busy));
-            // A dropped one is nobody's answer: the next may be sent.
-            guard.downgrade().await.unwrap();
-            let mut dropped = Box::pin(guard.try_upgrade());
-            assert!(futures::poll!(dropped.as_mut()).is_pending());
-            drop(dropped);
-            assert_eq!(guard.try_upgrade().await.unwrap(), Upgrade::Done);
-        });
-    }
 }
 
 #[test]
@@ -704,61 +514,5 @@ fn a_watch_starts_with_a_snapshot_and_shows_the_hand_over() {
             }
         }
         assert_eq!(tokens, [first.token(), second.token()]);
-    });
-}
-
-#[test]
-fn a_multi_lock_takes_all_or_none_and_never_deadlocks() {
-    simulate(|w| async move {
-        let (a, b, c) = (w.client(), w.client(), w.client());
-        let of = |client: &Client, names: [&str; 3]| {
-            MultiLock::new(names.map(|n| client.lock(n).unwrap())).unwrap()
-        };
-        let (one, two) = (of(&a, ["x", "y", "z"]), of(&b, ["z", "x", "y"]));
-        for _ in 0..10 {
-            let run = |multi: MultiLock| {
-                let runtime = w.runtime.clone();
-                async move {
-                    let all = multi.acquire().await.unwrap();
-                    runtime.sleep(ms(3)).await;
-                    assert!(all.is_valid());
-                    all.release().await.unwrap();
-                }
-            };
-            futures::join!(run(one.clone()), run(two.clone()));
-        }
-        let held = c.lock("y").unwrap().acquire().await.unwrap();
-        assert!(one.try_acquire().await.unwrap().is_none());
-        assert_eq!(
-            two.acquire_timeout(ms(50)).await.unwrap_err().kind(),
-            ErrorKind::Timeout
-        );
-        assert!(
-            c.lock("x").unwrap().try_acquire().await.unwrap().is_some(),
-            "rolled back before the answer"
-        );
-        drop(held);
-        let twice = [a.lock("x").unwrap(), a.lock("x").unwrap()];
-        assert_eq!(MultiLock::new(twice).unwrap_err().kind(), ErrorKind::InvalidInput);
-    });
-}
-
-#[test]
-fn a_multi_lock_whose_first_lease_ran_out_while_it_waited_for_the_last_is_no_lock() {
-    simulate(|w| async move {
-        let (a, b) = (w.client(), w.client());
-        let held = b.lock("y").unwrap().acquire().await.unwrap();
-        let multi = MultiLock::new([
-            a.lock("x").unwrap().options(passive(100)).unwrap(),
-            a.lock("y").unwrap().options(passive(100)).unwrap(),
-        ])
-        .unwrap();
-        let later = async {
-            w.sleep(ms(300)).await;
-            held.release().await.unwrap();
-        };
-        let (taken, ()) = futures::join!(multi.acquire(), later);
-        assert_eq!(taken.unwrap_err().kind(), ErrorKind::Lost);
-        assert!(b.lock("y").unwrap().try_acquire().await.unwrap().is_some());
     });
 }

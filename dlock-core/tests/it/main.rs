@@ -7,7 +7,15 @@ mod combinators;
 #[cfg(feature = "sim")]
 mod engine;
 #[cfg(feature = "sim")]
+mod multi;
+#[cfg(feature = "sim")]
 mod races;
 mod runtimes;
 #[cfg(feature = "sim")]
+mod shared_holds;
+#[cfg(feature = "sim")]
 mod simulation;
+#[cfg(feature = "sim")]
+mod sizes;
+#[cfg(feature = "sim")]
+mod world;

@@ -316,11 +316,11 @@ impl Lock for MemoryLink {
         }
         // planted: 8.01
         if self.bug.is(Bug::NotifyBeforeRegister) {
-            return self.register_late(request).await;
+            return Box::pin(self.register_late(request)).await;
         }
         // planted: 7.09
         if self.bug.is(Bug::TokenBeforeGrant) {
-            return self.token_first(request).await;
+            return Box::pin(self.token_first(request)).await;
         }
         // planted: 9.05
         if self.bug.is(Bug::ReplyDesync) && self.stray.swap(false, Ordering::AcqRel) {

@@ -9,7 +9,7 @@ use futures::channel::mpsc::UnboundedSender;
 
 use super::gate::Gates;
 use super::link::MemoryLink;
-use super::table::{Effects, Held, Settings, Table};
+use super::table::{Effects, Held, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::{Capabilities, Capability};
 use crate::name::LockName;
@@ -319,6 +319,8 @@ pub(super) fn to_grant(key: LeaseKey, held: Held, from: Timestamp, life: Duratio
 #[derive(Default)]
 struct Outbox {
     pushes: Vec<(Listener, Grant)>,
+    /// Those who are to ask again.
+    changed: Vec<UnboundedSender<Push>>,
     /// Ended without a grant; dropping the sender ends the stream.
     ended: Vec<Listener>,
     wakers: Vec<Waker>,
@@ -330,6 +332,9 @@ impl Outbox {
             // Nobody there: the grant stands, and is abandoned or lapses. Passing over it here would take the lock from a
             // waiter that is about to ask again.
             let _ = listener.sender.unbounded_send(Push::Granted(grant));
+        }
+        for sender in self.changed {
+            let _ = sender.unbounded_send(Push::Changed);
         }
         drop(self.ended);
         self.wakers.into_iter().for_each(Waker::wake);
@@ -361,8 +366,7 @@ impl Shared {
         known: Option<Timestamp>,
         call: impl FnOnce(&mut State, Timestamp, &mut Effects) -> R,
     ) -> R {
-        let mut outbox = Outbox::default();
-        let answer = {
+        let (answer, outbox) = {
             let mut state = self.lock();
             let read = known.unwrap_or_else(|| match &self.clock {
                 Some(clock) => clock(),
@@ -370,13 +374,12 @@ impl Shared {
             });
             let now = read.max(state.now);
             state.now = now;
-            let mut effects = Effects {
-                observed: !state.watchers.is_empty(),
-                ..Effects::default()
-            };
+            let mut effects = Effects::of(!state.watchers.is_empty());
             let answer = call(&mut state, now, &mut effects);
-            state.dispatch(effects, now, &mut outbox);
-            answer
+            match effects.into_news() {
+                None => return answer,
+                Some(news) => (answer, state.dispatch(*news, now)),
+            }
         };
         outbox.deliver();
         answer
@@ -384,28 +387,35 @@ impl Shared {
 }
 
 impl State {
-    fn dispatch(&mut self, effects: Effects, now: Timestamp, outbox: &mut Outbox) {
-        for (key, held) in effects.granted {
+    #[inline(never)]
+    fn dispatch(&mut self, news: News, now: Timestamp) -> Outbox {
+        let mut outbox = Outbox::default();
+        for (key, held) in news.granted {
             for listener in self.waiters.remove(&key).into_iter().flatten() {
                 let grant = listener.anchor.grant(key.clone(), held, now);
                 outbox.pushes.push((listener, grant));
             }
         }
-        for key in effects.dropped {
+        for key in news.dropped {
             outbox
                 .ended
                 .extend(self.waiters.remove(&key).into_iter().flatten());
         }
-        for (name, change) in effects.changes {
+        for key in news.sooner {
+            let listeners = self.waiters.get(&key).into_iter().flatten();
+            outbox.changed.extend(listeners.map(|l| l.sender.clone()));
+        }
+        for (name, change) in news.changes {
             for watcher in self.watchers.get_mut(&name).into_iter().flatten() {
                 watcher.note(change.clone());
                 outbox.wakers.extend(watcher.waker.take());
             }
         }
-        for name in effects.nudged {
+        for name in news.nudged {
             for watcher in self.watchers.get_mut(&name).into_iter().flatten() {
                 outbox.wakers.extend(watcher.waker.take());
             }
         }
+        outbox
     }
 }

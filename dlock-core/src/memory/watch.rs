@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::Stream;
 
-use super::store::Shared;
+use super::store::{Shared, State};
+use super::table::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::runtime::Runtime;
@@ -84,12 +85,7 @@ impl Changes {
             // What this call itself took back happened before the snapshot; others watching are still told.
             let id = state.next_watcher;
             state.next_watcher += 1;
-            for (changed, change) in effects.changes.drain(..) {
-                for watcher in state.watchers.get_mut(&changed).into_iter().flatten() {
-                    watcher.note(change.clone());
-                }
-                effects.nudged.push(changed);
-            }
+            note_now(state, effects);
             state.watchers.entry(name.clone()).or_default().push(Watcher {
                 id,
                 link,
@@ -115,13 +111,7 @@ impl Changes {
         self.shared.run(None, |state, now, effects| {
             let expiry = state.table.expire(now, &self.name, effects);
             // The changes of this very call come to the buffer only after it: they are put there now, for this stream.
-            let fresh = std::mem::take(&mut effects.changes);
-            for (name, change) in fresh {
-                for watcher in state.watchers.get_mut(&name).into_iter().flatten() {
-                    watcher.note(change.clone());
-                }
-                effects.nudged.push(name);
-            }
+            note_now(state, effects);
             if state.epoch != self.epoch {
                 return Look::Broken;
             }
@@ -139,11 +129,25 @@ impl Changes {
                 None => {
                     watcher.waker = Some(waker.clone());
                     // This call's own nudge must not wake the one that is looking.
-                    effects.nudged.retain(|n| n != &self.name);
+                    effects.news().nudged.retain(|n| n != &self.name);
                     Look::Nothing(expiry.map(|e| (e, now.until(e))))
                 }
             }
         })
+    }
+}
+
+/// Puts the changes of a call that is not over into the buffers; whoever watches is still told after it.
+fn note_now(state: &mut State, effects: &mut Effects) {
+    if !effects.observed {
+        return;
+    }
+    let news = effects.news();
+    for (name, change) in std::mem::take(&mut news.changes) {
+        for watcher in state.watchers.get_mut(&name).into_iter().flatten() {
+            watcher.note(change.clone());
+        }
+        news.nudged.push(name);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{Change, Holder, LeaseKey, RequestId};
-use crate::timestamp::Timestamp;
+use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 
 /// What a lease is at the moment.
@@ -181,7 +181,7 @@ impl Entry {
             queue.waiters.retain(|w| {
                 if w.expires <= now {
                     desk.ended(w.id);
-                    effects.dropped.push(LeaseKey::new(name.clone(), w.id));
+                    effects.news().dropped.push(LeaseKey::new(name.clone(), w.id));
                     return false;
                 }
                 next = next.min(w.expires);
@@ -199,7 +199,7 @@ impl Entry {
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         while let Some(mode) = self.head_mode() {
             // planted: 4.11
-            let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.granted.len() == 1;
+            let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.news().granted.len() == 1;
             if !self.admissible(mode, desk.bug) && !one_more {
                 break;
             }
@@ -208,8 +208,15 @@ impl Entry {
             };
             let id = waiter.id;
             let held = self.grant(desk, name, waiter, desk.claim_window, now, effects);
-            effects.granted.push((LeaseKey::new(name.clone(), id), held));
+            effects
+                .news()
+                .granted
+                .push((LeaseKey::new(name.clone(), id), held));
         }
+    }
+
+    pub(super) fn next_in_line(&self) -> Option<RequestId> {
+        self.queue.as_ref()?.waiters.front().map(|w| w.id)
     }
 
     fn head_mode(&self) -> Option<Mode> {
@@ -318,8 +325,4 @@ impl Entry {
             .map(|l| l.token.get() * 2 + u64::from(l.mode.is_exclusive()))
             .fold(1, u64::wrapping_add)
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::{Entry, Map};
+use super::names::Names;
 use crate::name::LockName;
 use crate::saboteur::Planted;
 
 /// The name itself, byte for byte.
 #[cfg(not(dlock_saboteur))]
 #[inline(always)]
-pub(super) fn filed<'a>(_: &Map<LockName, Entry>, name: &'a LockName, _: Planted) -> Cow<'a, LockName> {
+pub(super) fn filed<'a>(_: &Names, name: &'a LockName, _: Planted) -> Cow<'a, LockName> {
     Cow::Borrowed(name)
 }
 
@@ -23,7 +23,7 @@ mod planted {
 
     /// The name itself, unless a bug is planted that takes two names for one.
     pub(in crate::memory::table) fn filed<'a>(
-        names: &Map<LockName, Entry>,
+        names: &Names,
         name: &'a LockName,
         bug: Planted,
     ) -> Cow<'a, LockName> {

@@ -1,12 +1,9 @@
 //! What is remembered of acquisitions that are over, in bounded space.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
-
-use crate::spi::{LeaseKey, RequestId};
+use crate::spi::RequestId;
 use crate::timestamp::Timestamp;
 
 /// How long a late copy of a request is expected at most.
@@ -16,23 +13,14 @@ const MAX_TOMBSTONES: usize = 1 << 16;
 /// How many released acquisitions are remembered: those that were released last.
 const RELEASED: usize = 256;
 
-/// An acquisition, without the bytes of its name: a tombstone must not keep a long name in memory.
+/// An acquisition, with the hash of its name in place of the bytes: a tombstone must not keep a long name in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Trace {
-    id: RequestId,
-    name: u64,
+pub(super) struct Trace {
+    pub(super) id: RequestId,
+    pub(super) name: u64,
 }
 
 impl Trace {
-    fn of(key: &LeaseKey) -> Self {
-        let mut hasher = FixedState::default().build_hasher();
-        hasher.write(key.name.as_bytes());
-        Self {
-            id: key.id,
-            name: hasher.finish(),
-        }
-    }
-
     fn slot(&self) -> usize {
         (self.id.sequence() ^ self.id.client() as u64) as usize % RELEASED
     }
@@ -49,8 +37,8 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Leaves a tombstone: an attempt of that key that arrives later is refused.
-    pub(super) fn bury(&mut self, key: &LeaseKey, now: Timestamp) {
+    /// Leaves a tombstone: an attempt of it that arrives later is refused.
+    pub(super) fn bury(&mut self, trace: Trace, now: Timestamp) {
         while let Some(&(until, trace)) = self.order.front() {
             if until > now && self.order.len() < MAX_TOMBSTONES {
                 break;
@@ -58,35 +46,28 @@ impl Memo {
             self.order.pop_front();
             self.dead.remove(&trace);
         }
-        let trace = Trace::of(key);
         if self.dead.insert(trace) {
             self.order.push_back((now + TOMBSTONE_LIFE, trace));
         }
     }
 
-    pub(super) fn is_buried(&self, key: &LeaseKey) -> bool {
-        !self.dead.is_empty() && self.dead.contains(&Trace::of(key))
+    pub(super) fn is_buried(&self, trace: Trace) -> bool {
+        !self.dead.is_empty() && self.dead.contains(&trace)
     }
 
     pub(super) fn tombstones(&self) -> usize {
         self.dead.len()
     }
 
-    /// Remembers that the key was released, for a retry of the release and against a late copy of its attempt.
-    pub(super) fn note_released(&mut self, key: &LeaseKey) {
+    /// Remembers that it was released, for a retry of the release and against a late copy of its attempt.
+    pub(super) fn note_released(&mut self, trace: Trace) {
         if self.released.is_empty() {
             self.released.resize(RELEASED, None);
         }
-        let trace = Trace::of(key);
-        let slot = trace.slot();
-        self.released[slot] = Some(trace);
+        self.released[trace.slot()] = Some(trace);
     }
 
-    pub(super) fn was_released(&self, key: &LeaseKey) -> bool {
-        if self.released.is_empty() {
-            return false;
-        }
-        let trace = Trace::of(key);
-        self.released[trace.slot()] == Some(trace)
+    pub(super) fn was_released(&self, trace: Trace) -> bool {
+        self.released.get(trace.slot()) == Some(&Some(trace))
     }
 }

@@ -7,15 +7,18 @@
 mod entry;
 mod filed;
 mod memo;
+mod names;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use entry::{Entry, Standing, Waiter};
 use filed::filed;
-use memo::Memo;
+use memo::{Memo, Trace};
+use names::Names;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
@@ -70,20 +73,42 @@ pub(super) enum Conversion {
 pub(super) struct Effects {
     /// Whether anybody watches anything; changes are not recorded otherwise.
     pub(super) observed: bool,
+    /// In a box that is made when there is something: mostly nobody but the caller learns of a call.
+    news: Option<Box<News>>,
+}
+
+/// See [`Effects`].
+#[derive(Debug, Default)]
+pub(super) struct News {
     /// Queued requests that hold the lock now.
     pub(super) granted: Vec<(LeaseKey, Held)>,
     /// Queue entries that ended otherwise.
     pub(super) dropped: Vec<LeaseKey>,
     /// In the order in which they happened.
     pub(super) changes: Vec<(LockName, Change)>,
-    /// Nothing to report, but what runs out next runs out sooner.
+    /// Nothing to report, but what runs out next runs out sooner: for whoever watches.
     pub(super) nudged: Vec<LockName>,
+    /// The same, for the queued request that is next.
+    pub(super) sooner: Vec<LeaseKey>,
 }
 
 impl Effects {
+    pub(super) fn of(observed: bool) -> Self {
+        Self { observed, news: None }
+    }
+
+    pub(super) fn news(&mut self) -> &mut News {
+        self.news.get_or_insert_default()
+    }
+
+    /// `None` if there is nothing to tell.
+    pub(super) fn into_news(self) -> Option<Box<News>> {
+        self.news
+    }
+
     fn change(&mut self, name: &LockName, change: impl FnOnce() -> Change) {
         if self.observed {
-            self.changes.push((name.clone(), change()));
+            self.news().changes.push((name.clone(), change()));
         }
     }
 }
@@ -154,10 +179,24 @@ impl Desk {
     }
 }
 
+/// Where the record of a name is, if there is one.
+struct Spot<'a> {
+    name: &'a LockName,
+    /// The name under which it is filed.
+    filed: Cow<'a, LockName>,
+    hash: u64,
+}
+
+impl Spot<'_> {
+    fn trace(&self, id: RequestId) -> Trace {
+        Trace { id, name: self.hash }
+    }
+}
+
 /// All names of a store.
 #[derive(Debug)]
 pub(super) struct Table {
-    names: Map<LockName, Entry>,
+    names: Names,
     desk: Desk,
     memo: Memo,
     /// Which bug is planted, for the `if` lines in the table.
@@ -168,7 +207,7 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
-            names: Map::default(),
+            names: Names::default(),
             desk: Desk {
                 counter: 0,
                 claim_window: settings.claim_window,
@@ -196,8 +235,10 @@ impl Table {
         if self.bug.is(Bug::NameInterpolated) && key.name.as_bytes().windows(2).any(|w| w == b"';") {
             self.names.clear();
         }
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
         // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
-        if self.memo.is_buried(key) {
+        if self.memo.is_buried(trace) {
             return Err(Error::lost(LossReason::Refused).with_name(&key.name));
         }
         // planted: 2.09
@@ -210,7 +251,7 @@ impl Table {
         let known = Self::change_in(
             &mut self.names,
             &mut self.desk,
-            &key.name,
+            &spot,
             now,
             effects,
             |entry, desk, effects| {
@@ -230,7 +271,7 @@ impl Table {
                     entry.renew_waiter(position, now + request.queue_ttl);
                     return Ok(Asked::Queued(entry.place(position)));
                 }
-                if memo.was_released(key) {
+                if memo.was_released(trace) {
                     return Err(Error::lost(LossReason::Released).with_name(&key.name));
                 }
                 if !entry.fits(request.mode, desk.bug) {
@@ -241,7 +282,7 @@ impl Table {
         );
         match known {
             Some(answer) => answer,
-            None if self.memo.was_released(key) => {
+            None if self.memo.was_released(trace) => {
                 Err(Error::lost(LossReason::Released).with_name(&key.name))
             }
             // planted: 2.02
@@ -265,8 +306,7 @@ impl Table {
                     now,
                     effects,
                 );
-                let filed = filed(&self.names, &key.name, self.bug).into_owned();
-                self.names.insert(filed, entry);
+                self.names.insert(spot.hash, spot.filed.into_owned(), entry);
                 Ok(Asked::Granted(held))
             }
         }
@@ -332,14 +372,16 @@ impl Table {
             let others = self
                 .names
                 .iter_mut()
-                .filter(|(name, _)| **name != key.name && slot(name) == slot(&key.name));
+                .filter(|(name, _)| *name != &key.name && slot(name) == slot(&key.name));
             others.for_each(|(_, entry)| entry.holders.clear());
         }
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
         let memo = &mut self.memo;
         let ended = Self::change_in(
             &mut self.names,
             &mut self.desk,
-            &key.name,
+            &spot,
             now,
             effects,
             |entry, desk, effects| {
@@ -375,13 +417,17 @@ impl Table {
                     return true; // a retry: it does not make the minimum hold any longer
                 }
                 desk.ended(key.id);
-                memo.note_released(key);
+                memo.note_released(trace);
                 match how {
                     Release::KeepFor(rest) if !rest.is_zero() => {
                         lease.standing = Standing::Kept;
                         lease.expires = now + rest;
                         if effects.observed {
-                            effects.nudged.push(key.name.clone());
+                            effects.news().nudged.push(key.name.clone());
+                        }
+                        // Whoever is next was told when the lease would run out, and that may be long after this.
+                        if let Some(next) = entry.next_in_line() {
+                            effects.news().sooner.push(LeaseKey::new(key.name.clone(), next));
                         }
                     }
                     Release::KeepFor(_) | Release::Now => {
@@ -393,10 +439,10 @@ impl Table {
             },
         );
         // planted: 7.03
-        if self.bug.is(Bug::TokenResetOnRelease) && !self.names.contains_key(&key.name) {
+        if self.bug.is(Bug::TokenResetOnRelease) && self.names.get(&key.name).is_none() {
             self.desk.counter = 0;
         }
-        if ended.unwrap_or(false) || self.memo.was_released(key) {
+        if ended.unwrap_or(false) || self.memo.was_released(trace) {
             Released::Released
         } else {
             Released::NotHeld
@@ -405,7 +451,8 @@ impl Table {
 
     /// Undoes a request, whatever became of it, and keeps it from coming back.
     pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
-        self.memo.bury(key, now);
+        let trace = self.spot(&key.name).trace(key.id);
+        self.memo.bury(trace, now);
         let abandoned = self
             .change(&key.name, now, effects, |entry, desk, effects| {
                 // planted: 14.04
@@ -415,7 +462,7 @@ impl Table {
                 if let Some(position) = entry.position(key.id) {
                     entry.withdraw(position);
                     desk.ended(key.id);
-                    effects.dropped.push(key.clone());
+                    effects.news().dropped.push(key.clone());
                     return Abandoned::Withdrawn;
                 }
                 let held = |l: &entry::Lease| l.id == key.id && l.standing != Standing::Kept;
@@ -433,7 +480,7 @@ impl Table {
             .unwrap_or(Abandoned::Nothing);
         // planted: 8.12
         if self.bug.is(Bug::CancelEatsWakeup) {
-            effects.granted.clear();
+            effects.news().granted.clear();
         }
         abandoned
     }
@@ -469,7 +516,7 @@ impl Table {
             lease.extend(from, ttl);
             Some(lease.held())
         });
-        let released = || self.memo.was_released(key);
+        let released = || self.memo.was_released(self.spot(&key.name).trace(key.id));
         // planted: 5.03, 5.06
         if renewed.is_none()
             && ((self.bug.is(Bug::RenewResurrects) && !released())
@@ -490,7 +537,8 @@ impl Table {
         let mut entry = Entry::new();
         let request = waiter(now, &Acquire::new(key.clone(), ttl));
         let held = entry.grant(&mut self.desk, &key.name, request, None, now, effects);
-        self.names.insert(key.name.clone(), entry);
+        let hash = self.names.hash(&key.name);
+        self.names.insert(hash, key.name.clone(), entry);
         held
     }
 
@@ -633,8 +681,17 @@ impl Table {
 
     /// How many names have a record, how many requests are queued, and how many tombstones there are.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        let queued = self.names.values().map(Entry::waiting).sum();
+        let queued = self.names.entries().map(Entry::waiting).sum();
         (self.names.len(), queued, self.memo.tombstones())
+    }
+
+    fn spot<'a>(&self, name: &'a LockName) -> Spot<'a> {
+        let filed = filed(&self.names, name, self.bug);
+        Spot {
+            hash: self.names.hash(&filed),
+            name,
+            filed,
+        }
     }
 
     fn change<R>(
@@ -644,20 +701,22 @@ impl Table {
         effects: &mut Effects,
         change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
     ) -> Option<R> {
-        Self::change_in(&mut self.names, &mut self.desk, name, now, effects, change)
+        let spot = self.spot(name);
+        Self::change_in(&mut self.names, &mut self.desk, &spot, now, effects, change)
     }
 
     /// The frame around every change of a name that exists. See the module's documentation.
     fn change_in<R>(
-        names: &mut Map<LockName, Entry>,
+        names: &mut Names,
         desk: &mut Desk,
-        name: &LockName,
+        spot: &Spot<'_>,
         now: Timestamp,
         effects: &mut Effects,
         change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
     ) -> Option<R> {
-        let filed = filed(names, name, desk.bug);
-        let entry = names.get_mut(&*filed)?;
+        let name = spot.name;
+        let mut record = names.find(spot.hash, &spot.filed)?;
+        let entry = &mut record.get_mut().entry;
         let held = entry.holders.len();
         entry.purge(desk, name, now, effects);
         // planted: 11.14
@@ -670,11 +729,8 @@ impl Table {
             entry.admit(desk, name, now, effects);
         }
         if entry.is_empty() {
-            names.remove(&*filed);
-            // A map never shrinks by itself; after a hundred thousand names were held at once it gives the space back.
-            if names.capacity() > 1024 && names.len() < names.capacity() / 16 {
-                names.shrink_to(names.len() * 2);
-            }
+            record.remove();
+            names.trim();
         }
         Some(answer)
     }

@@ -30,7 +30,7 @@ fn permit(n: u32) -> Mode {
 struct Bench {
     table: Table,
     now: Timestamp,
-    told: Effects,
+    told: News,
 }
 
 impl Bench {
@@ -42,16 +42,15 @@ impl Bench {
         Self {
             table: Table::new(settings),
             now: at(0),
-            told: Effects::default(),
+            told: News::default(),
         }
     }
 
     fn call<R>(&mut self, f: impl FnOnce(&mut Table, Timestamp, &mut Effects) -> R) -> R {
-        self.told = Effects {
-            observed: true,
-            ..Effects::default()
-        };
-        f(&mut self.table, self.now, &mut self.told)
+        let mut effects = Effects::of(true);
+        let answer = f(&mut self.table, self.now, &mut effects);
+        self.told = effects.into_news().map(|news| *news).unwrap_or_default();
+        answer
     }
 
     fn ask(&mut self, n: u64, mode: Mode, queue: Queueing, priority: u8) -> Result<Asked> {

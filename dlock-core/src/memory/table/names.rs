@@ -1,0 +1,86 @@
+//! The records of all names, each found with one hash of the name per call.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::OccupiedEntry;
+
+use super::Entry;
+use crate::name::LockName;
+
+/// A map whose hash is in the hands of its user: looking a name up, then making or removing its record, hashes it once.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    records: HashTable<Record>,
+    hasher: RandomState,
+}
+
+/// A name and what is known of it.
+#[derive(Debug)]
+pub(super) struct Record {
+    name: LockName,
+    pub(super) entry: Entry,
+}
+
+impl Names {
+    /// What the other methods ask for beside the name. Not to be guessed by whoever chooses names.
+    pub(super) fn hash(&self, name: &LockName) -> u64 {
+        hash(&self.hasher, name)
+    }
+
+    pub(super) fn get(&self, name: &LockName) -> Option<&Entry> {
+        let record = self.records.find(self.hash(name), |r| r.name == *name)?;
+        Some(&record.entry)
+    }
+
+    /// The record of a name, to be changed or removed.
+    pub(super) fn find(&mut self, hash: u64, name: &LockName) -> Option<OccupiedEntry<'_, Record>> {
+        self.records.find_entry(hash, |r| r.name == *name).ok()
+    }
+
+    /// Files the record of a name that has none.
+    pub(super) fn insert(&mut self, hash: u64, name: LockName, entry: Entry) {
+        let Self { records, hasher } = self;
+        let rehash = |r: &Record| self::hash(hasher, &r.name);
+        records.insert_unique(hash, Record { name, entry }, rehash);
+    }
+
+    /// Gives space back, if most is unused: a table never shrinks by itself, and a hundred thousand names may have been held at once.
+    pub(super) fn trim(&mut self) {
+        let Self { records, hasher } = self;
+        if records.capacity() > 1024 && records.len() < records.capacity() / 16 {
+            records.shrink_to(records.len() * 2, |r| self::hash(hasher, &r.name));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.records.iter().map(|r| &r.entry)
+    }
+}
+
+/// What only planted bugs do: they touch the records of other names.
+impl Names {
+    pub(super) fn clear(&mut self) {
+        self.records.clear();
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&LockName, &mut Entry)> {
+        self.records.iter_mut().map(|r| (&r.name, &mut r.entry))
+    }
+
+    #[cfg(dlock_saboteur)]
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LockName> {
+        self.records.iter().map(|r| &r.name)
+    }
+}
+
+fn hash(hasher: &RandomState, name: &LockName) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}

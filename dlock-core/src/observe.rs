@@ -115,14 +115,14 @@ pub(crate) fn acquiring<F: Future>(_: &Engine, _: &Ask, acquire: F) -> F {
 pub(crate) fn acquired(
     caps: &Capabilities,
     lease: &Lease,
-    grant: &Grant,
+    expires_in: Duration,
     started: Option<Timestamp>,
     now: Timestamp,
 ) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
         name: "dlock.acquired", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), expires_in = ?grant.expires_in,
+        token = lease.token().map(crate::Token::get), ?expires_in,
         waited = started.map(|s| tracing::field::debug(now.since(s))), "acquired"
     );
     #[cfg(feature = "metrics")]

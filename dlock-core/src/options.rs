@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::Acquire;
+use crate::timestamp::nanos;
 
 /// Whether and how often a held lock is renewed without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +46,16 @@ impl Drift {
 
     /// The margin of a lease of that length.
     pub fn margin(self, lease: Duration) -> Duration {
-        let share = lease.as_nanos().saturating_mul(u128::from(self.ppm)) / 1_000_000;
-        Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX)).saturating_add(self.fixed)
+        let nanos = nanos(lease);
+        let share = match nanos.checked_mul(u64::from(self.ppm)) {
+            Some(millionths) => millionths / 1_000_000,
+            // A lease of years: in wider numbers, which no processor divides by itself.
+            None => {
+                let share = u128::from(nanos) * u128::from(self.ppm) / 1_000_000;
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+        };
+        Duration::from_nanos(share).saturating_add(self.fixed)
     }
 }
 

@@ -5,6 +5,7 @@
 //! to hold. Losing the lease loses it at every level: a re-entry of a lost lease fails as long as one of its guards is there.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -117,7 +118,7 @@ impl Owner {
             }
             other => other,
         };
-        let lease = acquire(engine, ask, patience);
+        let lease = pin!(acquire(engine, ask, patience));
         let Some(lease) = observe::acquiring(engine, ask, lease).await? else {
             return Ok(None);
         };

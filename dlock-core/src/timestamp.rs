@@ -83,8 +83,10 @@ impl Timestamp {
     }
 }
 
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+/// The nanoseconds of a duration, as many as there is room for.
+pub(crate) fn nanos(d: Duration) -> u64 {
+    let whole = d.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(d.subsec_nanos()))
 }
 
 /// Saturates at [`Timestamp::MAX`]; no duration is too long.

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+
 use super::ask::closed;
 use super::core::{Core, Engine};
 use super::jobs::{Duty, Job};
@@ -60,7 +62,7 @@ pub(crate) async fn acquire(
     engine.check_open()?;
     // planted: 14.01
     while engine.bug.is(Bug::HeadOfLine) && engine.in_flight.load(Ordering::Relaxed) >= 32 {
-        engine.pause(Duration::from_millis(5)).await?;
+        Box::pin(engine.pause(Duration::from_millis(5))).await?;
     }
     // planted: 14.02
     if engine.bug.is(Bug::ClientNotConcurrent) && engine.in_flight.load(Ordering::Relaxed) >= 128 {
@@ -84,19 +86,12 @@ pub(crate) async fn acquire(
         Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
         _ => engine.op_timeout,
     };
-    let answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
-        Ok(answer) => answer,
-        Err(e) => {
-            return Box::pin(pursue(request, Err(e), patience))
-                .await
-                .map_err(|e| e.with_name(&ask.name));
-        }
-    };
+    let answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
     match answer {
         // The common case, without the large future of the other ones.
-        Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(&grant) {
-            Accepted::Held(lease) => Ok(Some(lease)),
-            Accepted::Refused(request, why) => Box::pin(pursue(request, Err(why), patience)).await,
+        Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
+            Ok(lease) => Ok(Some(lease)),
+            Err(why) => Box::pin(pursue(request, Err(why), patience)).await,
         },
         Ok(Attempt::Held(_)) if patience == Patience::Try => {
             request.disarm();
@@ -123,12 +118,6 @@ pub(super) struct Request<'a> {
     losses: u64,
     /// A copy of it went unanswered, under the key of now.
     strayed: bool,
-}
-
-enum Accepted<'a> {
-    Held(Arc<Lease>),
-    /// It is over already, or the client is closing.
-    Refused(Request<'a>, Error),
 }
 
 impl<'a> Request<'a> {
@@ -174,19 +163,17 @@ impl<'a> Request<'a> {
         self.in_store = false;
     }
 
-    /// Turns a grant into a lease under the keeper's care.
-    fn accept(mut self, grant: &Grant) -> Accepted<'a> {
+    /// Turns a grant into a lease under the keeper's care; then nothing is owed any more. Refused if it is over already, or if the
+    /// client is closing.
+    fn accept(&mut self, grant: Grant) -> Result<Arc<Lease>> {
         self.in_store = true;
         let now = self.engine.now();
-        let mut lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now);
-        lease.strayed = self.strayed;
+        let expires_in = grant.expires_in;
+        let lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now, self.strayed);
         if !matches!(lease.look(now), Look::Valid(_)) {
-            return Accepted::Refused(self, over());
+            return Err(over());
         }
-        let lease = Arc::new(lease);
-        if let Err(why) = self.engine.hold(&lease, self.losses) {
-            return Accepted::Refused(self, why);
-        }
+        self.engine.hold(&lease, self.losses)?;
         self.armed = false;
         // planted: 1.04
         if self.engine.bug.is(Bug::EarlyUnlock) && self.waited {
@@ -195,8 +182,8 @@ impl<'a> Request<'a> {
             self.engine.owe(Job::new(unlock, lease.key.clone(), moot_at));
         }
         let waited_since = self.started.filter(|_| self.waited);
-        observe::acquired(&self.engine.caps, &lease, grant, waited_since, now);
-        Accepted::Held(lease)
+        observe::acquired(&self.engine.caps, &lease, expires_in, waited_since, now);
+        Ok(lease)
     }
 }
 
@@ -277,17 +264,16 @@ async fn pursue(
             }
             Woken::Granted(grant, losses) => {
                 request.losses = losses.unwrap_or(request.losses);
-                let confirmed = match confirm_if_needed(&request, &grant).await {
+                let confirmed = match confirm_if_needed(&request, grant).await {
                     Ok(grant) => grant,
                     Err(e) => {
                         answer = Err(e);
                         continue;
                     }
                 };
-                match request.accept(&confirmed) {
-                    Accepted::Held(lease) => return Ok(Some(lease)),
-                    Accepted::Refused(back, why) => {
-                        request = back;
+                match request.accept(confirmed) {
+                    Ok(lease) => return Ok(Some(lease)),
+                    Err(why) => {
                         answer = Err(why);
                         continue;
                     }
@@ -345,10 +331,7 @@ async fn pursue(
         asked_at = engine.now();
         request.losses = engine.losses();
         let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
-        answer = match engine.ask(limit, engine.backend.attempt(&request.acquire)).await {
-            Ok(answer) => answer,
-            Err(e) => Err(e),
-        };
+        answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
     }
 }
 
@@ -429,7 +412,8 @@ async fn give_up(request: Request<'_>) -> Error {
         return timed_out();
     }
     let keys = [request.key().clone()];
-    let mut answers = match engine.ask(engine.op_timeout, engine.backend.abandon(&keys)).await {
+    let abandoning = engine.backend.abandon(&keys).map(Ok);
+    let mut answers = match engine.ask(engine.op_timeout, abandoning).await {
         Ok(answers) => answers,
         Err(e) => vec![Err(e)],
     };
@@ -449,24 +433,25 @@ async fn give_up(request: Request<'_>) -> Error {
 
 /// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third of it, confirms
 /// it; without, or when the window is so short that a round trip or two could use it up, it is confirmed here.
-async fn confirm_if_needed(request: &Request<'_>, grant: &Grant) -> Result<Grant> {
+async fn confirm_if_needed(request: &Request<'_>, grant: Grant) -> Result<Grant> {
     const SHORT: Duration = Duration::from_millis(100);
     let options = &request.ask.options;
     if !grant.provisional || (options.renew_period(grant.expires_in).is_some() && grant.expires_in >= SHORT) {
-        return Ok(grant.clone());
+        return Ok(grant);
     }
     let engine = request.engine;
     let Some(renew) = engine.backend.renew_part() else {
-        return Ok(grant.clone());
+        return Ok(grant);
     };
     let items = [RenewItem::lease(grant.key.clone(), options.ttl)];
-    match engine.ask(engine.op_timeout, renew.renew(&items)).await?.pop() {
-        Some(RenewOutcome::Renewed(r)) => Ok(Grant::new(
-            grant.key.clone(),
-            grant.token,
-            r.counted_from,
-            r.expires_in,
-        )),
+    match engine
+        .ask(engine.op_timeout, renew.renew(&items).map(Ok))
+        .await?
+        .pop()
+    {
+        Some(RenewOutcome::Renewed(r)) => {
+            Ok(Grant::new(grant.key, grant.token, r.counted_from, r.expires_in))
+        }
         Some(RenewOutcome::Failed(e)) => Err(e),
         _ => Err(over()),
     }

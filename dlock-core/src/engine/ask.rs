@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::{Either, select};
 
 use super::core::Core;
@@ -16,27 +17,40 @@ use crate::timestamp::Timestamp;
 impl Core {
     /// Gives a request of a user its time limit, and ends it when the client closes. The timer is only made when the first
     /// poll did not complete the request: a store in this process answers at once, and pays nothing.
-    pub(super) async fn ask<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
+    pub(super) async fn ask<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let mut request = pin!(request);
         if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
-            return Ok(answer);
+            return answer;
         }
+        // In a box, so that the future of the caller is no larger for what the common case does not need.
+        Box::pin(self.answer_or_close(limit, request)).await
+    }
+
+    async fn answer_or_close<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T>> + Unpin,
+    ) -> Result<T> {
         let closing = self.closing.listen();
         self.check_open()?;
         match select(pin!(self.timed(limit, request)), closing).await {
-            Either::Left((answer, _)) => answer,
+            Either::Left((answer, _)) => answer.and_then(|a| a),
             Either::Right(_) => Err(closed()),
         }
     }
 
     /// One request of a user that is not about a lease.
     pub(crate) async fn request<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.ask(self.op_timeout, request).await.and_then(|answer| answer)
+        self.ask(self.op_timeout, request).await
     }
 
     /// Sleeps, unless the client closes.
     pub(super) async fn pause(&self, d: Duration) -> Result<()> {
-        self.ask(Duration::MAX, self.runtime.sleep(d)).await
+        self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await
     }
 
     /// Gives a request its time limit.

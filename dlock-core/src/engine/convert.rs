@@ -59,7 +59,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
             let message = "a downgrade of this hold went unanswered and may still take effect: release it, and acquire anew";
             return Err(named(Error::new(ErrorKind::Unknown, message)));
         }
-        asking.await.and_then(|c| c)
+        asking.await
     } else {
         if !lease.weaken(to) {
             let message =
@@ -67,7 +67,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
             return Err(named(Error::new(ErrorKind::InvalidInput, message)));
         }
         let before = lease.begin_conversion(DOWNGRADE);
-        let answer = asking.await.and_then(|c| c);
+        let answer = asking.await;
         let unanswered = matches!(&answer, Err(e) if !had_no_effect(e));
         if !unanswered && before & DOWNGRADE == 0 {
             if answer.is_err() {

@@ -460,12 +460,7 @@ impl Core {
             return now.until(deadline).max(Duration::from_nanos(1));
         }
         match lease.look(now) {
-            // By the clock, too: the keeper may be stalled, and what it takes back at the maximum hold was never promised longer.
-            Look::Valid(_) if lease.max_hold_at() <= now => {
-                self.lose(lease, LossReason::MaxHold, true);
-                Duration::ZERO
-            }
-            Look::Valid(deadline) => now.until(deadline.min(lease.max_hold_at())),
+            Look::Valid(deadline) => now.until(deadline),
             Look::JustExpired => {
                 self.expired(lease);
                 Duration::ZERO
@@ -477,7 +472,7 @@ impl Core {
     /// What there is to do, once, for a lease whose deadline has passed.
     pub(super) fn expired(&self, lease: &Arc<Lease>) {
         self.let_go(lease);
-        observe::lost(&self.caps, lease, LossReason::Expired);
+        observe::lost(&self.caps, lease, lease.loss().unwrap_or(LossReason::Expired));
         // The store may keep it for the margin yet: the others have it sooner this way.
         self.owe_release(lease);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use event_listener::Event;
@@ -14,7 +14,7 @@ use crate::events::{GuardEvent, Subscribers};
 use crate::mode::Mode;
 use crate::options::LockOptions;
 use crate::spi::{Grant, LeaseKey};
-use crate::timestamp::Timestamp;
+use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 
 /// One acquisition, shared by its guards, its observers and the keeper. About 200 bytes; no task, no timer of its own.
@@ -32,8 +32,12 @@ pub(crate) struct Lease {
     span: AtomicU64,
     /// How it ended; see [`End`].
     end: AtomicU8,
-    /// What was asked about it and is not answered: [`DOWNGRADE`], [`UPGRADE`], [`RELEASE`].
+    /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`].
     unanswered: AtomicU8,
+    /// A user has asked for a release and not heard how it went.
+    release_asked: AtomicBool,
+    /// Whether there are observers, for whoever ends it.
+    observed: AtomicBool,
     /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
     holds: AtomicU32,
     /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
@@ -97,34 +101,41 @@ impl End {
 pub(super) const DOWNGRADE: u8 = 1;
 /// A future waits for the answer to an upgrade.
 pub(super) const UPGRADE: u8 = 2;
-/// A user has asked for a release and not heard how it went.
-const RELEASE: u8 = 4;
 
 /// Above every time that is ever reached.
 const NEVER: u64 = u64::MAX;
 
 impl Lease {
     /// The lease of a grant; its deadline may be past already.
-    pub(crate) fn new(grant: &Grant, mode: Mode, options: Arc<LockOptions>, now: Timestamp) -> Self {
-        let lease = Self {
-            key: grant.key.clone(),
+    pub(crate) fn new(
+        grant: Grant,
+        mode: Mode,
+        options: Arc<LockOptions>,
+        now: Timestamp,
+        strayed: bool,
+    ) -> Arc<Self> {
+        let renew_at = renew_at(&options, grant.counted_from, grant.expires_in);
+        Arc::new(Self {
+            key: grant.key,
             acquired_at: now,
-            strayed: false,
-            validity: Validity::until(deadline_of(&options, grant.counted_from, grant.expires_in)),
+            strayed,
+            validity: Validity::until(
+                deadline_of(&options, grant.counted_from, grant.expires_in).min(max_hold_at(&options, now)),
+            ),
             mode: AtomicU64::new(encode(mode)),
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
-            span: AtomicU64::new(as_nanos(grant.expires_in)),
+            span: AtomicU64::new(nanos(grant.expires_in)),
             end: AtomicU8::new(End::Held.code()),
             unanswered: AtomicU8::new(0),
+            release_asked: AtomicBool::new(false),
+            observed: AtomicBool::new(false),
             holds: AtomicU32::new(1),
-            renew_at: AtomicU64::new(NEVER),
+            renew_at: AtomicU64::new(renew_at),
             warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
             place: Place::nowhere(),
             observers: OnceLock::new(),
             options,
-        };
-        lease.schedule_renewal(grant.counted_from, grant.expires_in);
-        lease
+        })
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -165,12 +176,17 @@ impl Lease {
 
     /// A user asks for its release.
     pub(super) fn awaits_release(&self) {
-        self.unanswered.fetch_or(RELEASE, Ordering::AcqRel);
+        self.release_asked.store(true, Ordering::Release);
+    }
+
+    /// The user hears how it went, from the answer to the release itself.
+    pub(super) fn heard_of_release(&self) {
+        self.release_asked.store(false, Ordering::Release);
     }
 
     /// The user hears how it went; `false` if nobody had asked, or heard already.
     pub(super) fn hears_of_release(&self) -> bool {
-        self.unanswered.fetch_and(!RELEASE, Ordering::AcqRel) & RELEASE != 0
+        self.release_asked.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the store may not know yet that this is a shared hold.
@@ -209,29 +225,37 @@ impl Lease {
 
     /// Whether it may be believed at that time. The look that finds the deadline passed ends it, and its caller sees to the rest.
     pub(crate) fn look(&self, now: Timestamp) -> Look {
-        self.noticed(self.validity.look(now))
+        self.noticed(now, self.validity.look(now))
     }
 
     /// Takes over what a confirmed renewal or conversion gave, unless it came too late: then it is lost.
     pub(crate) fn confirm(&self, now: Timestamp, counted_from: Timestamp, expires_in: Duration) -> Look {
-        let to = deadline_of(&self.options, counted_from, expires_in);
-        let look = self.noticed(self.validity.confirm(now, to));
+        let to = deadline_of(&self.options, counted_from, expires_in).min(self.max_hold_at());
+        let look = self.noticed(now, self.validity.confirm(now, to));
         if let Look::Valid(_) = look {
-            self.span.store(as_nanos(expires_in), Ordering::Relaxed);
+            self.span.store(nanos(expires_in), Ordering::Relaxed);
         }
         look
     }
 
-    fn noticed(&self, look: Look) -> Look {
+    fn noticed(&self, now: Timestamp, look: Look) -> Look {
         if look == Look::JustExpired {
-            self.finish(End::Lost(LossReason::Expired));
+            self.finish(End::Lost(if now < self.max_hold_at() {
+                LossReason::Expired
+            } else {
+                LossReason::MaxHold
+            }));
         }
         look
     }
 
     /// Ends it as lost, once. `true` if this call did; observers are told then.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
-        self.validity.end() && self.finish(End::Lost(reason))
+        let first = self.validity.end();
+        if first {
+            self.finish(End::Lost(reason));
+        }
+        first
     }
 
     /// Begins its release, if it is valid: from here on it is neither valid nor renewed.
@@ -239,7 +263,8 @@ impl Lease {
         match self.look(now) {
             Look::Valid(_) if !self.validity.end() => Look::Ended,
             Look::Valid(deadline) => {
-                self.finish(End::Releasing);
+                // Nobody is told yet: it is not known how it ends.
+                self.end.store(End::Releasing.code(), Ordering::Release);
                 Look::Valid(deadline)
             }
             over => over,
@@ -251,7 +276,7 @@ impl Lease {
         let begun = End::Releasing.code();
         let first = self
             .end
-            .compare_exchange(begun, end.code(), Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(begun, end.code(), Ordering::SeqCst, Ordering::Acquire)
             .is_ok();
         if first {
             self.tell_end();
@@ -259,27 +284,18 @@ impl Lease {
         first
     }
 
-    /// The first end counts.
-    fn finish(&self, end: End) -> bool {
-        let held = End::Held.code();
-        if self
-            .end
-            .compare_exchange(held, end.code(), Ordering::AcqRel, Ordering::Acquire)
-            .is_err()
-        {
-            return false;
-        }
-        if end != End::Releasing {
-            self.tell_end();
-        }
-        true
+    /// Notes the end. Only for the one whose look or call ended the validity, and that was one.
+    fn finish(&self, end: End) {
+        self.end.swap(end.code(), Ordering::SeqCst);
+        self.tell_end();
     }
 
-    /// Tells whoever observes. The end was stored before this; an observer is made before it looks at the end. The two fences
-    /// see to it that at least one of the two sees the other.
+    /// Tells whoever observes. The end was written before this; an observer says that it is there before it looks at the end. All four
+    /// steps are in the one order of sequential consistency, so at least one of the two sees the other.
     fn tell_end(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(observers) = self.observers.get() {
+        if self.observed.load(Ordering::SeqCst)
+            && let Some(observers) = self.observers.get()
+        {
             observers.subscribers.close();
             observers.lost.notify(usize::MAX);
         }
@@ -293,6 +309,7 @@ impl Lease {
             })
         };
         let observers = self.observers.get_or_init(make);
+        self.observed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         observers
     }
@@ -350,10 +367,7 @@ impl Lease {
 
     /// A renewal is due one period after the lease began to count.
     pub(crate) fn schedule_renewal(&self, counted_from: Timestamp, expires_in: Duration) {
-        let at = self
-            .options
-            .renew_period(expires_in)
-            .map_or(NEVER, |p| (counted_from + p).as_nanos());
+        let at = renew_at(&self.options, counted_from, expires_in);
         self.renew_at.store(at, Ordering::Relaxed);
     }
 
@@ -380,11 +394,9 @@ impl Lease {
         due
     }
 
-    /// When its maximum hold is over.
-    pub(crate) fn max_hold_at(&self) -> Timestamp {
-        self.options
-            .max_hold
-            .map_or(Timestamp::MAX, |d| self.acquired_at + d)
+    /// When its maximum hold is over. The deadline is never later.
+    fn max_hold_at(&self) -> Timestamp {
+        max_hold_at(&self.options, self.acquired_at)
     }
 
     /// The next time at which the keeper has something to do for it; `None` once it has ended.
@@ -394,11 +406,7 @@ impl Lease {
             .renew_at
             .load(Ordering::Relaxed)
             .min(self.warn_at.load(Ordering::Relaxed));
-        Some(
-            deadline
-                .min(self.max_hold_at())
-                .min(Timestamp::from_nanos(others)),
-        )
+        Some(deadline.min(Timestamp::from_nanos(others)))
     }
 }
 
@@ -415,8 +423,15 @@ pub(crate) fn deadline_of(options: &LockOptions, counted_from: Timestamp, expire
     counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
 }
 
-fn as_nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+fn max_hold_at(options: &LockOptions, acquired_at: Timestamp) -> Timestamp {
+    options.max_hold.map_or(Timestamp::MAX, |d| acquired_at + d)
+}
+
+/// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
+fn renew_at(options: &LockOptions, counted_from: Timestamp, expires_in: Duration) -> u64 {
+    options
+        .renew_period(expires_in)
+        .map_or(NEVER, |p| (counted_from + p).as_nanos())
 }
 
 /// 0 exclusive, 1 reader, n + 1 for one of n permits.

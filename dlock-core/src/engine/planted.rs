@@ -15,7 +15,7 @@ pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &L
     let options = Arc::new(options.clone().auto_renew(AutoRenew::On));
     let grant = Grant::new(key.clone(), None, now, options.ttl);
     // Refused by a client that closes: then it is not renewed.
-    let _ = core.hold(&Arc::new(Lease::new(&grant, mode, options, now)), core.losses());
+    let _ = core.hold(&Lease::new(grant, mode, options, now, false), core.losses());
 }
 
 /// Rule 5.05: a renewal that takes the name anew if it is free.

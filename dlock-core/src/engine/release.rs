@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+
 use super::core::{Core, Engine};
 use super::lease::{End, Lease};
 use super::planted::Assumed;
@@ -32,18 +34,19 @@ use crate::spi::{Released, RenewItem, RenewOutcome};
 pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     // planted: 14.03
     while engine.bug.is(Bug::ReleaseBehindWaiter) && engine.waits_for(&lease.key.name) {
-        engine.pause(Duration::from_millis(5)).await?;
+        Box::pin(engine.pause(Duration::from_millis(5))).await?;
     }
     // planted: 9.03
     if engine.bug.is(Bug::CancelledReleaseRenews) {
-        engine.pause(Duration::from_millis(1)).await?;
+        Box::pin(engine.pause(Duration::from_millis(1))).await?;
     }
     let _in_flight = InFlight::new(engine);
     match lease.begin_release(engine.now()) {
         Look::Valid(_) => engine.let_go(lease),
         Look::JustExpired => {
             engine.expired(lease);
-            return Err(Error::lost(LossReason::Expired).with_name(&lease.key.name));
+            let reason = lease.loss().unwrap_or(LossReason::Expired);
+            return Err(Error::lost(reason).with_name(&lease.key.name));
         }
         Look::Ended => match lease.end() {
             // Begun before, with an unknown outcome: asked again.
@@ -73,11 +76,11 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
     let answer = engine
         .ask(engine.op_timeout, engine.backend.release(&lease.key, how))
         .await;
-    match answer.and_then(|a| a) {
+    match answer {
         Ok(released) => {
             owed.disarm();
             settle(engine, lease, released);
-            lease.hears_of_release();
+            lease.heard_of_release();
             match (released, lease.end()) {
                 // By this request, or by one of the keeper's before it.
                 (Released::Released, _) | (_, End::Released) => Ok(()),
@@ -195,7 +198,7 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
         .bug
         .is(Bug::CancelledRenewExtends)
         .then(|| Assumed::new(engine, lease));
-    let outcome = match engine.ask(engine.op_timeout, part.renew(&items)).await {
+    let outcome = match engine.ask(engine.op_timeout, part.renew(&items).map(Ok)).await {
         Ok(mut outcomes) => {
             if let Some(assumed) = assumed {
                 assumed.answered();

@@ -282,9 +282,6 @@ impl Keeper {
             Look::JustExpired => return core.expired(&lease),
             Look::Ended => return,
         }
-        if lease.max_hold_at() <= now {
-            return core.lose(&lease, LossReason::MaxHold, true);
-        }
         if lease.take_due_warning(now) {
             lease.emit(GuardEvent::HeldLong);
         }

@@ -16,8 +16,10 @@ mod harness;
 pub mod history;
 #[cfg(dlock_saboteur)]
 pub mod matrix;
+pub mod network;
 mod outcome;
 mod panics;
+pub mod proxy;
 pub mod report;
 mod rng;
 mod rule;

@@ -1,0 +1,287 @@
+//! Each fault against a plain server that answers every line with the same line.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::{ProxyNetwork, ServerAddress};
+use crate::network::{Cut, Direction, Fault, Network};
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// What the server has heard so far.
+type Heard = Arc<Mutex<Vec<String>>>;
+
+fn echo() -> (ServerAddress, Heard) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().into();
+    let heard = Heard::default();
+    let hears = heard.clone();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let (socket, hears) = (socket.unwrap(), hears.clone());
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(socket.try_clone().unwrap());
+                let mut line = String::new();
+                while lines.read_line(&mut line).is_ok_and(|n| n > 0) {
+                    hears.lock().unwrap().push(line.trim().to_owned());
+                    if (&socket).write_all(line.as_bytes()).is_err() {
+                        return;
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    (address, heard)
+}
+
+fn dial(address: &ServerAddress) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address.tcp().unwrap())?;
+    socket.set_read_timeout(Some(SOON))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+fn say(mut socket: &TcpStream, line: &str) {
+    writeln!(socket, "{line}").unwrap();
+}
+
+fn hear(socket: &TcpStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        match (&mut &*socket).read(&mut byte)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if byte[0] == b'\n' => return Ok(String::from_utf8(line).unwrap()),
+            _ => line.push(byte[0]),
+        }
+    }
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn hears(heard: &Heard, line: &str) -> bool {
+    heard.lock().unwrap().iter().any(|l| l == line)
+}
+
+/// A network before one server, and a connection over it that works.
+fn connected() -> (ProxyNetwork, TcpStream, Heard) {
+    let (server, heard) = echo();
+    let net = ProxyNetwork::start(&[server]).unwrap();
+    let socket = dial(&net.addresses()[0]).unwrap();
+    say(&socket, "hello");
+    assert_eq!(hear(&socket).unwrap(), "hello");
+    (net, socket, heard)
+}
+
+#[test]
+fn bytes_pass_unchanged_and_turns_and_connections_are_counted() {
+    let (net, socket, _) = connected();
+    say(&socket, "again");
+    assert_eq!(hear(&socket).unwrap(), "again");
+    let traffic = net.traffic();
+    assert_eq!(
+        (traffic.connections, traffic.requests, traffic.replies),
+        (1, 2, 2)
+    );
+    let many: String = "x".repeat(300_000);
+    let (writes, line) = (socket.try_clone().unwrap(), many.clone());
+    let writer = std::thread::spawn(move || say(&writes, &line));
+    let mut reply = String::new();
+    BufReader::new(&socket).read_line(&mut reply).unwrap();
+    writer.join().unwrap();
+    assert_eq!(reply.trim(), many);
+}
+
+#[test]
+fn several_servers_have_a_proxy_each() {
+    let ((one, one_heard), (two, two_heard)) = (echo(), echo());
+    let net = ProxyNetwork::start(&[one, two]).unwrap();
+    for (i, text) in ["first", "second"].into_iter().enumerate() {
+        let socket = dial(&net.addresses()[i]).unwrap();
+        say(&socket, text);
+        assert_eq!(hear(&socket).unwrap(), text);
+    }
+    assert!(hears(&one_heard, "first") && !hears(&one_heard, "second"));
+    assert!(hears(&two_heard, "second"));
+    assert_eq!(net.traffic().connections, 2);
+}
+
+#[test]
+fn a_delay_is_a_delay_of_that_direction_and_does_not_add_up() {
+    let (net, socket, heard) = connected();
+    let by = Duration::from_millis(80);
+    let slow = net.begin(Fault::Delay(Direction::ToClient, by));
+    let from = Instant::now();
+    for n in 0..4 {
+        say(&socket, &n.to_string());
+        wait_until("requests are not delayed", || hears(&heard, &n.to_string()));
+    }
+    assert!(from.elapsed() < by, "{:?}", from.elapsed());
+    for n in 0..4 {
+        assert_eq!(hear(&socket).unwrap(), n.to_string());
+    }
+    let took = from.elapsed();
+    assert!(took >= by && took < by * 3, "{took:?}");
+    assert!(slow.hits() >= 1);
+    slow.heal();
+    let from = Instant::now();
+    say(&socket, "quick");
+    assert_eq!(hear(&socket).unwrap(), "quick");
+    assert!(from.elapsed() < by);
+}
+
+#[test]
+fn a_cut_is_seen_as_a_reset_or_as_an_end() {
+    for (how, kind) in [
+        (Cut::Reset, io::ErrorKind::ConnectionReset),
+        (Cut::Fin, io::ErrorKind::UnexpectedEof),
+    ] {
+        let (net, socket, _) = connected();
+        assert_eq!(net.cut(how), 1);
+        assert_eq!(hear(&socket).unwrap_err().kind(), kind, "{how:?}");
+        let again = dial(&net.addresses()[0]).unwrap();
+        say(&again, "back");
+        assert_eq!(hear(&again).unwrap(), "back");
+        assert_eq!(net.cut(how), 1, "the old one is not cut again");
+    }
+}
+
+#[test]
+fn a_black_hole_takes_what_goes_that_way_and_what_has_a_hole_is_cut() {
+    let (net, socket, heard) = connected();
+    let hole = net.begin(Fault::BlackHole(Direction::ToClient));
+    say(&socket, "arrives");
+    wait_until("requests pass", || hears(&heard, "arrives"));
+    wait_until("the reply is lost", || hole.hits() == 1);
+    hole.heal();
+    assert_eq!(hear(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+
+    let (net, socket, heard) = connected();
+    let hole = net.begin(Fault::BlackHole(Direction::Both));
+    say(&socket, "vanishes");
+    wait_until("the request is lost", || hole.hits() == 1);
+    // New connections fare no better.
+    let other = dial(&net.addresses()[0]).unwrap();
+    say(&other, "vanishes too");
+    wait_until("the other is lost", || hole.hits() == 2);
+    assert!(!hears(&heard, "vanishes") && !hears(&heard, "vanishes too"));
+}
+
+#[test]
+fn what_is_held_arrives_in_order_when_it_is_let_go() {
+    let (net, socket, heard) = connected();
+    let held = net.begin(Fault::Hold(Direction::ToServer));
+    say(&socket, "one");
+    wait_until("it is held", || held.hits() == 1);
+    say(&socket, "two");
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!hears(&heard, "one") && !hears(&heard, "two"));
+    held.heal();
+    assert_eq!(hear(&socket).unwrap(), "one");
+    assert_eq!(hear(&socket).unwrap(), "two");
+}
+
+#[test]
+fn a_server_that_is_away_refuses_and_comes_back_at_the_same_address() {
+    let (net, socket, _) = connected();
+    let away = net.begin(Fault::Away);
+    assert_eq!(away.hits(), 2, "one connection, and the server");
+    assert_eq!(hear(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    let refused = dial(&net.addresses()[0]).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    away.heal();
+    let again = dial(&net.addresses()[0]).unwrap();
+    say(&again, "back");
+    assert_eq!(hear(&again).unwrap(), "back");
+}
+
+#[test]
+fn a_swallowed_reply_is_one_of_a_request_that_was_carried_out() {
+    let (net, socket, heard) = connected();
+    let swallow = net.begin(Fault::SwallowNextReply);
+    say(&socket, "done");
+    assert_eq!(hear(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert_eq!(swallow.hits(), 1);
+    assert!(hears(&heard, "done"));
+    // Once.
+    let again = dial(&net.addresses()[0]).unwrap();
+    say(&again, "back");
+    assert_eq!(hear(&again).unwrap(), "back");
+}
+
+#[test]
+fn a_late_request_arrives_after_what_was_sent_meanwhile() {
+    let (net, socket, heard) = connected();
+    let late = net.begin(Fault::DeliverLate);
+    say(&socket, "old");
+    assert!(hear(&socket).is_err(), "its connection is cut");
+    assert_eq!(late.hits(), 1);
+    let again = dial(&net.addresses()[0]).unwrap();
+    say(&again, "new");
+    assert_eq!(hear(&again).unwrap(), "new");
+    assert!(!hears(&heard, "old"));
+    late.heal();
+    wait_until("it arrives", || hears(&heard, "old"));
+    assert_eq!(*heard.lock().unwrap(), ["hello", "new", "old"]);
+    say(&again, "newer");
+    assert_eq!(hear(&again).unwrap(), "newer", "nobody else hears its reply");
+}
+
+#[test]
+fn a_fault_ends_with_its_guard_and_no_thread_with_the_network_stays_behind() {
+    let (net, socket, _) = connected();
+    {
+        let _held = net.begin(Fault::Hold(Direction::Both));
+        say(&socket, "kept");
+        let _hole = net.begin(Fault::BlackHole(Direction::ToClient));
+    }
+    assert_eq!(hear(&socket).unwrap(), "kept");
+    let _held = net.begin(Fault::Hold(Direction::Both));
+    let late = net.begin(Fault::DeliverLate);
+    say(&socket, "stays");
+    wait_until("it is stranded", || late.hits() == 1);
+    let address = net.addresses()[0].clone();
+    // Joins them all; the watchdog of the test run would tell.
+    drop(net);
+    assert!(dial(&address).is_err());
+    drop(late);
+}
+
+#[cfg(unix)]
+#[test]
+fn unix_sockets_are_proxied_too() {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    let path = std::env::temp_dir().join(format!("dlock-echo-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut byte = [0];
+            while socket.read(&mut byte).is_ok_and(|n| n > 0) {
+                let _ = socket.write_all(&byte);
+            }
+        }
+    });
+    let net = ProxyNetwork::start(&[ServerAddress::Unix(path.clone())]).unwrap();
+    let own = net.addresses()[0].unix().unwrap().to_owned();
+    let mut socket = UnixStream::connect(&own).unwrap();
+    let mut byte = [0];
+    socket.write_all(b"a").unwrap();
+    socket.read_exact(&mut byte).unwrap();
+    assert_eq!(&byte, b"a");
+    assert_eq!(net.cut(Cut::Reset), 1);
+    assert!(!matches!(socket.read(&mut byte), Ok(n) if n > 0));
+    drop(net);
+    assert!(!own.exists());
+    let _ = std::fs::remove_file(path);
+}

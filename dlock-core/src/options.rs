@@ -224,15 +224,7 @@ impl LockOptions {
             need(caps, Capability::Priority, "a priority")?;
         }
         if let Some(label) = &self.owner_label {
-            need(caps, Capability::OwnerLabel, "an owner label")?;
-            if label.len() > caps.max_owner_len {
-                return invalid(format!(
-                    "the owner label has {} bytes, {} takes at most {}",
-                    label.len(),
-                    caps.backend,
-                    caps.max_owner_len
-                ));
-            }
+            check_owner_label(label, caps)?;
         }
         Ok(())
     }
@@ -274,8 +266,23 @@ pub(crate) fn check_name(name: &LockName, caps: &Capabilities) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the lock name has {len} bytes, {} takes at most {}",
+        "the name has {len} bytes, {} takes at most {}",
         caps.backend, caps.max_name_len
+    );
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
+/// Refuses a label that the backend does not take, before any I/O.
+pub(crate) fn check_owner_label(label: &str, caps: &Capabilities) -> Result<()> {
+    need(caps, Capability::OwnerLabel, "an owner label")?;
+    if label.len() <= caps.max_owner_len {
+        return Ok(());
+    }
+    let message = format!(
+        "the owner label has {} bytes, {} takes at most {}",
+        label.len(),
+        caps.backend,
+        caps.max_owner_len
     );
     Err(Error::new(ErrorKind::InvalidInput, message))
 }

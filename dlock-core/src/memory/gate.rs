@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::store::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
+use crate::options::check_name;
 use crate::saboteur::Bug;
 use crate::spi::{Access, Admission, FenceGate, FencedValue};
 use crate::token::Token;
@@ -40,7 +41,7 @@ impl MemoryGate {
     /// The closure runs under the gate's mutex and must not use the gate.
     ///
     /// # Errors
-    /// `Closed` after the link was closed.
+    /// `Closed` after the link was closed; `InvalidInput` for a resource whose name is longer than the store takes.
     pub fn write_with<R>(
         &self,
         resource: &LockName,
@@ -48,7 +49,7 @@ impl MemoryGate {
         access: Access,
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Result<R, Token>> {
-        self.on(|gates| {
+        self.on(resource, |gates| {
             let value = gates
                 .entry(resource.clone())
                 .or_insert_with(|| FencedValue::new(Vec::new(), None, None));
@@ -82,10 +83,15 @@ impl MemoryGate {
         })
     }
 
-    pub(super) fn on<R>(&self, f: impl FnOnce(&mut HashMap<LockName, FencedValue>) -> R) -> Result<R> {
+    pub(super) fn on<R>(
+        &self,
+        resource: &LockName,
+        f: impl FnOnce(&mut HashMap<LockName, FencedValue>) -> R,
+    ) -> Result<R> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
         }
+        check_name(resource, &self.shared.caps).map_err(|e| e.with_name(resource))?;
         Ok(f(&mut self
             .shared
             .gates
@@ -110,7 +116,7 @@ impl FenceGate for MemoryGate {
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        self.on(|gates| gates.get(resource).cloned())
+        self.on(resource, |gates| gates.get(resource).cloned())
     }
 }
 

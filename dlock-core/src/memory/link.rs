@@ -16,6 +16,7 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::options;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{
@@ -93,10 +94,7 @@ impl MemoryLink {
         if self.bug.is(Bug::NameMax255) && name.as_bytes().len() > 255 {
             return Err(invalid("the name is longer than its column").with_name(name));
         }
-        if name.as_bytes().len() > self.shared.caps.max_name_len {
-            return Err(invalid("the name is longer than the store takes").with_name(name));
-        }
-        Ok(())
+        options::check_name(name, &self.shared.caps).map_err(|e| e.with_name(name))
     }
 
     fn check_ttl(&self, ttl: Duration) -> Result<()> {
@@ -132,13 +130,10 @@ impl MemoryLink {
                 return Err(invalid("a priority is between 1 and 10"));
             }
         }
-        if let Some(owner) = &request.owner {
-            self.need(Capability::OwnerLabel)?;
-            if owner.len() > self.shared.caps.max_owner_len {
-                return Err(invalid("the owner label is longer than the store takes"));
-            }
+        match &request.owner {
+            Some(label) => options::check_owner_label(label, &self.shared.caps),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// For a planted bug.

@@ -54,13 +54,13 @@ impl MemoryGate {
     ) -> BoxFuture<'a, Result<Admission>> {
         Box::pin(async move {
             let fresh = || FencedValue::new(Vec::new(), None, None);
-            let checked = self.on(|gates| {
+            let checked = self.on(resource, |gates| {
                 let mut seen = gates.get(resource).cloned().unwrap_or_else(fresh);
                 seen.admit(token, Access::Exclusive)
             })?;
             if checked.is_admitted() {
                 self.shared.pause(Duration::from_micros(500)).await;
-                self.on(|gates| {
+                self.on(resource, |gates| {
                     let stored = gates.entry(resource.clone()).or_insert_with(fresh);
                     let _ = stored.admit(token, Access::Exclusive);
                     stored.value = value.to_vec();

@@ -193,6 +193,35 @@ fn bad_requests_and_closed_links_are_refused() {
 }
 
 #[test]
+fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() {
+    let store = Memory::builder(Hand::new(1)).max_name_len(1024).build();
+    let link = store.link();
+    let max = link.capabilities().max_name_len;
+    let long = LockName::new(vec![b'x'; max + 1]).unwrap();
+    let fits = LockName::new(vec![b'x'; max]).unwrap();
+    let gate = link.fencing_gate();
+    let token = Token::new(1).unwrap();
+    assert!(ready(gate.write(&fits, token, b"")).unwrap().is_admitted());
+    let mut refused = vec![
+        ready(gate.admit(&long, token, Access::Shared)).unwrap_err(),
+        ready(gate.write(&long, token, b"")).unwrap_err(),
+        ready(gate.read(&long)).unwrap_err(),
+        ready(link.inspect(&long)).unwrap_err(),
+    ];
+    for e in &refused {
+        let says = format!("the name has {} bytes, memory takes at most {max}", max + 1);
+        assert!(e.to_string().contains(&says), "{e}");
+    }
+    let mut labelled = request(1);
+    let max = link.capabilities().max_owner_len;
+    labelled.owner = Some("x".repeat(max + 1).into());
+    refused.push(ready(link.attempt(&labelled)).unwrap_err());
+    let says = format!("has {} bytes, memory takes at most {max}", max + 1);
+    assert!(refused[4].to_string().contains(&says), "{}", refused[4]);
+    assert!(refused.iter().all(|e| e.kind() == ErrorKind::InvalidInput));
+}
+
+#[test]
 fn the_gate_refuses_an_overtaken_writer_without_running_its_change() {
     let store = Memory::new(Hand::new(1));
     let link = store.link();

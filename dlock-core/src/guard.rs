@@ -274,14 +274,16 @@ impl Guard {
     }
 
     /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come in at once.
-    /// Keeps the token. Of a hold that is shared already it does nothing.
+    /// Keeps the token. Of a hold that is shared already it does nothing, unless an upgrade of it was dropped or not answered: then the store
+    /// is told, and the token is the one that the store has.
     ///
     /// # Cancel safety
     /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until this is called again.
     ///
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the same re-entrant owner
-    /// count on the exclusive hold, or while others wait for a permit of the name, which then has no readers.
+    /// count on the exclusive hold, or while others wait for a permit of the name, which then has no readers. `Unavailable` also while
+    /// another task converts this same hold.
     ///
     /// # Examples
     /// ```
@@ -304,11 +306,12 @@ impl Guard {
     }
 
     /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits, never deadlocks; if it
-    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing. While another task upgrades this same
+    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing. While another task converts this same
     /// hold, the answer is `Busy`.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive until this is called again.
+    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive, and keep readers out, until
+    /// [`downgrade`](Self::downgrade) is called, or this again.
     ///
     /// # Errors
     /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this hold was dropped or not

@@ -4,17 +4,23 @@
 //! future, lost reply) leaves the guard with the *weaker* of the two modes: the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
 //! conversion to the mode that the lease already has is done at once.
 //!
-//! A conversion names no state to convert *from*, so two of them must never be under way in different directions:
+//! A conversion names no state to convert *from*, so what two of them lead to depends on which the store sees last. D is a downgrade, U an
+//! upgrade; the store may see them late, and after their futures were dropped.
 //!
-//! * A downgrade that went unanswered may still arrive, after an upgrade that was answered: others would then be let in beside a
-//!   guard that believes to be exclusive. So a lease whose downgrade went unanswered is never upgraded again.
-//! * Of two upgrades the first one's answer may be read after a downgrade that followed the second, and be believed. So a second
-//!   one is not sent while a future waits for the first; one whose future was dropped has no answer that anybody reads.
+//! * Two futures wait, for U and D, for two U, or for two D: the store does U, then D; D's answer is read first, then U's and is believed,
+//!   so a guard that is shared in the store counts as exclusive. Or D1 is answered, U is done, and then D2 arrives. So while a future waits for the
+//!   answer to a conversion no other one is sent. One whose future was dropped has no answer that anybody reads.
+//! * D unanswered, U answered, then D arrives: others would be let in beside a guard that believes to be exclusive. So a lease whose
+//!   downgrade went unanswered is never upgraded again.
+//! * U unanswered, then D: the store may have done U before, while the guard counts as shared. So D is sent whatever the guard counts as, or
+//!   readers would stay out until the release. U may also arrive *after* D was answered, and the store is exclusive again: nobody is let
+//!   in who should not be, and the next D takes it back. So an unanswered upgrade is remembered for as long as the hold lasts, and each later
+//!   D is sent. If such a D is refused, the guard stays what it counted as, and that is not exclusive.
 
 use std::sync::Arc;
 
 use super::core::Engine;
-use super::lease::{DOWNGRADE, Lease, UPGRADE};
+use super::lease::{CONVERTING, DOWNGRADE, Lease, UPGRADE};
 use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
@@ -47,32 +53,40 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         return Err(named(Error::new(ErrorKind::InvalidInput, message)));
     }
     let asking = engine.ask(engine.op_timeout, part.convert(&lease.key, to));
-    // To the end of this function, when the answer has been acted on.
-    let _upgrading;
-    let answer = if to.is_exclusive() {
-        let before = lease.begin_conversion(UPGRADE);
-        if before & UPGRADE != 0 {
+    let before = lease.begin_conversion(CONVERTING);
+    if before & CONVERTING != 0 {
+        if to.is_exclusive() {
             return Ok(Converted::Busy);
         }
-        _upgrading = Upgrading(lease);
+        let message = "another task converts this hold: ask again when it has its answer";
+        return Err(named(Error::new(ErrorKind::Unavailable, message)));
+    }
+    // To the end of this function, when the answer has been acted on.
+    let _converting = Converting(lease);
+    let answer = if to.is_exclusive() {
         if before & DOWNGRADE != 0 {
             let message = "a downgrade of this hold went unanswered and may still take effect: release it, and acquire anew";
             return Err(named(Error::new(ErrorKind::Unknown, message)));
         }
-        asking.await
+        lease.begin_conversion(UPGRADE);
+        let answer = asking.await;
+        if is_answered(&answer) && before & UPGRADE == 0 {
+            lease.end_conversion(UPGRADE);
+        }
+        answer
     } else {
+        let mode = lease.mode();
         if !lease.weaken(to) {
             let message =
                 "this owner holds the lock more than once: a downgrade would take it from the other guards";
             return Err(named(Error::new(ErrorKind::InvalidInput, message)));
         }
-        let before = lease.begin_conversion(DOWNGRADE);
+        lease.begin_conversion(DOWNGRADE);
         let answer = asking.await;
-        let unanswered = matches!(&answer, Err(e) if !had_no_effect(e));
-        if !unanswered && before & DOWNGRADE == 0 {
+        if is_answered(&answer) && before & DOWNGRADE == 0 {
             if answer.is_err() {
                 // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive, and mint no token.
-                lease.set_mode(Mode::Exclusive);
+                lease.set_mode(mode);
             }
             lease.end_conversion(DOWNGRADE);
         }
@@ -107,8 +121,9 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     Ok(converted)
 }
 
-/// Whether that error proves that the store has not converted.
-fn had_no_effect(e: &Error) -> bool {
+/// Whether that proves that the conversion will not take effect any more: it has, or the store has refused it.
+fn is_answered(answer: &Result<Converted>) -> bool {
+    let Err(e) = answer else { return true };
     matches!(
         e.kind(),
         ErrorKind::Unavailable
@@ -119,11 +134,11 @@ fn had_no_effect(e: &Error) -> bool {
     )
 }
 
-/// A future that waits for the answer to an upgrade.
-struct Upgrading<'a>(&'a Lease);
+/// A future that waits for the answer to a conversion.
+struct Converting<'a>(&'a Lease);
 
-impl Drop for Upgrading<'_> {
+impl Drop for Converting<'_> {
     fn drop(&mut self) {
-        self.0.end_conversion(UPGRADE);
+        self.0.end_conversion(CONVERTING);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Lease {
     span: AtomicU64,
     /// How it ended; see [`End`].
     end: AtomicU8,
-    /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`].
+    /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
     unanswered: AtomicU8,
     /// A user has asked for a release and not heard how it went.
     release_asked: AtomicBool,
@@ -99,8 +99,10 @@ impl End {
 
 /// A downgrade was sent and not answered.
 pub(super) const DOWNGRADE: u8 = 1;
-/// A future waits for the answer to an upgrade.
+/// An upgrade was sent and not answered.
 pub(super) const UPGRADE: u8 = 2;
+/// A future waits for the answer to a conversion.
+pub(super) const CONVERTING: u8 = 4;
 
 /// Above every time that is ever reached.
 const NEVER: u64 = u64::MAX;
@@ -191,7 +193,7 @@ impl Lease {
 
     /// Whether the store may not know yet that this is a shared hold.
     pub(crate) fn may_be_exclusive_in_store(&self) -> bool {
-        self.mode().is_exclusive() || self.unanswered.load(Ordering::Acquire) & DOWNGRADE != 0
+        self.mode().is_exclusive() || self.unanswered.load(Ordering::Acquire) & (DOWNGRADE | UPGRADE) != 0
     }
 
     pub(crate) fn token(&self) -> Option<Token> {

@@ -115,8 +115,67 @@ fn of_two_upgraders_none_waits_for_the_other() {
     });
 }
 
-/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside an exclusive guard.
+/// A guard whose dropped upgrade the store may have done is a reader here and a writer there.
+#[test]
+fn after_an_unanswered_upgrade_a_downgrade_tells_the_store() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let (server, node) = (sim.runtime(), sim.client_runtime_with("client", ms(0), 0));
+        let on_server = sim.client_runtime_with("server", ms(0), 0);
+        let store = Memory::new(Arc::new(on_server.clone()));
+        let link = Link::new(store.connect(), &node, &on_server, FaultPlan::healthy());
+        let client = Client::builder(link.clone(), Arc::new(node)).build().unwrap();
+        let other = Client::builder(store.connect(), server.clone()).build().unwrap();
+        sim.block_on(async move {
+            let guard = client.rwlock("a").unwrap().read().acquire().await.unwrap();
+            let others = other.rwlock("a").unwrap();
+            let mut dropped = Box::pin(guard.try_upgrade());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            drop(dropped);
+            server.sleep(ms(100)).await;
+            assert!(!guard.mode().is_exclusive());
+            assert!(others.read().try_acquire().await.unwrap().is_none());
+            guard.downgrade().await.unwrap();
+            assert!(others.read().try_acquire().await.unwrap().is_some());
 
+            // Not waited for, the upgrade may arrive after the downgrade that was to take it back. So the next downgrade is sent too.
+            let mut dropped = Box::pin(guard.try_upgrade());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            drop(dropped);
+            guard.downgrade().await.unwrap();
+            server.sleep(ms(100)).await;
+            guard.downgrade().await.unwrap();
+            assert!(others.read().try_acquire().await.unwrap().is_some());
+            assert!(guard.is_valid() && !guard.mode().is_exclusive());
+        });
+    }
+}
+
+#[test]
+fn while_a_conversion_waits_for_its_answer_no_other_is_sent() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let node = sim.client_runtime_with("client", ms(0), 0);
+        let server = sim.client_runtime_with("server", ms(0), 0);
+        let store = Memory::new(Arc::new(server.clone()));
+        let link = Link::new(store.connect(), &node, &server, FaultPlan::healthy());
+        let client = Client::builder(link, Arc::new(node)).build().unwrap();
+        sim.block_on(async move {
+            let guard = client.rwlock("a").unwrap().write().acquire().await.unwrap();
+            let (one, two) = futures::join!(guard.downgrade(), guard.downgrade());
+            one.unwrap();
+            assert_eq!(two.unwrap_err().kind(), ErrorKind::Unavailable);
+            // Both were answered, so an upgrade is safe.
+            assert_eq!(guard.try_upgrade().await.unwrap(), Upgrade::Done);
+            let (down, up) = futures::join!(guard.downgrade(), guard.try_upgrade());
+            down.unwrap();
+            assert_eq!(up.unwrap(), Upgrade::Busy);
+            assert!(!guard.mode().is_exclusive());
+        });
+    }
+}
+
+/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside an exclusive guard.
 #[test]
 fn after_an_unanswered_downgrade_there_is_no_upgrade() {
     for seed in 0..20 {

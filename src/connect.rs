@@ -23,7 +23,7 @@ pub fn connect(url: impl Into<String>) -> Connect {
     Connect {
         url: url.into(),
         runtime: None,
-        defaults: None,
+        defaults: LockOptions::new(),
         op_timeout: None,
     }
 }
@@ -44,7 +44,7 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// | key | meaning |
 /// |---|---|
 /// | `namespace` | all names live in this namespace: see [`Namespaced`] |
-/// | `ttl` | the ttl of this client's locks, as `30s` or `500ms`, but for handles that have [`options`](dlock_core::Lock::options) of their own |
+/// | `ttl` | the ttl of this client's locks, as `30s` or `500ms`, but for handles whose [`options`](dlock_core::Lock::options) set one |
 /// | `op_timeout` | how long one exchange with the store may take |
 ///
 /// `sqlite` takes two more:
@@ -73,7 +73,7 @@ pub fn connect(url: impl Into<String>) -> Connect {
 pub struct Connect {
     url: String,
     runtime: Option<Arc<dyn Runtime>>,
-    defaults: Option<LockOptions>,
+    defaults: LockOptions,
     op_timeout: Option<Duration>,
 }
 
@@ -85,9 +85,9 @@ impl Connect {
     }
 
     /// How this client's locks are asked for and held unless they say otherwise. A `ttl` in the URL goes before the
-    /// ttl in here: the URL is what is changed in operation.
+    /// ttl in here: the URL is what is changed in operation. Called again, it is laid over what it was called with before.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
-        self.defaults = Some(defaults);
+        self.defaults = defaults.over(&self.defaults);
         self
     }
 
@@ -125,7 +125,7 @@ impl Connect {
         if let Some(namespace) = namespace {
             backend = Arc::new(Namespaced::new(backend, namespace)?);
         }
-        let mut defaults = self.defaults.unwrap_or_default();
+        let mut defaults = self.defaults;
         if let Some(ttl) = ttl {
             defaults = defaults.ttl(ttl);
         }

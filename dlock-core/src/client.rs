@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lock::Lock;
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::options::{LockOptions, check_mode, check_name, need};
+use crate::options::{LockOptions, Terms, check_mode, check_name, need};
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
@@ -30,7 +30,7 @@ use crate::spi::{self, Change, FenceGate, Inspection};
 #[derive(Clone)]
 pub struct Client {
     engine: Arc<Engine>,
-    defaults: Arc<LockOptions>,
+    defaults: Arc<Terms>,
 }
 
 impl Client {
@@ -368,10 +368,11 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What handles start with; [`Lock::options`] replaces it for one handle.
+    /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid over what it was
+    /// called with before.
     #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
-        self.defaults = options;
+        self.defaults = options.over(&self.defaults);
         self
     }
 
@@ -398,7 +399,8 @@ impl ClientBuilder {
     /// and parts do not agree.
     pub fn build(self) -> Result<Client> {
         let caps = self.backend.capabilities();
-        self.defaults.check(caps)?;
+        let defaults = Terms::DEFAULT.with(self.defaults.clone());
+        defaults.check(caps)?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -449,9 +451,9 @@ impl ClientBuilder {
         let Self {
             backend,
             runtime,
-            defaults,
             op_timeout,
             bug,
+            ..
         } = self;
         let engine = Engine::start(Settings {
             backend,

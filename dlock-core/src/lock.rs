@@ -47,11 +47,12 @@ impl Lock {
         }
     }
 
-    /// The same lock, asked for and held with these options. They replace all that the client has as its defaults, be it set in
-    /// code or in a URL: a ttl that is not among them is [`LockOptions::new`]'s.
+    /// The same lock, asked for and held with these options. What is not set in them is as the handle has it: first as the client's
+    /// defaults say, set in code or in a URL. A default is taken back by its `no_...`, as with [`LockOptions::no_wait_limit`].
     ///
     /// # Errors
-    /// `InvalidInput` for what makes no sense, `Unsupported` for what the backend cannot do.
+    /// `InvalidInput` for what makes no sense, be it with what is inherited, as a ttl that is shorter than the default minimum hold;
+    /// `Unsupported` for what the backend cannot do.
     ///
     /// # Examples
     /// ```
@@ -64,19 +65,20 @@ impl Lock {
     /// assert_eq!(lock.acquire().await?.ttl(), Duration::from_secs(20));
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
-    pub fn options(mut self, mut options: LockOptions) -> Result<Self> {
+    pub fn options(mut self, options: LockOptions) -> Result<Self> {
+        let mut terms = self.ask.options.with(options);
         // planted: 17.02
         if self.engine.bug.is(Bug::PrioSilentlyIgnored) && !self.engine.caps.has(Capability::Priority) {
-            options = options.priority(spi::Acquire::DEFAULT_PRIORITY);
+            terms.priority = spi::Acquire::DEFAULT_PRIORITY;
         }
         // planted: 2.08
-        if self.engine.bug.is(Bug::ZeroTtlForever) && options.ttl.is_zero() {
-            options.ttl = self.engine.caps.max_ttl;
+        if self.engine.bug.is(Bug::ZeroTtlForever) && terms.ttl.is_zero() {
+            terms.ttl = self.engine.caps.max_ttl;
         }
-        options
+        terms
             .check(&self.engine.caps)
             .map_err(|e| e.with_name(&self.ask.name))?;
-        self.ask.options = Arc::new(options);
+        self.ask.options = Arc::new(terms);
         Ok(self)
     }
 

@@ -65,9 +65,11 @@ impl Default for Drift {
     }
 }
 
-/// How a lock is asked for and held. Checked against the backend's capabilities when it is given to a handle.
+/// How a lock is asked for and held: what is said in here, and nothing else.
 ///
-/// It is whole: given to a handle it replaces the client's defaults, and nothing of them remains.
+/// A value is laid over what its handle has, first the client's defaults: what is not set in it stays as it was. The whole is then
+/// checked against the backend's capabilities. Under the defaults lie a ttl of 30 s, [`AutoRenew::On`], priority 5,
+/// [`Drift::DEFAULT`], and no limit of any kind.
 ///
 /// ```
 /// # use dlock_core as dlock;
@@ -78,10 +80,162 @@ impl Default for Drift {
 ///     .wait_limit(Duration::from_secs(5))
 ///     .owner_label("nightly@web-3")
 ///     .max_hold(Duration::from_secs(3600));
-/// # let _ = nightly;
+/// // As nightly, but however long it takes.
+/// let by_hand = nightly.clone().no_wait_limit().no_max_hold();
+/// # let _ = by_hand;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LockOptions {
+    // `None` is not set. Where there are two, the inner `None` is taken back.
+    ttl: Option<Duration>,
+    wait_limit: Option<Option<Duration>>,
+    priority: Option<u8>,
+    owner_label: Option<Option<Arc<str>>>,
+    auto_renew: Option<AutoRenew>,
+    max_hold: Option<Option<Duration>>,
+    min_hold: Option<Option<Duration>>,
+    drift: Option<Drift>,
+    warn_after: Option<Option<Duration>>,
+}
+
+impl LockOptions {
+    /// Nothing is set.
+    pub const fn new() -> Self {
+        Self {
+            ttl: None,
+            wait_limit: None,
+            priority: None,
+            owner_label: None,
+            auto_renew: None,
+            max_hold: None,
+            min_hold: None,
+            drift: None,
+            warn_after: None,
+        }
+    }
+
+    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs the
+    /// others up to this; a holder that pauses longer than this loses the lock.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long [`acquire`](crate::Lock::acquire) waits at most. Zero is the same as trying once.
+    #[must_use]
+    pub fn wait_limit(mut self, limit: Duration) -> Self {
+        self.wait_limit = Some(Some(limit));
+        self
+    }
+
+    /// Waits without limit, whatever the client's defaults say.
+    #[must_use]
+    pub fn no_wait_limit(mut self) -> Self {
+        self.wait_limit = Some(None);
+        self
+    }
+
+    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs [`Capability::Priority`].
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger.
+    #[must_use]
+    pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.owner_label = Some(Some(label.into()));
+        self
+    }
+
+    /// Gives no label, whatever the client's defaults say.
+    #[must_use]
+    pub fn no_owner_label(mut self) -> Self {
+        self.owner_label = Some(None);
+        self
+    }
+
+    /// Whether and how often the lock is renewed without being asked.
+    #[must_use]
+    pub fn auto_renew(mut self, auto_renew: AutoRenew) -> Self {
+        self.auto_renew = Some(auto_renew);
+        self
+    }
+
+    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and released.
+    #[must_use]
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(Some(limit));
+        self
+    }
+
+    /// Lets a hold last for as long as it is renewed, whatever the client's defaults say.
+    #[must_use]
+    pub fn no_max_hold(mut self) -> Self {
+        self.max_hold = Some(None);
+        self
+    }
+
+    /// "Locked at least for": after an earlier release the name stays taken until that long after the acquisition. Keeps a
+    /// job that finished quickly from running again on a machine whose clock is a little behind. At most the ttl.
+    #[must_use]
+    pub fn min_hold(mut self, at_least: Duration) -> Self {
+        self.min_hold = Some(Some(at_least));
+        self
+    }
+
+    /// Frees the name with its release, whatever the client's defaults say.
+    #[must_use]
+    pub fn no_min_hold(mut self) -> Self {
+        self.min_hold = Some(None);
+        self
+    }
+
+    /// How much earlier than the store the client stops believing in the lease.
+    #[must_use]
+    pub fn drift_margin(mut self, drift: Drift) -> Self {
+        self.drift = Some(drift);
+        self
+    }
+
+    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and again after
+    /// each further such time.
+    #[must_use]
+    pub fn warn_after(mut self, held_for: Duration) -> Self {
+        self.warn_after = Some(Some(held_for));
+        self
+    }
+
+    /// Emits no such warning, whatever the client's defaults say.
+    #[must_use]
+    pub fn no_warn_after(mut self) -> Self {
+        self.warn_after = Some(None);
+        self
+    }
+
+    /// These options laid over those: what is set in neither is not set.
+    #[must_use]
+    pub fn over(self, base: &Self) -> Self {
+        let base = base.clone();
+        Self {
+            ttl: self.ttl.or(base.ttl),
+            wait_limit: self.wait_limit.or(base.wait_limit),
+            priority: self.priority.or(base.priority),
+            owner_label: self.owner_label.or(base.owner_label),
+            auto_renew: self.auto_renew.or(base.auto_renew),
+            max_hold: self.max_hold.or(base.max_hold),
+            min_hold: self.min_hold.or(base.min_hold),
+            drift: self.drift.or(base.drift),
+            warn_after: self.warn_after.or(base.warn_after),
+        }
+    }
+}
+
+/// What a handle asks for, in full. Laid out flat and shared by its holds: the engine reads it with every acquisition.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) wait_limit: Option<Duration>,
     pub(crate) priority: u8,
@@ -93,86 +247,34 @@ pub struct LockOptions {
     pub(crate) warn_after: Option<Duration>,
 }
 
-impl LockOptions {
-    /// A ttl of 30 s, renewed automatically, waiting without limit, priority 5, drift 1 % + 2 ms, nothing else.
-    pub fn new() -> Self {
+impl Terms {
+    /// What lies under a client's defaults.
+    pub(crate) const DEFAULT: Self = Self {
+        ttl: Duration::from_secs(30),
+        wait_limit: None,
+        priority: Acquire::DEFAULT_PRIORITY,
+        owner_label: None,
+        auto_renew: AutoRenew::On,
+        max_hold: None,
+        min_hold: None,
+        drift: Drift::DEFAULT,
+        warn_after: None,
+    };
+
+    /// These terms, but for what the options say. Not checked yet.
+    pub(crate) fn with(&self, options: LockOptions) -> Self {
+        let base = self.clone();
         Self {
-            ttl: Duration::from_secs(30),
-            wait_limit: None,
-            priority: Acquire::DEFAULT_PRIORITY,
-            owner_label: None,
-            auto_renew: AutoRenew::On,
-            max_hold: None,
-            min_hold: None,
-            drift: Drift::DEFAULT,
-            warn_after: None,
+            ttl: options.ttl.unwrap_or(base.ttl),
+            wait_limit: options.wait_limit.unwrap_or(base.wait_limit),
+            priority: options.priority.unwrap_or(base.priority),
+            owner_label: options.owner_label.unwrap_or(base.owner_label),
+            auto_renew: options.auto_renew.unwrap_or(base.auto_renew),
+            max_hold: options.max_hold.unwrap_or(base.max_hold),
+            min_hold: options.min_hold.unwrap_or(base.min_hold),
+            drift: options.drift.unwrap_or(base.drift),
+            warn_after: options.warn_after.unwrap_or(base.warn_after),
         }
-    }
-
-    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs the
-    /// others up to this; a holder that pauses longer than this loses the lock.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// How long [`acquire`](crate::Lock::acquire) waits at most. Zero is the same as trying once.
-    #[must_use]
-    pub fn wait_limit(mut self, limit: Duration) -> Self {
-        self.wait_limit = Some(limit);
-        self
-    }
-
-    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs [`Capability::Priority`].
-    #[must_use]
-    pub fn priority(mut self, priority: u8) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger.
-    #[must_use]
-    pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.owner_label = Some(label.into());
-        self
-    }
-
-    /// Whether and how often the lock is renewed without being asked.
-    #[must_use]
-    pub fn auto_renew(mut self, auto_renew: AutoRenew) -> Self {
-        self.auto_renew = auto_renew;
-        self
-    }
-
-    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and released.
-    #[must_use]
-    pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
-        self
-    }
-
-    /// "Locked at least for": after an earlier release the name stays taken until that long after the acquisition. Keeps a
-    /// job that finished quickly from running again on a machine whose clock is a little behind. At most the ttl.
-    #[must_use]
-    pub fn min_hold(mut self, at_least: Duration) -> Self {
-        self.min_hold = Some(at_least);
-        self
-    }
-
-    /// How much earlier than the store the client stops believing in the lease.
-    #[must_use]
-    pub fn drift_margin(mut self, drift: Drift) -> Self {
-        self.drift = drift;
-        self
-    }
-
-    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and again after
-    /// each further such time.
-    #[must_use]
-    pub fn warn_after(mut self, held_for: Duration) -> Self {
-        self.warn_after = Some(held_for);
-        self
     }
 
     /// Checks everything that can be checked before any I/O.
@@ -239,12 +341,6 @@ impl LockOptions {
     }
 }
 
-impl Default for LockOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// Refuses what the backend does not claim, before any I/O.
 pub(crate) fn need(caps: &Capabilities, capability: Capability, what: &str) -> Result<()> {
     if caps.has(capability) {
@@ -304,14 +400,18 @@ mod tests {
         Capabilities::new("test")
     }
 
+    fn terms(o: LockOptions) -> Terms {
+        Terms::DEFAULT.with(o)
+    }
+
     fn kind(o: LockOptions) -> ErrorKind {
-        o.check(&caps()).unwrap_err().kind()
+        terms(o).check(&caps()).unwrap_err().kind()
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_the_kind_that_says_what_to_do() {
         let ms = Duration::from_millis;
-        assert!(LockOptions::new().check(&caps()).is_ok());
+        assert!(terms(LockOptions::new()).check(&caps()).is_ok());
         assert_eq!(
             kind(LockOptions::new().ttl(Duration::ZERO)),
             ErrorKind::InvalidInput
@@ -342,6 +442,59 @@ mod tests {
         assert_eq!(kind(LockOptions::new().min_hold(ms(1))), ErrorKind::Unsupported);
         assert_eq!(kind(LockOptions::new().owner_label("me")), ErrorKind::Unsupported);
         assert_eq!(kind(LockOptions::new().max_hold(ms(0))), ErrorKind::InvalidInput);
+    }
+
+    /// Every option, set to something and set to the opposite.
+    fn two() -> [LockOptions; 2] {
+        let s = Duration::from_secs;
+        let one = LockOptions::new()
+            .ttl(s(20))
+            .wait_limit(s(1))
+            .priority(7)
+            .owner_label("one")
+            .auto_renew(AutoRenew::Off)
+            .max_hold(s(60))
+            .min_hold(s(5))
+            .drift_margin(Drift::new(1, s(0)))
+            .warn_after(s(9));
+        let other = LockOptions::new()
+            .ttl(s(21))
+            .no_wait_limit()
+            .priority(5)
+            .no_owner_label()
+            .auto_renew(AutoRenew::On)
+            .no_max_hold()
+            .no_min_hold()
+            .drift_margin(Drift::DEFAULT)
+            .no_warn_after();
+        [one, other]
+    }
+
+    #[test]
+    fn what_is_not_set_is_inherited_and_what_is_set_counts() {
+        let show = |t: Terms| format!("{t:?}");
+        let [one, other] = two();
+        let base = terms(one.clone());
+        assert_eq!(base.owner_label.as_deref(), Some("one"));
+        assert_eq!(show(base.with(LockOptions::new())), show(base.clone()));
+        let taken_back = Terms {
+            ttl: Duration::from_secs(21),
+            ..Terms::DEFAULT
+        };
+        assert_eq!(show(base.with(other.clone())), show(taken_back.clone()));
+        // One after the other is the same as one over the other, which is the same with nothing in between.
+        assert_eq!(show(terms(other.clone().over(&one))), show(taken_back));
+        assert_eq!(show(terms(one.clone().over(&other))), show(base.clone()));
+        assert_eq!(
+            show(terms(LockOptions::new().over(&one).over(&LockOptions::new()))),
+            show(base.clone())
+        );
+        let label = base.with(LockOptions::new().owner_label("x"));
+        let with_label = Terms {
+            owner_label: Some("x".into()),
+            ..base
+        };
+        assert_eq!(show(label), show(with_label));
     }
 
     #[test]

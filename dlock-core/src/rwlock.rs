@@ -36,7 +36,7 @@ impl RwLock {
         Self { read, write }
     }
 
-    /// The same lock, asked for and held with these options in both modes.
+    /// The same lock, asked for and held with these options in both modes, laid over what it has: see [`Lock::options`].
     ///
     /// # Errors
     /// As [`Lock::options`].

@@ -36,7 +36,7 @@ impl Semaphore {
         self.0
     }
 
-    /// The same semaphore, asked for and held with these options.
+    /// The same semaphore, asked for and held with these options, laid over what it has: see [`Lock::options`].
     ///
     /// # Errors
     /// As [`Lock::options`].

@@ -42,6 +42,41 @@ fn the_ttl_of_the_url_goes_before_that_of_the_program() {
     });
 }
 
+/// A label must not cost a lock the ttl that an operator has set.
+#[test]
+fn what_options_do_not_set_is_as_the_url_says() {
+    block_on(async {
+        let client = connect("memory://?ttl=9s").await.unwrap();
+        let labelled = LockOptions::new().owner_label("x");
+        let ttl = Duration::from_secs(9);
+        let lock = client.lock("x").unwrap().options(labelled.clone()).unwrap();
+        assert_eq!(lock.acquire().await.unwrap().ttl(), ttl);
+        let pool = client
+            .semaphore("y", 2)
+            .unwrap()
+            .options(labelled.clone())
+            .unwrap();
+        assert_eq!(pool.acquire().await.unwrap().ttl(), ttl);
+        let both = client.rwlock("z").unwrap().options(labelled.clone()).unwrap();
+        assert_eq!(both.read().acquire().await.unwrap().ttl(), ttl);
+        assert_eq!(both.write().acquire().await.unwrap().ttl(), ttl);
+        let shown = client.lock("x").unwrap().options(labelled).unwrap();
+        let guard = shown
+            .options(LockOptions::new().ttl(Duration::from_secs(5)))
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap();
+        assert_eq!(guard.ttl(), Duration::from_secs(5));
+        let label = client.inspect("x").await.unwrap().holders[0].owner.clone();
+        assert_eq!(
+            label.as_deref(),
+            Some("x"),
+            "the options before are inherited too"
+        );
+    });
+}
+
 #[test]
 fn defaults_that_the_store_cannot_keep_are_refused_at_connect() {
     assert_eq!(refusal("memory://?ttl=1000000h").kind(), ErrorKind::InvalidInput);

@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::observe;
-use crate::options::LockOptions;
+use crate::options::Terms;
 use crate::saboteur::Bug;
 use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
@@ -41,7 +41,7 @@ use crate::timestamp::Timestamp;
 pub(crate) struct Ask {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
-    pub(crate) options: Arc<LockOptions>,
+    pub(crate) options: Arc<Terms>,
 }
 
 /// For how long.

@@ -10,7 +10,7 @@ use futures::future::{Either, select};
 use super::core::Core;
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::LockOptions;
+use crate::options::Terms;
 use crate::saboteur::Bug;
 use crate::timestamp::Timestamp;
 
@@ -96,7 +96,7 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A request that the store does not queue is attempted again at a third of this, if nothing else says sooner.
 const LONGEST_UNASKED: Duration = Duration::from_secs(3);
 
-impl LockOptions {
+impl Terms {
     /// How long a queue entry lives without renewal.
     pub(super) fn queue_ttl(&self) -> Duration {
         self.ttl

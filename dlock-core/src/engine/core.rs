@@ -21,7 +21,7 @@ use crate::capabilities::{Capabilities, Nature};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::name::LockName;
 use crate::observe;
-use crate::options::LockOptions;
+use crate::options::Terms;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{self, LeaseKey, LostLeases, Release, RequestId};
@@ -430,7 +430,7 @@ impl Core {
     }
 
     /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life in the queue.
-    pub(super) fn owe_abandon(&self, key: LeaseKey, options: &LockOptions) {
+    pub(super) fn owe_abandon(&self, key: LeaseKey, options: &Terms) {
         let longest = options.ttl + options.queue_ttl();
         self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
     }

@@ -12,7 +12,7 @@ use super::validity::{Look, Validity};
 use crate::error::LossReason;
 use crate::events::{GuardEvent, Subscribers};
 use crate::mode::Mode;
-use crate::options::LockOptions;
+use crate::options::Terms;
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
@@ -21,7 +21,7 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) key: LeaseKey,
-    pub(crate) options: Arc<LockOptions>,
+    pub(crate) options: Arc<Terms>,
     pub(crate) acquired_at: Timestamp,
     /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone meets it.
     pub(crate) strayed: bool,
@@ -112,7 +112,7 @@ impl Lease {
     pub(crate) fn new(
         grant: Grant,
         mode: Mode,
-        options: Arc<LockOptions>,
+        options: Arc<Terms>,
         now: Timestamp,
         strayed: bool,
     ) -> Arc<Self> {
@@ -421,16 +421,16 @@ pub(crate) enum Entered {
 }
 
 /// Deadline = a time before the send + what the store gave − the drift margin (I3).
-pub(crate) fn deadline_of(options: &LockOptions, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
+pub(crate) fn deadline_of(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
     counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
 }
 
-fn max_hold_at(options: &LockOptions, acquired_at: Timestamp) -> Timestamp {
+fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp {
     options.max_hold.map_or(Timestamp::MAX, |d| acquired_at + d)
 }
 
 /// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
-fn renew_at(options: &LockOptions, counted_from: Timestamp, expires_in: Duration) -> u64 {
+fn renew_at(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> u64 {
     options
         .renew_period(expires_in)
         .map_or(NEVER, |p| (counted_from + p).as_nanos())

@@ -6,13 +6,16 @@ use super::core::{Core, Engine};
 use super::lease::Lease;
 use crate::error::{Error, LossReason, Result};
 use crate::mode::Mode;
-use crate::options::{AutoRenew, LockOptions};
+use crate::options::{AutoRenew, Terms};
 use crate::spi::{Acquire, Attempt, Grant, LeaseKey};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
-pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &LockOptions) {
+pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &Terms) {
     let now = core.now();
-    let options = Arc::new(options.clone().auto_renew(AutoRenew::On));
+    let options = Arc::new(Terms {
+        auto_renew: AutoRenew::On,
+        ..options.clone()
+    });
     let grant = Grant::new(key.clone(), None, now, options.ttl);
     // Refused by a client that closes: then it is not renewed.
     let _ = core.hold(&Lease::new(grant, mode, options, now, false), core.losses());

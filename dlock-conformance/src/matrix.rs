@@ -163,7 +163,10 @@ impl Matrix {
                     }
                 })
                 .collect();
-            let excerpt: String = first_line(&row.excerpt).chars().take(240).collect();
+            let excerpt: String = without_lines(first_line(&row.excerpt))
+                .chars()
+                .take(240)
+                .collect();
             let _ = writeln!(
                 text,
                 "| {} | `{}` | {kind} | {}/{}{missed} | {} | {} |",
@@ -247,6 +250,17 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
         correct_runs,
         took: started.elapsed(),
     }
+}
+
+/// Without the numbers of lines of source: every edit above them would make the file stale.
+fn without_lines(text: &str) -> String {
+    let mut parts = text.split(".rs:");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push_str(".rs");
+        kept.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    kept
 }
 
 fn attempt(rule: &'static Rule, planted: Planted, seed: u64) -> Attempt {

@@ -163,7 +163,7 @@ impl Matrix {
                     }
                 })
                 .collect();
-            let excerpt: String = without_lines(first_line(&row.excerpt))
+            let excerpt: String = without_lines(&first_line(&row.excerpt))
                 .chars()
                 .take(240)
                 .collect();

@@ -45,11 +45,7 @@ impl Link {
         server: &SimRuntime,
         plan: FaultPlan,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            capabilities: backend.capabilities().clone(),
-            wire: Wire::new(backend, client, server, plan),
-            pushes: true,
-        })
+        Self::between(backend, client, server, plan, true)
     }
 
     /// The same for a store that does not push: whoever waits looks every 2 to 40 ms.
@@ -59,10 +55,20 @@ impl Link {
         server: &SimRuntime,
         plan: FaultPlan,
     ) -> Arc<Self> {
+        Self::between(backend, client, server, plan, false)
+    }
+
+    fn between(
+        backend: Arc<dyn Lock>,
+        client: &SimRuntime,
+        server: &SimRuntime,
+        plan: FaultPlan,
+        pushes: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             capabilities: backend.capabilities().clone(),
             wire: Wire::new(backend, client, server, plan),
-            pushes: false,
+            pushes,
         })
     }
 

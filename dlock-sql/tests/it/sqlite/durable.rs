@@ -104,11 +104,7 @@ fn prefixes_are_separate_sets_of_locks() {
 #[test]
 fn what_nobody_asks_for_any_more_is_swept() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-        let mut dead = ask("dead");
-        dead.ttl = ms(20);
-        granted(&lock, &dead).await;
-        lock.close().await.unwrap();
+        leave_a_dead_lease(&files, &runtime).await;
         std::thread::sleep(ms(30));
         // The first write after opening sweeps.
         let lock = SqliteLock::open(files.path(), runtime).await.unwrap();

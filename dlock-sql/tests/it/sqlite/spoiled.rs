@@ -16,11 +16,7 @@ const NAMELESS: &str = "INSERT INTO dlock_entry VALUES (x'', zeroblob(24), 2, -1
 #[test]
 fn a_bad_row_that_has_run_out_stops_nobody() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-        let mut dead = ask("dead");
-        dead.ttl = ms(20);
-        granted(&lock, &dead).await;
-        lock.close().await.unwrap();
+        leave_a_dead_lease(&files, &runtime).await;
         let mut other = stranger(&files).await;
         sql(&mut other, BAD).await;
         sql(&mut other, NAMELESS).await;
@@ -47,11 +43,7 @@ fn a_bad_row_that_has_run_out_stops_nobody() {
 #[test]
 fn many_bad_rows_do_not_keep_the_rest_from_being_swept() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-        let mut dead = ask("dead");
-        dead.ttl = ms(20);
-        granted(&lock, &dead).await;
-        lock.close().await.unwrap();
+        leave_a_dead_lease(&files, &runtime).await;
         let mut other = stranger(&files).await;
         let many = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
             INSERT INTO dlock_entry

@@ -54,6 +54,15 @@ impl Files {
     }
 }
 
+/// The lease `dead`, of 20 ms, whose holder has gone.
+pub(crate) async fn leave_a_dead_lease(files: &Files, runtime: &Arc<dyn Runtime>) {
+    let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+    let mut dead = ask("dead");
+    dead.ttl = ms(20);
+    granted(&lock, &dead).await;
+    lock.close().await.unwrap();
+}
+
 pub(crate) async fn granted(lock: &SqliteLock, a: &Acquire) -> Grant {
     match lock.attempt(a).await.unwrap() {
         Attempt::Granted(grant) => grant,

@@ -178,8 +178,8 @@ impl Client {
     /// The changes of that name, as a stream: first a snapshot, then each change in grant order; a further snapshot with
     /// `skipped: true` where changes may be missing. Needs no lock and slows none.
     ///
-    /// A backend that has to look for changes may merge what lies between two looks, which no snapshot marks: on SQLite, a holder
-    /// who came and went through another client within about 50 ms may not be shown. The state that this leads to is always told.
+    /// A backend that has to look for changes tells of what lies between two looks by such a snapshot: on SQLite, of a holder
+    /// who came and went through another client within about 50 ms. The last state is always told.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind. The stream may be dropped at any time.

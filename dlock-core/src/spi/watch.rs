@@ -17,8 +17,8 @@ pub trait Watch: Send + Sync {
     /// When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot` with
     /// `skipped: true` says so. It ends with an error or never.
     ///
-    /// A backend that can only look now and then may merge what lies between two looks without a mark, and says so in its
-    /// documentation. The latest state is always delivered.
+    /// A backend that can only look now and then cannot tell apart what lies between two looks, but whether there was more than it
+    /// tells: then such a snapshot says so. The latest state is always delivered.
     ///
     /// # Cancel safety
     /// Dropped, it leaves nothing that counts; the same holds for the stream. The caller watches anew and starts with a snapshot.

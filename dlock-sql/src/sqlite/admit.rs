@@ -18,7 +18,7 @@ mod ask;
 mod entry;
 
 pub(super) use ask::{Asked, Turned};
-pub(super) use entry::{Entry, Phase, Tokens};
+pub(super) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
 use entry::{Place, holder};
 
 #[derive(Clone, Copy)]
@@ -26,6 +26,15 @@ enum End {
     Released,
     Expired,
     Forced,
+}
+
+/// A holder, as one look finds it.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) holder: Holder,
+    pub(super) expires: Timestamp,
+    /// Released, and kept taken by a minimum hold.
+    pub(super) kept: bool,
 }
 
 /// Everything about one name.
@@ -45,13 +54,23 @@ pub(super) struct NameState {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
+    /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
+    watch: Option<Watch>,
 }
 
 impl NameState {
     /// Takes over a stored row.
-    pub(super) fn insert_stored(&mut self, entry: Entry) {
-        self.next_arrival = self.next_arrival.max(entry.arrival.saturating_add(1));
-        self.enter(entry);
+    pub(super) fn insert_stored(&mut self, row: Row<Entry, Watch>) {
+        match row {
+            Row::Entry(entry) => {
+                self.next_arrival = self.next_arrival.max(entry.arrival.saturating_add(1));
+                self.enter(entry);
+            }
+            Row::Watch(watch) => {
+                self.due_at(watch.until);
+                self.watch = Some(watch);
+            }
+        }
     }
 
     /// Puts the holders that were loaded into grant order.
@@ -60,15 +79,15 @@ impl NameState {
         self.held.sort_by_key(|id| entries.get(id).and_then(|e| e.token));
     }
 
-    /// What is to be written: each id with its entry to put, or `None` to delete.
-    pub(super) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<&Entry>)> {
-        self.dirty
-            .iter()
-            .filter_map(|(id, stored)| match self.entries.get(id) {
-                Some(entry) => Some((*id, Some(entry))),
-                None if *stored => Some((*id, None)),
-                None => None,
-            })
+    /// What is to be written: each id with its row to put, or `None` to delete.
+    pub(super) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<Row<&Entry, &Watch>>)> {
+        self.dirty.iter().filter_map(|(id, stored)| {
+            let row = match *id {
+                WATCH => self.watch.as_ref().map(Row::Watch),
+                _ => self.entries.get(id).map(Row::Entry),
+            };
+            (row.is_some() || *stored).then_some((*id, row))
+        })
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -112,15 +131,65 @@ impl NameState {
         } else {
             self.held.retain(|h| *h != id);
             *self.counter(entry.mode) -= 1;
-            self.changes.push(match end {
+            self.note(match end {
                 End::Released => Change::Released { id },
                 // A minimum hold that is over was let go by its holder.
                 End::Expired if entry.phase == Phase::Kept => Change::Released { id },
                 End::Expired => Change::Expired { id },
                 End::Forced => Change::Forced { id },
             });
+            if matches!(end, End::Forced) {
+                // Another connection sees that the holder is gone, and not why. Counted twice it does not add up, and is not told as
+                // a release.
+                self.count();
+            }
         }
         Some(entry)
+    }
+
+    /// Notes a change of the holders, for those who watch.
+    fn note(&mut self, change: Change) {
+        self.changes.push(change);
+        self.count();
+    }
+
+    /// Costs nothing but for a name that is watched.
+    fn count(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.changes = watch.changes.saturating_add(1);
+            self.touch(WATCH, true);
+        }
+    }
+
+    /// Has the changes counted from now on, at least until a lease from now, and more if that is due. Unlike a count
+    /// from one this one is never come to again: it begins with the time.
+    pub(super) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
+        if self.is_watched(now + lease / 2) {
+            return;
+        }
+        let stored = self.watch.is_some();
+        let until = now + lease;
+        match &mut self.watch {
+            Some(watch) => watch.until = until,
+            None => {
+                self.watch = Some(Watch {
+                    changes: now.as_nanos(),
+                    until,
+                });
+            }
+        }
+        self.due_at(until);
+        self.touch(WATCH, stored);
+    }
+
+    /// Whether the changes are counted until then.
+    pub(super) fn is_watched(&self, until: Timestamp) -> bool {
+        self.watch.as_ref().is_some_and(|w| w.until >= until)
+    }
+
+    /// How far the changes are counted; `None` if they are not.
+    pub(super) fn counted(&self) -> Option<u64> {
+        self.watch.as_ref().map(|w| w.changes)
     }
 
     fn counter(&mut self, mode: Mode) -> &mut usize {
@@ -156,7 +225,12 @@ impl NameState {
         for (_, id) in &over {
             self.remove(*id, End::Expired);
         }
-        self.earliest = self.entries.values().map(|e| e.expires).min();
+        if self.watch.as_ref().is_some_and(|w| w.until <= now) {
+            self.watch = None;
+            self.touch(WATCH, true);
+        }
+        let watch = self.watch.iter().map(|w| w.until);
+        self.earliest = self.entries.values().map(|e| e.expires).chain(watch).min();
         if !over.is_empty() {
             self.admit(now, tokens);
         }
@@ -200,7 +274,7 @@ impl NameState {
         *self.counter(mode) += 1;
         self.due_at(expires);
         self.touch(id, true);
-        self.changes.push(Change::Granted(holder));
+        self.note(Change::Granted(holder));
     }
 
     /// The state as it is now, whether or not what has run out was taken back.
@@ -217,12 +291,16 @@ impl NameState {
         Inspection::new(holders, waiting.filter(live).count() as u32)
     }
 
-    /// The holders with the times at which their leases end.
-    pub(super) fn holders(&self) -> Vec<(Holder, Timestamp)> {
+    /// The holders.
+    pub(super) fn holders(&self) -> Vec<Seen> {
         self.held
             .iter()
             .filter_map(|id| self.entries.get(id))
-            .map(|e| (holder(e, Duration::ZERO), e.expires))
+            .map(|e| Seen {
+                holder: holder(e, Duration::ZERO),
+                expires: e.expires,
+                kept: e.phase == Phase::Kept,
+            })
             .collect()
     }
 }

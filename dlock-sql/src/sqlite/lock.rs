@@ -16,7 +16,7 @@ use dlock_core::{
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::admit::Asked;
+use super::admit::{Asked, WATCH};
 use super::job::{Link, Needs};
 
 /// How soon after a look at the file the next one pays, and how late it may be.
@@ -108,6 +108,12 @@ impl SqliteLock {
 
     fn check(&self, request: &Acquire) -> Result<Acquire> {
         self.check_name(&request.key.name)?;
+        if request.key.id == WATCH {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the largest of all request ids is the backend's own",
+            ));
+        }
         let mut checked = request.clone();
         checked.ttl = self.check_ttl(request.ttl)?;
         checked.queue_ttl = round_up(request.queue_ttl);

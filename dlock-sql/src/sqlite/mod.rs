@@ -38,8 +38,9 @@
 //!   class may begin, even beside an exclusive holder or waiter; the memory backend keeps the class until the name is empty.
 //! * A path is relative to the working directory of each process, so give an absolute one: two that mean different files do not
 //!   exclude one another.
-//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, may be merged. Somebody else is also
-//!   another client of this process that opened the file by itself.
+//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, comes as a snapshot with `skipped: true` when it is too
+//!   much to be told one by one, and so does what somebody else ended by force. Somebody else is also another client of this process that
+//!   opened the file by itself. A watch writes one row, which is renewed while it is looked at and gone a minute later.
 
 mod admit;
 mod boot;

@@ -9,7 +9,7 @@ use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};
 
-use super::admit::{Entry, Phase};
+use super::admit::{Entry, Phase, Row, WATCH, Watch};
 use super::failure::foreign_row;
 use super::schema::to_sql;
 
@@ -26,7 +26,31 @@ pub(super) fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestI
     bind(args, id_bytes(id).as_slice())
 }
 
-pub(super) fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
+pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&Entry, &Watch>) -> Result<()> {
+    match row {
+        Row::Entry(entry) => bind_entry(args, name, entry),
+        Row::Watch(watch) => bind_watch(args, name, *watch),
+    }
+}
+
+fn bind_watch(args: &mut SqliteArguments, name: &LockName, watch: Watch) -> Result<()> {
+    bind_key(args, name, WATCH)?;
+    bind(args, PHASE_OF_A_WATCH)?;
+    for zero in [0i64; 2] {
+        bind(args, zero)?;
+    }
+    bind(args, to_sql(watch.changes))?;
+    bind(args, None::<i64>)?;
+    bind(args, 0i64)?;
+    bind(args, to_sql(watch.until.as_nanos()))?;
+    bind(args, 0i64)?;
+    bind(args, None::<&str>)
+}
+
+/// What is in the column of the phase for that row. The count is in the column of the arrival, and the end of the lease in that of all leases.
+const PHASE_OF_A_WATCH: i64 = 4;
+
+fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
     bind_key(args, name, e.id)?;
     bind(
         args,
@@ -62,7 +86,7 @@ pub(super) fn read_name(row: &SqliteRow) -> Result<LockName> {
 }
 
 /// The rest of it.
-pub(super) fn read_entry(row: &SqliteRow) -> Result<Entry> {
+pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
     let bad = |_: sqlx::Error| foreign_row("a column of another type");
     let number = |i: usize| row.try_get::<i64, _>(i).map_err(bad);
     let positive = |i: usize| u64::try_from(number(i)?).map_err(|_| foreign_row("a time below zero"));
@@ -72,6 +96,12 @@ pub(super) fn read_entry(row: &SqliteRow) -> Result<Entry> {
         1 => Phase::Offered,
         2 => Phase::Held,
         3 => Phase::Kept,
+        PHASE_OF_A_WATCH => {
+            return Ok(Row::Watch(Watch {
+                changes: positive(5)?,
+                until: Timestamp::from_nanos(positive(8)?),
+            }));
+        }
         _ => return Err(foreign_row("an unknown phase")),
     };
     let mode = match number(3)? {
@@ -80,7 +110,7 @@ pub(super) fn read_entry(row: &SqliteRow) -> Result<Entry> {
             limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign_row("an unknown mode"))?),
         },
     };
-    Ok(Entry {
+    Ok(Row::Entry(Entry {
         id: read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?,
         phase,
         mode,
@@ -91,7 +121,7 @@ pub(super) fn read_entry(row: &SqliteRow) -> Result<Entry> {
         expires: Timestamp::from_nanos(positive(8)?),
         upgrading: number(9)? != 0,
         owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
-    })
+    }))
 }
 
 /// A row of the fence gate.

@@ -3,7 +3,7 @@
 //! | table | holds |
 //! |---|---|
 //! | `…meta` | one row: schema version, the boot that the leases belong to, the last token and its durable ceiling, and when entries were last stored |
-//! | `…entry` | one row per holder and waiter; a free name has none |
+//! | `…entry` | one row per holder and waiter, and one for a name that is watched; a free name has none |
 //! | `…fence` | one row per resource of the fence gate |
 //!
 //! # Tokens across power loss
@@ -21,7 +21,7 @@ use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
 
 /// The newest schema that this version knows.
-pub(super) const SCHEMA_VERSION: i64 = 2;
+pub(super) const SCHEMA_VERSION: i64 = 3;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -36,7 +36,7 @@ pub(super) const CHUNK: usize = 32;
 pub(super) const DUE: usize = 256;
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
-const MIGRATIONS: &[&[&str]] = &[V1, V2];
+const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];
 
 const V1: &[&str] = &[
     "CREATE TABLE {p}meta (
@@ -68,6 +68,10 @@ const V1: &[&str] = &[
 
 /// seen: the clock since boot when entries were last stored, in nanoseconds.
 const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFAULT 0"];
+
+/// A row of phase 4 says that the name is watched: arrival counts the changes of its holders, expires is until when. No new columns; but who does
+/// not know that row would not count.
+const V3: &[&str] = &[];
 
 const CREATE_FENCE: &str = "CREATE TABLE IF NOT EXISTS {p}fence (
        resource BLOB PRIMARY KEY NOT NULL,
@@ -258,7 +262,7 @@ pub(super) async fn migrate(
     Ok(Migrated::Ours)
 }
 
-/// Waiters do not count: they hold nothing, and ask again.
+/// Waiters and watchers do not count: they hold nothing, and ask again.
 async fn has_live_holds(
     conn: &mut SqliteConnection,
     sql: &Statements,
@@ -266,7 +270,7 @@ async fn has_live_holds(
     at: &str,
 ) -> Result<bool> {
     let text = format!(
-        "SELECT EXISTS (SELECT 1 FROM {}entry WHERE phase <> 0 AND expires > ?)",
+        "SELECT EXISTS (SELECT 1 FROM {}entry WHERE phase IN (1, 2, 3) AND expires > ?)",
         sql.prefix
     );
     sqlx::query(AssertSqlSafe(text))

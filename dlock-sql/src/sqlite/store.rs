@@ -10,11 +10,11 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
-use super::admit::{Entry, NameState};
+use super::admit::{Entry, NameState, Row, Watch};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use super::identity::FileId;
-use super::row::{bind, bind_entry, bind_key, read_entry, read_fence, read_name};
+use super::row::{bind, bind_key, bind_row, read_fence, read_name, read_row};
 use super::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
 use super::take_over::{ONE_BOOT_ID, in_use, take_over};
 
@@ -355,8 +355,8 @@ impl Store {
                 let Some(slot) = found.get_mut(&read_name(&row)?) else {
                     continue;
                 };
-                match (read_entry(&row), &mut *slot) {
-                    (Ok(entry), Ok(state)) => state.insert_stored(entry),
+                match (read_row(&row), &mut *slot) {
+                    (Ok(row), Ok(state)) => state.insert_stored(row),
                     (Err(e), _) => *slot = Err(e),
                     (_, Err(_)) => {}
                 }
@@ -406,7 +406,7 @@ impl Store {
     /// Writes what differs, and commits.
     pub(super) async fn write_and_commit(
         &mut self,
-        puts: &[(&LockName, &Entry)],
+        puts: &[(&LockName, Row<&Entry, &Watch>)],
         deletes: &[(&LockName, RequestId)],
         tokens: Option<(u64, u64)>,
     ) -> Result<()> {
@@ -424,9 +424,9 @@ impl Store {
                 text.push_str(&sql.delete[0]);
                 bind_key(&mut args, name, *id)?;
             }
-            for (name, entry) in puts {
+            for (name, row) in puts {
                 text.push_str(&sql.put[0]);
-                bind_entry(&mut args, name, entry)?;
+                bind_row(&mut args, name, *row)?;
             }
             if let Some((last, ceiling)) = tokens {
                 text.push_str(&sql.set_tokens);
@@ -461,8 +461,8 @@ impl Store {
             let (n, which) = if rest.len() >= CHUNK { (CHUNK, 1) } else { (1, 0) };
             let (these, after) = rest.split_at(n);
             let mut args = SqliteArguments::default();
-            for (name, entry) in these {
-                bind_entry(&mut args, name, entry)?;
+            for (name, row) in these {
+                bind_row(&mut args, name, *row)?;
             }
             self.run(&sql.put[which], args)
                 .await

@@ -1,8 +1,13 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
 //! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else changes, be it another
-//! client of this process, is found by comparing the holders before and after: one who came and went between two looks (5 to
-//! 50 ms apart) is not shown, and a holder that somebody else ended by force is shown as released. The latest state is always delivered, in the order of the tokens.
+//! client of this process, is found by comparing the holders before and after, 5 to 50 ms apart. What came and went in between does not
+//! show there, so everybody counts the changes of a name that is watched, in a row beside its holders: a watch has it made, and keeps it
+//! with a lease. If what the comparison shows is not as much as was counted, or there is no count, a snapshot says that changes may have
+//! been skipped.
+//!
+//! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when more do, or when the change is
+//! one that a comparison shows wrongly, as a forced end.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +20,7 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
-use super::admit::NameState;
+use super::admit::{NameState, Seen};
 use super::job::{Link, Needs};
 use super::lock::SqliteLock;
 
@@ -29,7 +34,9 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 pub(super) struct Watchers(HashMap<LockName, Watched>);
 
 struct Watched {
-    holders: Vec<(Holder, Timestamp)>,
+    holders: Vec<Seen>,
+    /// How far the changes were counted when they were told last.
+    counted: Option<u64>,
     to: Vec<Watcher>,
 }
 
@@ -75,6 +82,7 @@ impl Watchers {
         let skipped = send.try_send(Ok(snapshot)).is_err();
         let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
             holders: state.holders(),
+            counted: state.counted(),
             to: Vec::new(),
         });
         watched.to.push(Watcher { send, skipped });
@@ -86,7 +94,9 @@ impl Watchers {
         let Some(watched) = self.0.get_mut(name) else {
             return;
         };
+        // Whatever others had stored was compared when it was loaded, in this same transaction.
         watched.holders = state.holders();
+        watched.counted = state.counted();
         watched.pass_on(&changes, state, now);
         if watched.to.is_empty() {
             self.0.remove(name);
@@ -99,8 +109,15 @@ impl Watchers {
             return;
         };
         let holders = state.holders();
-        let changes = difference(&watched.holders, &holders, now);
+        let mut changes = difference(&watched.holders, &holders, now);
+        let (before, counted) = (watched.counted, state.counted());
+        let all = before.is_some() && counted == before.map(|n| n.saturating_add(changes.len() as u64));
         watched.holders = holders;
+        watched.counted = counted;
+        if !all {
+            changes.clear();
+            watched.to.iter_mut().for_each(|w| w.skipped = true);
+        }
         watched.pass_on(&changes, state, now);
         if watched.to.is_empty() {
             self.0.remove(name);
@@ -132,30 +149,27 @@ impl Watched {
     }
 }
 
-fn difference(before: &[(Holder, Timestamp)], after: &[(Holder, Timestamp)], now: Timestamp) -> Vec<Change> {
+fn difference(before: &[Seen], after: &[Seen], now: Timestamp) -> Vec<Change> {
     let mut changes = Vec::new();
-    for (old, expires) in before {
-        if !after.iter().any(|(h, _)| h.id == old.id) {
-            let id = old.id;
-            changes.push(if *expires <= now {
+    for old in before {
+        let id = old.holder.id;
+        if !after.iter().any(|s| s.holder.id == id) {
+            changes.push(if old.expires <= now && !old.kept {
                 Change::Expired { id }
             } else {
                 Change::Released { id }
             });
         }
     }
+    let same = |a: &Holder, b: &Holder| (a.id, a.mode, a.token) == (b.id, b.mode, b.token);
     let mut granted: Vec<_> = after
         .iter()
-        .filter(|(new, _)| {
-            !before
-                .iter()
-                .any(|(h, _)| (h.id, h.mode, h.token) == (new.id, new.mode, new.token))
-        })
-        .map(|(h, expires)| (h.token, h.clone(), *expires))
+        .filter(|new| !before.iter().any(|old| same(&old.holder, &new.holder)))
         .collect();
-    granted.sort_by_key(|(token, ..)| *token);
-    changes.extend(granted.into_iter().map(|(_, mut holder, expires)| {
-        holder.expires_in = expires.since(now);
+    granted.sort_by_key(|s| s.holder.token);
+    changes.extend(granted.into_iter().map(|s| {
+        let mut holder = s.holder.clone();
+        holder.expires_in = s.expires.since(now);
         Change::Granted(holder)
     }));
     changes
@@ -164,12 +178,17 @@ fn difference(before: &[(Holder, Timestamp)], after: &[(Holder, Timestamp)], now
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// How long changes are counted for a watch that does not look. Longer than any look takes, and short enough to leave nothing behind.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
+
 /// The consumer's end: looks at the file while nothing comes by itself.
 struct Looking {
     receive: mpsc::Receiver<Result<Change>>,
     link: Link,
     name: LockName,
     pause: Duration,
+    /// When to look although changes keep coming: they may all be of this connection.
+    look_by: Timestamp,
     over: bool,
 }
 
@@ -179,29 +198,31 @@ impl Looking {
             if self.over {
                 return None;
             }
-            let sleep = self.link.runtime.sleep(self.pause);
-            match select(self.receive.next(), sleep).await {
-                Either::Left((Some(change), _)) => {
-                    self.pause = LOOK_MIN;
-                    self.over = change.is_err();
-                    return Some(change);
-                }
-                Either::Left((None, _)) => {
-                    self.over = true;
-                    return Some(Err(self.link.closed().with_name(&self.name)));
-                }
-                Either::Right(_) => {
-                    self.pause = (self.pause * 2).min(LOOK_MAX);
-                    match self.look().await {
-                        Ok(()) => {}
-                        // A file that is busy or a disk that is full for a while costs a delay and no change: the next look
-                        // compares with what was told last.
-                        Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
-                        Err(e) => {
-                            self.over = true;
-                            return Some(Err(e.with_name(&self.name)));
-                        }
+            if Timestamp::now() < self.look_by {
+                let sleep = self.link.runtime.sleep(self.pause);
+                match select(self.receive.next(), sleep).await {
+                    Either::Left((Some(change), _)) => {
+                        self.pause = LOOK_MIN;
+                        self.over = change.is_err();
+                        return Some(change);
                     }
+                    Either::Left((None, _)) => {
+                        self.over = true;
+                        return Some(Err(self.link.closed().with_name(&self.name)));
+                    }
+                    Either::Right(_) => self.pause = (self.pause * 2).min(LOOK_MAX),
+                }
+            }
+            let looked = self.look().await;
+            self.look_by = Timestamp::now() + COUNTED_FOR / 4;
+            match looked {
+                Ok(()) => {}
+                // A file that is busy or a disk that is full for a while costs a delay and no change: the next look
+                // compares with what was told last.
+                Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
+                Err(e) => {
+                    self.over = true;
+                    return Some(Err(e.with_name(&self.name)));
                 }
             }
         }
@@ -216,26 +237,35 @@ impl Looking {
                 let now = view.now;
                 let (state, watchers) = view.look(&name)?;
                 watchers.catch_up(&name, state, now);
-                Ok(state.is_due(now))
+                Ok(state.is_due(now) || !state.is_watched(now + COUNTED_FOR / 2))
             })
             .await?;
         if due {
-            let name = self.name.clone();
-            self.link
-                .call(Needs::write(vec![name.clone()]), move |view| {
-                    view.change(&name)?;
-                    Ok(())
-                })
-                .await?;
+            keep_watch(&self.link, &self.name).await?;
         }
         Ok(())
     }
+}
+
+/// Has the changes of that name counted, and takes back what has run out.
+async fn keep_watch(link: &Link, name: &LockName) -> Result<()> {
+    let key = name.clone();
+    link.call(Needs::write(vec![key.clone()]), move |view| {
+        let (state, now, _) = view.change(&key)?;
+        state.keep_watch(now, COUNTED_FOR);
+        Ok(())
+    })
+    .await
 }
 
 #[async_trait]
 impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.check_name(name)?;
+        // First the count, then the snapshot: it holds all that was not counted.
+        keep_watch(&self.link, name)
+            .await
+            .map_err(|e| e.with_name(name))?;
         let key = name.clone();
         let receive = self
             .link
@@ -251,6 +281,7 @@ impl Watch for SqliteLock {
             link: self.link.clone(),
             name: name.clone(),
             pause: LOOK_MIN,
+            look_by: Timestamp::now() + COUNTED_FOR / 4,
             over: false,
         };
         Ok(stream::unfold(looking, |mut l| {

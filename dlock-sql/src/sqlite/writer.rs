@@ -262,9 +262,9 @@ impl Writer {
         }
         let (mut puts, mut deletes) = (Vec::new(), Vec::new());
         for (name, state) in self.touched.keys().filter_map(|n| self.names.get_key_value(n)) {
-            for (id, entry) in state.dirty() {
-                match entry {
-                    Some(entry) => puts.push((name, entry)),
+            for (id, row) in state.dirty() {
+                match row {
+                    Some(row) => puts.push((name, row)),
                     None => deletes.push((name, id)),
                 }
             }

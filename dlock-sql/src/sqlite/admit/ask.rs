@@ -300,7 +300,7 @@ impl NameState {
         );
         self.touch(id, true);
         if from != to {
-            self.changes.push(Change::Granted(shown));
+            self.note(Change::Granted(shown));
             self.admit(now, tokens);
         }
         Ok(Turned::Done { token, expires_in })

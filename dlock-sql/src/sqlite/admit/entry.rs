@@ -39,6 +39,26 @@ pub(in super::super) struct Entry {
     pub(in super::super) owner: Option<Arc<str>>,
 }
 
+/// That the changes of a name are counted, since somebody watches it who may be on another connection.
+///
+/// Whoever changes the name has loaded this row with its others and under the same write lock, so no change is left out. It has a lease of
+/// its own, and ends with it: a name that nobody watches costs nothing, and a dead one leaves no row.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Watch {
+    pub(in super::super) changes: u64,
+    pub(in super::super) until: Timestamp,
+}
+
+/// The id of that row.
+pub(in super::super) const WATCH: RequestId = RequestId::new(u128::MAX, u64::MAX);
+
+/// One row of a name.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Row<E, W> {
+    Entry(E),
+    Watch(W),
+}
+
 /// Where a waiter stands. The id makes it the waiter's own, whatever numbers are stored.
 pub(super) type Place = (Reverse<u8>, i64, RequestId);
 

@@ -1,7 +1,8 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Change, Lock, Release, Watch};
-use dlock_core::{Mode, Result};
+use dlock_core::{Mode, Result, Runtime, Timestamp};
 use dlock_sql::sqlite::SqliteLock;
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -109,5 +110,194 @@ fn force_release_ends_all_holders_and_admits_the_next() {
         assert_eq!((seen.holders.len(), seen.waiting), (3, 1));
         assert_eq!(watch_of(&lock).force_release(&w.key.name).await.unwrap(), 3);
         assert!(asked(&lock, &w).await.is_some());
+    });
+}
+
+/// What has been told, until nothing comes for a while.
+async fn all(stream: &mut BoxStream<'static, Result<Change>>, quiet: Duration) -> Vec<Change> {
+    let mut told = Vec::new();
+    loop {
+        match select(stream.next(), smol::Timer::after(quiet)).await {
+            Either::Left((change, _)) => told.push(change.expect("the stream goes on").unwrap()),
+            Either::Right(_) => return told,
+        }
+    }
+}
+
+/// Two clients of one file, and a watch of the first one that has had its first snapshot.
+async fn two(files: &Files, runtime: Arc<dyn Runtime>) -> (SqliteLock, SqliteLock, Stream) {
+    let ours = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+    let theirs = SqliteLock::open(files.path(), runtime).await.unwrap();
+    let mut stream = watch_of(&ours).watch(&key("n").name).await.unwrap();
+    let first = next(&mut stream).await;
+    assert!(
+        matches!(first, Change::Snapshot { skipped: false, .. }),
+        "{first:?}"
+    );
+    (ours, theirs, stream)
+}
+
+type Stream = BoxStream<'static, Result<Change>>;
+
+async fn came_and_went(lock: &SqliteLock, name: &str) {
+    let a = ask(name);
+    granted(lock, &a).await;
+    lock.release(&a.key, Release::Now).await.unwrap();
+}
+
+#[test]
+fn who_came_and_went_unseen_through_another_client_is_told_of_as_skipped() {
+    with_files(|files, runtime| async move {
+        let (_ours, theirs, mut stream) = two(&files, runtime.clone()).await;
+        for round in 0..40 {
+            let a = ask("n");
+            granted(&theirs, &a).await;
+            theirs.release(&a.key, Release::Now).await.unwrap();
+            // Either was seen holding, or is told of as skipped. Not nothing.
+            loop {
+                match next(&mut stream).await {
+                    Change::Granted(holder) => assert_eq!(holder.id, a.key.id),
+                    Change::Released { id } => {
+                        assert_eq!(id, a.key.id);
+                        break;
+                    }
+                    Change::Snapshot { now, skipped: true } if now.holders.is_empty() => break,
+                    Change::Snapshot { skipped: true, .. } => {}
+                    other => panic!("{other:?} in round {round}"),
+                }
+            }
+            runtime.sleep(ms(round % 7 * 3)).await;
+        }
+    });
+}
+
+#[test]
+fn what_adds_up_is_told_one_by_one_and_what_does_not_with_the_last_state() {
+    with_files(|files, runtime| async move {
+        let (_ours, theirs, mut stream) = two(&files, runtime).await;
+        let mut told = Vec::new();
+        for _ in 0..300 {
+            came_and_went(&theirs, "n").await;
+        }
+        let last = granted(&theirs, &ask("n")).await;
+        told.extend(all(&mut stream, ms(500)).await);
+        // The holders that the stream leads to, whatever came as a snapshot.
+        let (mut holders, mut newest) = (Vec::new(), None);
+        for change in &told {
+            match change {
+                Change::Snapshot { now, skipped } => {
+                    assert!(skipped, "{told:?}");
+                    holders = now.holders.iter().map(|h| h.id).collect();
+                }
+                Change::Granted(holder) => {
+                    assert!(holder.token > newest, "in the order of the grants");
+                    newest = holder.token;
+                    holders.push(holder.id);
+                }
+                Change::Released { id } => holders.retain(|h| h != id),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(holders, [last.key.id]);
+        let granted = told.iter().filter(|c| matches!(c, Change::Granted(_))).count();
+        let skipped = told
+            .iter()
+            .filter(|c| matches!(c, Change::Snapshot { .. }))
+            .count();
+        assert!(
+            granted == 301 || skipped > 0,
+            "{granted} of 301 grants told, none skipped"
+        );
+    });
+}
+
+#[test]
+fn what_becomes_of_other_names_does_not_trouble_a_watch() {
+    with_files(|files, runtime| async move {
+        let (_ours, theirs, mut stream) = two(&files, runtime).await;
+        for n in 0..200 {
+            came_and_went(&theirs, &format!("other {}", n % 20)).await;
+        }
+        assert_eq!(all(&mut stream, ms(200)).await, []);
+    });
+}
+
+#[test]
+fn a_forced_end_through_another_client_is_not_told_as_a_release() {
+    with_files(|files, runtime| async move {
+        let (ours, theirs, mut stream) = two(&files, runtime).await;
+        granted(&ours, &ask("n")).await;
+        assert!(matches!(next(&mut stream).await, Change::Granted(_)));
+        assert_eq!(watch_of(&theirs).force_release(&key("n").name).await.unwrap(), 1);
+        let Change::Snapshot { now, skipped: true } = next(&mut stream).await else {
+            panic!("no snapshot");
+        };
+        assert!(now.holders.is_empty());
+    });
+}
+
+#[test]
+fn a_watch_whose_count_was_lost_says_so_and_counts_anew() {
+    with_files(|files, runtime| async move {
+        let (_ours, theirs, mut stream) = two(&files, runtime).await;
+        let mut other = stranger(&files).await;
+        for _ in 0..3 {
+            // As after a minute in which the watching process stood still.
+            sql(&mut other, "UPDATE dlock_entry SET expires = 1 WHERE phase = 4").await;
+            came_and_went(&theirs, "n").await;
+            let told = all(&mut stream, ms(300)).await;
+            assert!(
+                matches!(told.last(), Some(Change::Snapshot { skipped: true, .. })),
+                "{told:?}"
+            );
+            let a = ask("n");
+            granted(&theirs, &a).await;
+            assert!(matches!(&*all(&mut stream, ms(300)).await, [Change::Granted(h)] if h.id == a.key.id));
+            theirs.release(&a.key, Release::Now).await.unwrap();
+            let told = all(&mut stream, ms(300)).await;
+            assert_eq!(told, [Change::Released { id: a.key.id }]);
+        }
+    });
+}
+
+#[test]
+fn a_watch_that_nobody_reads_leaves_no_row() {
+    with_files(|files, runtime| async move {
+        let (ours, theirs, stream) = two(&files, runtime.clone()).await;
+        let mut other = stranger(&files).await;
+        let rows = "SELECT count(*) FROM dlock_entry";
+        assert_eq!(number(&mut other, rows).await, 1);
+        // A second watch of the name needs no second row.
+        let second = watch_of(&theirs).watch(&key("n").name).await.unwrap();
+        assert_eq!(number(&mut other, rows).await, 1);
+        drop((stream, second));
+        let left = "SELECT max(expires) FROM dlock_entry";
+        let left = Timestamp::from_nanos(number(&mut other, left).await as u64).since(Timestamp::now());
+        assert!(left <= Duration::from_secs(60), "{left:?}");
+        sql(&mut other, "UPDATE dlock_entry SET expires = 1").await;
+        came_and_went(&ours, "n").await;
+        assert_eq!(number(&mut other, rows).await, 0);
+        // And a name without a watch has no row that would be counted in.
+        came_and_went(&theirs, "n").await;
+        assert_eq!(number(&mut other, rows).await, 0);
+    });
+}
+
+#[test]
+fn a_kept_name_that_is_let_go_through_another_client_was_released() {
+    with_files(|files, runtime| async move {
+        let (_ours, theirs, mut stream) = two(&files, runtime).await;
+        let a = ask("n");
+        granted(&theirs, &a).await;
+        assert!(matches!(next(&mut stream).await, Change::Granted(_)));
+        let kept = Release::KeepFor(ms(150));
+        theirs.release(&a.key, kept).await.unwrap();
+        let told = all(&mut stream, ms(100)).await;
+        assert_eq!(told, [], "not free yet");
+        smol::Timer::after(ms(100)).await;
+        came_and_went(&theirs, "other").await;
+        granted(&theirs, &ask("n")).await;
+        let told = all(&mut stream, ms(300)).await;
+        assert_eq!(told.first(), Some(&Change::Released { id: a.key.id }), "{told:?}");
     });
 }

@@ -45,7 +45,13 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
             ErrorKind::Unavailable,
             "cannot be read or written; check the disk",
         ),
-        Some(11) => (ErrorKind::BackendData, "is damaged; restore or remove it"),
+        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO): it drops the code that would tell the two apart. Nor can the
+        // file be read here to see: closing it would end the locks that every connection of this process has on it.
+        Some(11) => (
+            ErrorKind::BackendData,
+            "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and restore or remove \
+             the file if it stays so",
+        ),
         Some(26) => (
             ErrorKind::BackendData,
             "is not a SQLite database; is the path right?",

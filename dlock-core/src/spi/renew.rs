@@ -14,7 +14,8 @@ pub trait Renew: Send + Sync {
     /// * A live lease starts its ttl anew (never shorter than what was promised). A provisional grant is confirmed.
     ///   A lease that ran out is [`RenewOutcome::Gone`], even if nobody else came: somebody may have come and gone.
     /// * A queue entry starts its `queue_ttl` anew and is *asked again*: what ran out unnoticed is taken back first and the
-    ///   queue admitted, so the answer may be [`RenewOutcome::Granted`]. For this item the ttl is the queue's.
+    ///   queue admitted, so the answer may be [`RenewOutcome::Granted`]. For this item the ttl is the queue's. The entry never lives longer than
+    ///   that, for a dead waiter stands in the way until then; a store that has to spare writes may leave it a little less.
     ///   A queued request that was granted before (the push was lost) answers that grant with its remaining life.
     ///
     /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a successor's lease.

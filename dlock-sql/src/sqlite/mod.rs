@@ -24,7 +24,9 @@
 //!   [`Builder::open`] makes, and with `EXTRA` where a pool of yours brings a rollback journal; all others with `NORMAL` and `FULL`.
 //! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between any others, also of one
 //!   process, it is `PRAGMA data_version` every 1 to 20 ms.
-//! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer.
+//! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer than a ttl after it
+//!   last asked. A live one that stands still keeps its place for fifteen sixteenths of its ttl at least: what is missing of a queue
+//!   lease is not stored at once.
 //!
 //! # What it does not
 //!

@@ -140,10 +140,10 @@ impl NameState {
         match entry.phase {
             Phase::Kept => Asked::Gone,
             Phase::Queued => {
-                // One write in eight queue leases, not one per look: a little more than asked for is stored, and
-                // nothing as long as what is stored suffices.
-                if entry.expires < now + queue_ttl {
-                    entry.expires = now + queue_ttl + queue_ttl / 8;
+                // Not one write per look: nothing is stored as long as hardly anything is missing. Nor is more stored than was asked
+                // for, which would spare writes too: a waiter that dies would stand in the way for longer than its ttl.
+                if entry.expires + queue_ttl / 16 < now + queue_ttl {
+                    entry.expires = now + queue_ttl;
                     self.touch(id, true);
                 }
                 Asked::Queued {

@@ -1,7 +1,8 @@
 use dlock_core::spi::{
     Abandoned, Attempt, Converted, Lock as _, Release, Released, RenewItem, RenewOutcome, Wake,
 };
-use dlock_core::{ErrorKind, LossReason, Mode};
+use dlock_core::{ErrorKind, LossReason, Mode, Timestamp};
+use dlock_sql::sqlite::SqliteLock;
 
 use super::support::*;
 
@@ -47,6 +48,29 @@ fn the_queue_is_served_by_priority_then_arrival_and_nobody_barges() {
             lock.release(&late[i].key, Release::Now).await.unwrap();
         }
         granted(&lock, &ask("n")).await;
+    });
+}
+
+#[test]
+fn a_waiter_that_dies_stands_in_the_way_for_no_longer_than_its_ttl() {
+    with_files(|files, runtime| async move {
+        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let mut other = stranger(&files).await;
+        granted(&lock, &ask("n")).await;
+        let ttl = ms(800);
+        let waiter = ask("n").with_queue(ttl);
+        queued(&lock, &waiter).await;
+        for _ in 0..8 {
+            let before = Timestamp::now();
+            renew(&lock, RenewItem::queued(waiter.key.clone(), ttl)).await;
+            let after = Timestamp::now();
+            let until = number(&mut other, "SELECT expires FROM dlock_entry WHERE phase = 0").await;
+            let until = Timestamp::from_nanos(until as u64);
+            assert!(until <= after + ttl, "{:?} too late", until.since(after + ttl));
+            // Nor is it dropped much sooner.
+            assert!(until >= before + ttl / 16 * 15);
+            runtime.sleep(ms(30)).await;
+        }
     });
 }
 

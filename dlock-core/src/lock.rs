@@ -116,6 +116,12 @@ impl Lock {
         Ok(self)
     }
 
+    /// Whether an owner was given to it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_reentrant(&self) -> bool {
+        self.owner.is_some()
+    }
+
     /// The same name in another mode.
     pub(crate) fn in_mode(&self, mode: Mode) -> Self {
         let mut lock = self.clone();

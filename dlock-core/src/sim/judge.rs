@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
+use super::node::SimRuntime;
 use super::world::{World, lock};
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::runtime::Runtime as _;
 use crate::spi::{Access, FencedValue, Lock};
+use crate::timestamp::Timestamp;
 use crate::token::Token;
 
 /// Sees every guard of every client at once, which nobody in a real system can.
@@ -20,6 +23,9 @@ use crate::token::Token;
 /// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes.
 /// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones are larger.
 /// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive access.
+/// 6. A guard whose deadline has passed is told so, though nobody looks.
+///
+/// It reads deadlines and clocks and asks no guard whether it is valid: the question would itself tell a guard that it is lost.
 ///
 /// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an earlier one is only held to 2.
 pub(super) struct Judge {
@@ -42,10 +48,44 @@ struct Books {
 struct Seen {
     who: String,
     guard: Weak<Guard>,
-    lost: bool,
+    /// Of its client.
+    runtime: SimRuntime,
+    ended: bool,
     /// In which its acquisition began.
     age: u64,
+    /// Since when it has been seen, by its client's clock, to be past its deadline without having been told.
+    overdue: Option<Timestamp>,
 }
+
+/// One look at a guard.
+struct Look {
+    who: String,
+    guard: Arc<Guard>,
+    /// For how long it may be believed yet.
+    left: Duration,
+}
+
+impl Seen {
+    /// What is wrong with the guard by itself.
+    fn look(&mut self, guard: &Guard) -> Option<&'static str> {
+        let (now, deadline) = (self.runtime.now(), guard.deadline());
+        if deadline == Timestamp::ZERO {
+            self.ended = true;
+        } else if self.ended {
+            return Some("was lost and is valid again");
+        }
+        // Whoever is paused is told when it goes on.
+        if self.ended || self.runtime.is_paused() || now < deadline + PROMPT {
+            self.overdue = None;
+            return None;
+        }
+        let since = *self.overdue.get_or_insert(now);
+        (now > since + PROMPT).then_some("is past its deadline, and has not been told that it is lost")
+    }
+}
+
+/// Within that time of its deadline a running client tells a guard that it is lost.
+const PROMPT: Duration = Duration::from_millis(100);
 
 /// The largest tokens of a name.
 #[derive(Clone, Copy, Default)]
@@ -118,7 +158,7 @@ impl Judge {
     }
 
     /// An acquisition, or an upgrade, that began at `since` has given this guard.
-    pub(super) fn acquired(&self, who: &str, guard: &Arc<Guard>, since: Seniority) {
+    pub(super) fn acquired(&self, who: &str, runtime: &SimRuntime, guard: &Arc<Guard>, since: Seniority) {
         let token = guard.token().map_or(0, Token::get);
         self.world.record("held", token);
         self.world
@@ -144,8 +184,10 @@ impl Judge {
                 books.guards.push(Seen {
                     who: who.to_owned(),
                     guard: Arc::downgrade(guard),
-                    lost: false,
+                    runtime: runtime.clone(),
+                    ended: false,
                     age: since.age,
+                    overdue: None,
                 });
             }
             !of_this_age
@@ -175,20 +217,20 @@ impl Judge {
         } else {
             Access::Shared
         };
-        let valid = guard.is_valid();
-        let (admitted, before) = {
+        let (valid, admitted, before) = {
             let mut books = lock(&self.books);
             let age = books.age;
             let own = books
                 .guards
                 .iter()
                 .find(|s| s.guard.as_ptr() == std::ptr::from_ref(guard));
-            if own.is_none_or(|s| s.age != age) {
+            let Some(own) = own.filter(|s| s.age == age) else {
                 return;
-            }
+            };
+            let valid = own.runtime.now() < guard.deadline();
             let gate = &mut books.names.entry(guard.name().clone()).or_default().gate;
             let before = (gate.max_any, gate.max_exclusive);
-            (gate.admit(token, access).is_admitted(), before)
+            (valid, gate.admit(token, access).is_admitted(), before)
         };
         self.world.record("write", admitted.into());
         if valid && !admitted {
@@ -202,31 +244,37 @@ impl Judge {
 
     /// Looks at every guard there is.
     pub(super) fn check(&self) {
-        let mut resurrected = None;
-        let seen: Vec<(String, Arc<Guard>)> = {
+        let mut wrong = None;
+        let believed: Vec<Look> = {
             let mut books = lock(&self.books);
             books.guards.retain(|s| s.guard.strong_count() > 0);
             let age = books.age;
             let guards = books.guards.iter_mut().filter_map(|s| {
                 let guard = s.guard.upgrade()?;
-                if s.lost && guard.is_valid() {
-                    resurrected = Some(format!("{}'s guard of {}", s.who, guard.name()));
+                if let Some(what) = s.look(&guard) {
+                    wrong = Some(format!("{}'s guard of {} {what}", s.who, guard.name()));
                 }
-                s.lost |= guard.loss().is_some();
-                (s.age == age).then(|| (s.who.clone(), guard))
+                let left = s.runtime.now().until(guard.deadline());
+                (s.age == age && !left.is_zero()).then(|| Look {
+                    who: s.who.clone(),
+                    guard,
+                    left,
+                })
             });
             guards.collect()
         };
-        if let Some(guard) = resurrected {
-            self.condemn(format!("{guard} was lost and is valid again"));
+        if let Some(what) = wrong {
+            self.condemn(what);
         }
-        for (i, (who, guard)) in seen.iter().enumerate() {
-            if !guard.is_valid() {
-                continue;
-            }
-            self.check_backing(who, guard);
-            for (other, rival) in &seen[..i] {
-                if rival.name() == guard.name() && rival.is_valid() && conflict(guard.mode(), rival.mode()) {
+        for (i, Look { who, guard, left }) in believed.iter().enumerate() {
+            self.check_backing(who, guard, *left);
+            for Look {
+                who: other,
+                guard: rival,
+                ..
+            } in &believed[..i]
+            {
+                if rival.name() == guard.name() && conflict(guard.mode(), rival.mode()) {
                     self.condemn(format!(
                         "{who} ({}, token {:?}) and {other} ({}, token {:?}) both hold {}",
                         guard.mode(),
@@ -238,13 +286,13 @@ impl Judge {
                 }
             }
         }
-        self.check_permits(&seen);
+        self.check_permits(&believed);
     }
 
     /// Permits do not conflict in pairs: they are counted.
-    fn check_permits(&self, seen: &[(String, Arc<Guard>)]) {
+    fn check_permits(&self, believed: &[Look]) {
         let mut used = BTreeMap::<&LockName, u32>::new();
-        for (_, guard) in seen.iter().filter(|(_, g)| g.is_valid()) {
+        for Look { guard, .. } in believed {
             if let Mode::Shared { limit: Some(limit) } = guard.mode() {
                 let n = used.entry(guard.name()).or_default();
                 *n += 1;
@@ -258,7 +306,7 @@ impl Judge {
         }
     }
 
-    fn check_backing(&self, who: &str, guard: &Guard) {
+    fn check_backing(&self, who: &str, guard: &Guard, left: Duration) {
         let Some(watch) = self.store.watch_part() else {
             return;
         };
@@ -266,7 +314,6 @@ impl Judge {
         let Some(Ok(now)) = watch.inspect(guard.name()).now_or_never() else {
             return;
         };
-        let left = guard.remaining();
         match now.holders.iter().find(|h| h.id == guard.id()) {
             None => self.condemn(format!(
                 "{who} believes to hold {} ({}, token {:?}) for {left:?} more, but the store does not know it",

@@ -221,7 +221,7 @@ impl Setting {
             match lock.acquire_timeout(bound).await {
                 Ok(guard) => {
                     let guard = Arc::new(guard);
-                    self.judge.acquired("fresh", &guard, since);
+                    self.judge.acquired("fresh", &runtime, &guard, since);
                     if let Err(e) = guard.release().await {
                         self.judge
                             .condemn(format!("a release on a healthy link failed: {e:?}"));

@@ -72,8 +72,30 @@ impl Worker {
             return Ok(());
         };
         let guard = Arc::new(guard);
-        self.judge.acquired(&self.who, &guard, since);
+        self.judge.acquired(&self.who, &self.runtime, &guard, since);
+        if handle.is_reentrant() {
+            return self.hold_twice(&handle, &guard).await;
+        }
         self.hold(&guard).await
+    }
+
+    /// Enters once more, and leaves in any order.
+    async fn hold_twice(&mut self, handle: &Lock, guard: &Arc<Guard>) -> Result<()> {
+        let inner = handle.try_acquire().await?;
+        if inner.as_ref().is_some_and(|inner| inner.id() != guard.id()) {
+            self.judge
+                .condemn(format!("{} entered a hold and got another one", self.who));
+        }
+        if self.rng.chance(0.5) {
+            guard.release().await?;
+            self.pause_for(0..200).await;
+            return match inner {
+                Some(inner) => inner.release().await,
+                None => Ok(()),
+            };
+        }
+        drop(inner);
+        self.hold(guard).await
     }
 
     fn handle(&mut self, name: &LockName, kind: Kind) -> Result<Lock> {
@@ -88,7 +110,7 @@ impl Worker {
             1 => AutoRenew::Every(self.millis(20..120)),
             _ => AutoRenew::On,
         };
-        let options = LockOptions::new()
+        let mut options = LockOptions::new()
             .ttl(self.millis(250..MAX_TTL.as_millis() as u64) + self.extra_ttl)
             .auto_renew(renew)
             .priority(if self.has_priorities && self.rng.chance(0.2) {
@@ -96,7 +118,17 @@ impl Worker {
             } else {
                 5
             });
-        lock.options(options)
+        match self.rng.below(10) {
+            0 => options = options.max_hold(self.millis(20..1_500)),
+            // No longer than the least ttl.
+            1 => options = options.min_hold(self.millis(20..250)),
+            _ => {}
+        }
+        let lock = lock.options(options)?;
+        if lock.mode().is_exclusive() && self.rng.chance(0.1) {
+            return lock.reentrant(&self.client.owner());
+        }
+        Ok(lock)
     }
 
     async fn acquire(&mut self, lock: &Lock) -> Result<Option<Guard>> {
@@ -183,7 +215,7 @@ impl Worker {
         } else {
             let since: Seniority = self.judge.seniority(guard.name());
             if guard.try_upgrade().await? == Upgrade::Done {
-                self.judge.acquired(&self.who, guard, since);
+                self.judge.acquired(&self.who, &self.runtime, guard, since);
             }
             Ok(())
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::cx::{Conditions, Cx, Effort, Setup};
 use crate::harness::{Driven, Harness};
-use crate::history::Event;
+use crate::history::{Asked, Event};
 use crate::outcome::Outcome;
 use crate::panics;
 use crate::rule::Rule;
@@ -37,6 +38,12 @@ pub struct Attempt {
     /// What happened, if it was written down.
     #[serde(skip)]
     pub history: Vec<Event>,
+    /// By what it was judged.
+    #[serde(skip)]
+    pub(crate) asked: Vec<Asked>,
+    /// Where the history is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<PathBuf>,
     /// A client could not be had.
     #[serde(skip)]
     pub(crate) unconnected: bool,
@@ -124,6 +131,8 @@ pub(crate) fn attempt(
         notes: cx.take_notes(),
         stall: Duration::ZERO,
         history: cx.take_history(),
+        asked: cx.take_asked(),
+        stored: None,
         unconnected: cx.is_unconnected(),
     }
 }

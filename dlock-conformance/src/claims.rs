@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Capabilities, Capability, Nature, Strength};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty rules have
 /// seen that the subject refuses.
@@ -62,7 +62,7 @@ pub enum Need {
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skew {
     /// Parts per million.
     pub ppm: u32,

@@ -1,7 +1,7 @@
 //! The first door: the own `main` of a test binary with `harness = false`.
 //!
-//! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`, `--attempt-seed`, `--full` and
-//! `--report`. A flag that it does not know is refused: a setting that is silently ignored is worse than none. A filter that
+//! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`, `--attempt-seed`, `--full`,
+//! `--histories` and `--report`, or `verify` and files. A flag that it does not know is refused: a setting that is silently ignored is worse than none. A filter that
 //! matches no rule is no failure, as in libtest, since `cargo test NAME` gives it to every test binary; it is said, though.
 
 use std::io::{self, Write};
@@ -13,9 +13,10 @@ use crate::catalogue;
 use crate::cx::Effort;
 use crate::harness::Harness;
 use crate::outcome::Kind;
-use crate::report::{Report, RuleReport};
+use crate::report::{Histories, Report, RuleReport};
 use crate::rules;
 use crate::runner::{Options, run_with};
+use crate::verify::verify;
 
 /// Makes the `main` of a conformance test out of a [`Harness`].
 ///
@@ -44,6 +45,8 @@ struct Command {
     terse: bool,
     ignored_only: bool,
     quiet: bool,
+    /// Stored histories to be judged again, instead of running rules.
+    verify: Option<Vec<PathBuf>>,
 }
 
 /// What [`main!`](crate::main) expands to. The harness is made only if rules run.
@@ -62,6 +65,10 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
         }
     };
     let mut out = io::stdout();
+    if let Some(files) = &command.verify {
+        let code = verify(files, &mut out);
+        return code.map_or(ExitCode::FAILURE, ExitCode::from);
+    }
     if command.list {
         return list(&mut out, &command).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
@@ -82,12 +89,16 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
 
 const HELP: &str = "\
 usage: cargo test --test conformance -- [FILTER...] [FLAGS]
+       cargo test --test conformance -- verify FILE...
   FILTER              a rule's number (3.02) or a part of a test's name
                       one that matches no rule runs none, says so, and ends with 0, as in libtest
   --seed 0x..         the seed of the run
   --attempt-seed 0x.. the seed of one attempt, as a report gives it: to run a rule again just as it was
   --full              the budgets of the catalogue instead of quick ones
   --report DIR        where reports go (a run without filter: target/conformance)
+  --histories         keep what happened in every rule that records it, not only in those that did not pass
+                      (DIR/history, or target/conformance/history)
+  verify FILE...      judge stored histories again, without the store
   --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
   --ignored, --include-ignored: as in libtest";
 
@@ -98,8 +109,17 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
         terse: false,
         ignored_only: false,
         quiet: false,
+        verify: None,
     };
     let mut args = args.peekable();
+    if args.next_if(|first| first == "verify").is_some() {
+        let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
+        if files.is_empty() {
+            return Err("verify needs the files of histories".to_owned());
+        }
+        command.verify = Some(files);
+        return Ok(command);
+    }
     while let Some(arg) = args.next() {
         let (flag, mut inline) = match arg.split_once('=') {
             Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
@@ -145,6 +165,7 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
                 command.options.attempt_seed = Some(seed);
             }
             "--report" => command.options.report_to = Some(PathBuf::from(value()?)),
+            "--histories" => command.options.histories = Histories::All,
             "--help" | "-h" => return Err(String::new()),
             _ if flag.starts_with('-') => return Err(format!("no such flag: {flag}")),
             _ => command.options.filters.push(flag.clone()),
@@ -155,6 +176,10 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
     }
     if command.options.is_complete() && command.options.report_to.is_none() {
         command.options.report_to = Some(target_directory().join("conformance"));
+    }
+    if command.options.report_to.is_none() {
+        // What a failure has to show is kept, whatever was chosen.
+        command.options.histories_to = Some(target_directory().join("conformance/history"));
     }
     Ok(command)
 }

@@ -11,10 +11,11 @@ use dlock_core::{Capability, LockName, Nature, Runtime, Timestamp};
 use futures::future::{Either, select};
 use futures::pin_mut;
 
-use crate::checker::{self, Judgement};
+use crate::checker::{self, Check, Judgement};
 use crate::claims::Claims;
 use crate::harness::{Clockwork, Harness};
-use crate::history::{Ends, Event, History, Lane, Model};
+use crate::history::{Asked, Ends, Event, History, Lane, Model};
+use crate::report::timeline;
 use crate::rng::Rng;
 use crate::rule::Rule;
 use crate::run_state::RunState;
@@ -45,6 +46,8 @@ struct Inner {
     conditions: Conditions,
     evidence: Mutex<BTreeMap<&'static str, u64>>,
     notes: Mutex<Vec<String>>,
+    /// By what the history was judged.
+    asked: Mutex<Vec<Asked>>,
     clients: Mutex<Vec<Arc<dyn Subject>>>,
     history: History,
 }
@@ -107,6 +110,7 @@ impl Cx {
             conditions: setup.conditions,
             evidence: Mutex::default(),
             notes: Mutex::default(),
+            asked: Mutex::default(),
             clients: Mutex::default(),
         }))
     }
@@ -449,11 +453,11 @@ impl Cx {
         }
     }
 
-    /// Judges the history by all checkers.
+    /// Judges the history by the checkers of [`Check::Exclusion`].
     ///
     /// # Errors
-    /// `Broken` with one sentence and the events that it is about; `Inconclusive` if the search ran out of budget; `Kit` if it is
-    /// no history or the checkers contradict each other.
+    /// `Broken` with one sentence and a timeline of the least of the history that is illegal still; `Inconclusive` if the search ran
+    /// out of budget; `Kit` if it is no history or the checkers contradict each other.
     pub fn check_history(&self) -> Verdict {
         self.check_history_as(&self.model())
     }
@@ -463,17 +467,25 @@ impl Cx {
     /// # Errors
     /// As [`check_history`](Self::check_history).
     pub fn check_history_as(&self, model: &Model) -> Verdict {
+        self.judge(model, Check::Exclusion)
+    }
+
+    /// Judges the history by other checkers: the order of a queue, what watchers were told, and so on.
+    ///
+    /// # Errors
+    /// As [`check_history`](Self::check_history).
+    pub fn check(&self, check: Check) -> Verdict {
+        self.judge(&self.model(), check)
+    }
+
+    fn judge(&self, model: &Model, check: Check) -> Verdict {
         let events = self.0.history.events();
-        let mut judgement = checker::judge(&events, model, checker::wgl::BUDGET).map_err(Failure::Kit)?;
-        if judgement == Judgement::Legal {
-            judgement = checker::belief::check(&events, model.skew);
-        }
-        match judgement {
+        let judgement = check.judge(&events, model, checker::wgl::BUDGET);
+        lock(&self.0.asked).push(Asked { model: *model, check });
+        match judgement.map_err(Failure::Kit)? {
             Judgement::Legal => Ok(()),
             Judgement::Unknown(why) => Err(Failure::Inconclusive(why)),
-            Judgement::Illegal(violation) => {
-                fail!("{violation}\n{}", checker::excerpt(&events, &violation))
-            }
+            Judgement::Illegal(violation) => fail!("{violation}\n{}", timeline::of(&violation, model)),
         }
     }
 
@@ -505,6 +517,18 @@ impl Cx {
 
     pub(crate) fn take_history(&self) -> Vec<Event> {
         self.0.history.events()
+    }
+
+    /// What the history was judged by, or is to be judged by where the rule did not come to it.
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+        let asked = std::mem::take(&mut *lock(&self.0.asked));
+        if !asked.is_empty() {
+            return asked;
+        }
+        vec![Asked {
+            model: self.model(),
+            check: Check::Exclusion,
+        }]
     }
 
     pub(crate) fn take_notes(&self) -> Vec<String> {

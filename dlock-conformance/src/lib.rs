@@ -31,6 +31,7 @@ pub mod subject;
 mod sweep;
 mod task;
 mod verdict;
+mod verify;
 
 pub use attempt::{Attempt, run_once};
 pub use catalogue_json::rules_json;
@@ -40,9 +41,9 @@ pub use cli::main_with;
 pub use cx::{Conditions, Cx, Effort};
 pub use engine_subject::EngineSubject;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
-pub use history::{History, Lane, Recorded};
+pub use history::{History, Lane, Recorded, Watching};
 pub use outcome::{Kind, Outcome};
-pub use report::{Report, RuleReport};
+pub use report::{Histories, Report, RuleReport};
 pub use rng::Rng;
 pub use rule::{Access, Detection, Evidence, Layer, Level, Rule, Test};
 pub use runner::{Options, run};
@@ -50,3 +51,4 @@ pub use subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgr
 pub use sweep::{Cut, Sweep, Waking};
 pub use task::Task;
 pub use verdict::{Failure, Seen, Verdict};
+pub use verify::verify;

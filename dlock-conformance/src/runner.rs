@@ -19,7 +19,7 @@ use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::outcome::{Kind, Outcome};
 use crate::panics;
-use crate::report::{Report, RuleReport};
+use crate::report::{Histories, Report, RuleReport};
 use crate::rng::Rng;
 use crate::rule::{Access, Layer, Rule, Test};
 use crate::rules;
@@ -48,6 +48,10 @@ pub struct Options {
     pub parallel: usize,
     /// Where reports go; `None`: nowhere.
     pub report_to: Option<PathBuf>,
+    /// Where histories go, in a directory per backend and runtime; `None`: to `history` beside the reports, if these go anywhere.
+    pub histories_to: Option<PathBuf>,
+    /// Which histories are kept.
+    pub histories: Histories,
     /// The command that runs one rule again, up to its number: `cargo test --test conformance --`.
     pub replay: String,
 }
@@ -63,6 +67,8 @@ impl Default for Options {
             skip: Vec::new(),
             parallel: 4,
             report_to: None,
+            histories_to: None,
+            histories: Histories::NotPassed,
             replay: "cargo test --test conformance --".to_owned(),
         }
     }
@@ -219,6 +225,18 @@ pub(crate) fn run_with(
 }
 
 fn write(mut report: Report, options: &Options) -> Report {
+    let beside = options
+        .report_to
+        .as_ref()
+        .map(|directory| directory.join("history"));
+    if let Some(directory) = options.histories_to.clone().or(beside)
+        && let Err(error) = report.write_histories(&directory, options.histories)
+    {
+        report.problems.push(format!(
+            "the histories could not be written to {}: {error}",
+            directory.display()
+        ));
+    }
     if let Some(directory) = &options.report_to
         && let Err(error) = report.write_to(directory)
     {

@@ -42,9 +42,9 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                 .map(|other| other.op_id)
                 .collect();
             if belief.mode != ModeTag::Exclusive && beside.len() >= belief.mode.limit() {
-                return Judgement::Illegal(Violation {
-                    name: name.to_owned(),
-                    explanation: format!(
+                return Judgement::Illegal(Violation::new(
+                    name,
+                    format!(
                         "operation {} (lane {}) was granted by {}, when {} others still believed to hold it and {} holders are allowed",
                         belief.op_id,
                         belief.lane,
@@ -52,9 +52,8 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                         beside.len(),
                         belief.mode.limit()
                     ),
-                    operations: beside.into_iter().chain([belief.op_id]).collect(),
-                    by: Some(belief.from),
-                });
+                    beside.into_iter().chain([belief.op_id]).collect(),
+                ));
             }
             same.push(belief);
             let clash = longest
@@ -63,9 +62,9 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                 .map(|(_, other)| *other)
                 .find(|other| belief.from.saturating_add(allowed(other, skew)) < other.end());
             if let Some(other) = clash {
-                return Judgement::Illegal(Violation {
-                    name: name.to_owned(),
-                    explanation: format!(
+                return Judgement::Illegal(Violation::new(
+                    name,
+                    format!(
                         "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) was granted by {}: {} earlier",
                         other.op_id,
                         other.lane,
@@ -75,9 +74,8 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                         ms(belief.from),
                         ms(other.end() - belief.from)
                     ),
-                    operations: vec![other.op_id, belief.op_id],
-                    by: Some(belief.from),
-                });
+                    vec![other.op_id, belief.op_id],
+                ));
             }
             let last = longest.entry(belief.mode).or_insert(belief);
             if last.end() < belief.end() {

@@ -24,12 +24,7 @@ pub fn check(names: &BTreeMap<String, Vec<Span>>, model: &Model) -> Judgement {
                 }
             });
         if let Some((explanation, operations)) = found {
-            return Judgement::Illegal(Violation {
-                name: name.clone(),
-                explanation,
-                operations,
-                by: None,
-            });
+            return Judgement::Illegal(Violation::new(name, explanation, operations));
         }
     }
     Judgement::Legal

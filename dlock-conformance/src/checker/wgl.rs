@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Judgement, Violation, ms};
-use crate::history::{Event, EventKind, ModeTag, Model, Span, spans};
+use crate::history::{ModeTag, Model, Span};
 
 /// How many steps are enough for the histories of the rules.
 pub const BUDGET: u64 = 2_000_000;
 
-/// Checks every name. `events` are those that `names` was made of; they are needed to find the smallest illegal prefix.
-pub fn check(events: &[Event], names: &BTreeMap<String, Vec<Span>>, model: &Model, budget: u64) -> Judgement {
+/// Checks every name.
+pub fn check(names: &BTreeMap<String, Vec<Span>>, model: &Model, budget: u64) -> Judgement {
     let mut unknown = None;
     for (name, spans) in names {
         match search(spans, model, budget) {
@@ -27,41 +27,10 @@ pub fn check(events: &[Event], names: &BTreeMap<String, Vec<Span>>, model: &Mode
             Found::Illegal {
                 explanation,
                 operations,
-            } => {
-                return Judgement::Illegal(Violation {
-                    name: name.clone(),
-                    explanation,
-                    operations,
-                    by: smallest_prefix(events, name, model, budget),
-                });
-            }
+            } => return Judgement::Illegal(Violation::new(name, explanation, operations)),
         }
     }
     unknown.map_or(Judgement::Legal, Judgement::Unknown)
-}
-
-/// A prefix of a legal history is legal, so the smallest illegal one is found by halving.
-fn smallest_prefix(events: &[Event], name: &str, model: &Model, budget: u64) -> Option<u64> {
-    let of_name: Vec<Event> = events
-        .iter()
-        .filter(|e| e.name == name || e.kind == EventKind::FaultBegin)
-        .cloned()
-        .collect();
-    let illegal = |upto: usize| {
-        let cut = spans(&of_name[..upto], model);
-        cut.get(name)
-            .is_some_and(|s| matches!(search(s, model, budget), Found::Illegal { .. }))
-    };
-    let (mut legal, mut bad) = (0, of_name.len());
-    while bad - legal > 1 {
-        let middle = legal + (bad - legal) / 2;
-        if illegal(middle) {
-            bad = middle
-        } else {
-            legal = middle
-        }
-    }
-    of_name.get(bad.checked_sub(1)?).map(|e| e.t_mono_ns)
 }
 
 enum Found {

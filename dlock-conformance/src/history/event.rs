@@ -3,7 +3,8 @@
 use dlock_core::{Error, ErrorKind, Mode};
 use serde::{Deserialize, Serialize};
 
-/// One line of a history. Times are nanoseconds of one monotonic clock, that of the harness's runtime.
+/// One line of a history. Times are nanoseconds of one monotonic clock, that of the harness's runtime,
+/// from the begin of the history on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
@@ -37,12 +38,47 @@ pub struct Event {
     /// How it came out, in returns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OpOutcome>,
+    /// With which priority, in invokes of acquires that ask for another than the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// For whom, in invokes of re-entrant acquires: the client and the owner that it named. Those of one owner do not exclude one
+    /// another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What a watcher was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
     /// The kind of the error, in returns that are not ok.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub err_kind: Option<String>,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Event {
+    /// An event of that kind that says nothing else; the recorder stamps it.
+    pub fn new(kind: EventKind, lane: u32, op_id: u64, name: impl Into<String>) -> Self {
+        Self {
+            t_mono_ns: 0,
+            lane,
+            op_id,
+            kind,
+            op: None,
+            name: name.into(),
+            of: None,
+            mode: None,
+            grant_id: None,
+            token: None,
+            ttl_ns: None,
+            outcome: None,
+            priority: None,
+            owner: None,
+            told: None,
+            err_kind: None,
+            note: None,
+        }
+    }
 }
 
 /// What kind of event it is.
@@ -59,10 +95,10 @@ pub enum EventKind {
     Lost,
     /// The guard is dropped.
     Dropped,
-    /// Something that a watcher was told.
+    /// The acquire in flight was seen in line.
+    Queued,
+    /// Something that a watcher was told; the operation is the one that subscribed.
     Watch,
-    /// A write to a fenced resource; accepted if the outcome is ok.
-    ResourceWrite,
     /// A fault begins.
     FaultBegin,
     /// A fault ends.
@@ -85,6 +121,31 @@ pub enum Op {
     Release,
     /// A look.
     ReadInfo,
+    /// A subscription to the changes of a name.
+    Watch,
+    /// A write to a fenced resource, with the token that the invoke carries: ok if accepted, held if refused.
+    Write,
+    /// A read of a fenced resource: the token of the write that it found is in the return.
+    Read,
+}
+
+/// What a watcher is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// The holders now.
+    Snapshot {
+        /// Their ids.
+        holders: Vec<String>,
+        /// Whether changes before this may be missing.
+        skipped: bool,
+    },
+    /// A grant, with its token.
+    Granted(String, Option<u64>),
+    /// A holder let go, ran out or was ended.
+    Ended(String),
+    /// The stream is over.
+    Over,
 }
 
 /// How an operation came out, as far as the model is concerned.

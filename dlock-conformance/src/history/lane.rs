@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::{LockName, Result};
@@ -16,10 +16,15 @@ use crate::subject::{Ask, Held, Subject};
 ///
 /// An operation whose future is dropped is written down as returned with outcome unknown at that moment.
 pub struct Lane {
-    history: History,
-    client: Arc<dyn Subject>,
-    id: u32,
+    pub(super) history: History,
+    pub(super) client: Arc<dyn Subject>,
+    pub(super) id: u32,
+    /// The operation in flight and its name, for what others see of it.
+    in_flight: Mutex<Option<(u64, String)>>,
 }
+
+/// The priority of who asks for none.
+const USUAL_PRIORITY: u8 = 5;
 
 /// A guard whose acquire was written down. Renew, release and drop it through a [`Lane`]; look at it as at any [`Held`].
 pub struct Recorded {
@@ -31,7 +36,13 @@ pub struct Recorded {
 impl Lane {
     pub(crate) fn new(history: History, client: Arc<dyn Subject>) -> Self {
         let id = history.next_lane();
-        Self { history, client, id }
+        let in_flight = Mutex::default();
+        Self {
+            history,
+            client,
+            id,
+            in_flight,
+        }
     }
 
     /// The client that it works through.
@@ -135,6 +146,17 @@ impl Lane {
         self.point(EventKind::Lost, held, None);
     }
 
+    /// Writes down that the acquire in flight was seen in line: from here on nobody who comes later may be granted before it.
+    /// Called from another task; does nothing if there is none.
+    pub fn queued(&self) {
+        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that the operation has not returned meanwhile.
+        if let Some((op_id, name)) = &*in_flight {
+            self.history
+                .record(Event::new(EventKind::Queued, self.id, *op_id, &**name));
+        }
+    }
+
     async fn acquiring(
         &self,
         op: Op,
@@ -163,25 +185,24 @@ impl Lane {
     }
 
     fn invoke(&self, op: Op, name: &str, of: Option<u64>, ask: Option<&Ask>) -> Flight<'_> {
-        let event = Event {
-            t_mono_ns: 0,
-            lane: self.id,
-            op_id: self.history.next_op(),
-            kind: EventKind::Invoke,
+        let owner = ask.and_then(|a| a.reentrant);
+        self.begin(Event {
             op: Some(op),
-            name: name.to_owned(),
             of,
             mode: ask.map(|a| ModeTag::from(a.mode)),
-            grant_id: None,
-            token: None,
             ttl_ns: ask.map(|a| nanos(a.ttl)),
-            outcome: None,
-            err_kind: None,
-            note: None,
-        };
+            priority: ask.map(|a| a.priority).filter(|p| *p != USUAL_PRIORITY),
+            owner: owner.map(|owner| format!("{}/{owner}", self.history.number_of(&self.client))),
+            ..Event::new(EventKind::Invoke, self.id, self.history.next_op(), name)
+        })
+    }
+
+    pub(super) fn begin(&self, event: Event) -> Flight<'_> {
         self.history.record(event.clone());
+        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((event.op_id, event.name.clone()));
         Flight {
-            history: &self.history,
+            lane: self,
             event,
             ended: false,
         }
@@ -189,39 +210,30 @@ impl Lane {
 
     fn point(&self, kind: EventKind, held: &Recorded, ttl: Option<Duration>) {
         self.history.record(Event {
-            t_mono_ns: 0,
-            lane: self.id,
-            op_id: held.op_id,
-            kind,
-            op: None,
-            name: held.name.clone(),
             of: Some(held.op_id),
-            mode: None,
             grant_id: Some(held.held.id()),
             token: held.held.token().map(dlock_core::Token::get),
             ttl_ns: ttl.map(nanos),
-            outcome: None,
-            err_kind: None,
-            note: None,
+            ..Event::new(kind, self.id, held.op_id, &*held.name)
         });
     }
 }
 
 /// An operation in flight. Dropped before its end, it is written down as unknown: it may have been sent.
-struct Flight<'a> {
-    history: &'a History,
-    event: Event,
+pub(super) struct Flight<'a> {
+    lane: &'a Lane,
+    pub(super) event: Event,
     ended: bool,
 }
 
-struct Return {
+pub(super) struct Return {
     outcome: OpOutcome,
     grant: Option<(String, Option<u64>, u64)>,
     error: Option<String>,
 }
 
 impl Return {
-    fn outcome(outcome: OpOutcome) -> Self {
+    pub(super) fn outcome(outcome: OpOutcome) -> Self {
         Self {
             outcome,
             grant: None,
@@ -236,7 +248,7 @@ impl Return {
         }
     }
 
-    fn error(error: &dlock_core::Error) -> Self {
+    pub(super) fn error(error: &dlock_core::Error) -> Self {
         Self {
             error: Some(format!("{:?}", error.kind())),
             ..Self::outcome(OpOutcome::of(error))
@@ -245,7 +257,7 @@ impl Return {
 }
 
 impl Flight<'_> {
-    fn end(mut self, how: Return) {
+    pub(super) fn end(mut self, how: Return) {
         self.finish(how, None);
     }
 
@@ -255,10 +267,13 @@ impl Flight<'_> {
             Some((id, token, ttl)) => (Some(id), token, Some(ttl)),
             None => (None, None, None),
         };
-        self.history.record(Event {
+        let mut in_flight = self.lane.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_flight = None;
+        self.lane.history.record(Event {
             kind: EventKind::Return,
             grant_id,
-            token,
+            // That of a write is its own.
+            token: token.or(self.event.token),
             ttl_ns,
             outcome: Some(how.outcome),
             err_kind: how.error,
@@ -279,7 +294,7 @@ impl Drop for Flight<'_> {
     }
 }
 
-fn nanos(d: Duration) -> u64 {
+pub(super) fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -4,9 +4,11 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_core::Runtime;
+use dlock_core::{Runtime, Timestamp};
 
 use super::event::Event;
+use super::lane::nanos;
+use crate::subject::Subject;
 
 /// A history that is being written, by any number of lanes at once.
 #[derive(Clone)]
@@ -14,6 +16,8 @@ pub struct History(Arc<Inner>);
 
 struct Inner {
     runtime: Arc<dyn Runtime>,
+    /// What its times are counted from.
+    started: Timestamp,
     state: Mutex<State>,
 }
 
@@ -22,12 +26,15 @@ struct State {
     events: Vec<Event>,
     lanes: u32,
     ops: u64,
+    /// Where the clients are that were seen so far: their numbers are their places.
+    clients: Vec<usize>,
 }
 
 impl History {
     /// An empty history on that runtime's clock.
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self(Arc::new(Inner {
+            started: runtime.now(),
             runtime,
             state: Mutex::default(),
         }))
@@ -36,7 +43,7 @@ impl History {
     /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the next.
     pub fn record(&self, mut event: Event) -> u64 {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        event.t_mono_ns = self.0.runtime.now().as_nanos();
+        event.t_mono_ns = nanos(self.0.runtime.now().since(self.0.started));
         let at = event.t_mono_ns;
         state.events.push(event);
         at
@@ -52,6 +59,17 @@ impl History {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.ops += 1;
         state.ops
+    }
+
+    /// The number of that client in this history. Clients live as long as their run, so an address stands for one of them.
+    pub(super) fn number_of(&self, client: &Arc<dyn Subject>) -> usize {
+        let address = Arc::as_ptr(client).cast::<()>() as usize;
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = state.clients.iter().position(|c| *c == address) {
+            return number + 1;
+        }
+        state.clients.push(address);
+        state.clients.len()
     }
 
     /// What was written so far.

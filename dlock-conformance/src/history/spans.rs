@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::event::{Event, EventKind, ModeTag, Op, OpOutcome};
 use crate::claims::Skew;
 
 /// What may end a hold besides its release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ends {
     /// Its lease, from the earliest time at which it can have run out.
     Lease,
@@ -20,7 +23,7 @@ pub enum Ends {
 }
 
 /// How a history is read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
     /// What ends a hold.
     pub ends: Ends,
@@ -41,6 +44,10 @@ pub struct Span {
     pub mode: ModeTag,
     /// The fencing token.
     pub token: Option<u64>,
+    /// The subject's own id of it.
+    pub grant_id: Option<String>,
+    /// For whom, if it is re-entrant.
+    pub owner: Option<String>,
     /// When the acquire was invoked and when it returned: it began in between.
     pub begin: (u64, u64),
     /// Confirmed renewals: in each of these there is a moment at which it was held.
@@ -152,6 +159,8 @@ impl<'a> Reader<'a> {
                             lane: event.lane,
                             mode: event.mode.or(invoke.mode).unwrap_or(ModeTag::Exclusive),
                             token: event.token,
+                            grant_id: event.grant_id.clone(),
+                            owner: invoke.owner.clone(),
                             begin: times,
                             renewed: Vec::new(),
                             end_from: 0,

@@ -54,11 +54,17 @@ impl<'a> Validator<'a> {
             EventKind::Invoke => self.invoke(event),
             EventKind::Return => self.ret(event),
             EventKind::GrantedBeliefUntil | EventKind::Lost | EventKind::Dropped => self.of_a_grant(event),
-            EventKind::Watch
-            | EventKind::ResourceWrite
-            | EventKind::FaultBegin
-            | EventKind::FaultEnd
-            | EventKind::CanaryStall => Ok(()),
+            EventKind::Queued => match self.in_flight.get(&event.lane) {
+                Some(acquire) if acquire.op_id == event.op_id => Ok(()),
+                _ => Err(format!(
+                    "operation {} is in line but not in flight in lane {}",
+                    event.op_id, event.lane
+                )),
+            },
+            EventKind::Watch if event.told.is_none() => {
+                Err("it does not say what the watcher was told".to_owned())
+            }
+            EventKind::Watch | EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall => Ok(()),
         }
     }
 
@@ -72,6 +78,9 @@ impl<'a> Validator<'a> {
         }
         if matches!(op, Op::Acquire | Op::Try) && event.mode.is_none() {
             return Err("an acquire does not say in which mode".to_owned());
+        }
+        if op == Op::Write && event.token.is_none() {
+            return Err("a write does not say with which token".to_owned());
         }
         match self.in_flight.insert(event.lane, event) {
             Some(other) => Err(format!(

@@ -3,9 +3,10 @@
 mod junit;
 mod summary;
 pub(crate) mod text;
+pub mod timeline;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use crate::attempt::Attempt;
 use crate::catalogue::Entry;
 use crate::claims::{Claims, Engine, Need, Waiver};
 use crate::cx::Effort;
+use crate::history::{Head, store};
 use crate::outcome::{Kind, Outcome};
 use crate::rule::{Access, Layer, Level, Rule, Test, test_name};
 use crate::runner::{Options, count};
@@ -271,8 +273,8 @@ impl Report {
         summary::markdown(self)
     }
 
-    /// Writes `report.json`, `junit.xml`, `summary.md` and the histories of rules that did not pass to
-    /// `<directory>/<backend>-<runtime>/`, and this run's line into `<directory>/summary.json`.
+    /// Writes `report.json`, `junit.xml` and `summary.md` to `<directory>/<backend>-<runtime>/`, and this run's line into
+    /// `<directory>/summary.json`.
     ///
     /// # Errors
     /// Those of the file system.
@@ -282,32 +284,62 @@ impl Report {
         std::fs::write(own.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         std::fs::write(own.join("junit.xml"), junit::xml(self))?;
         std::fs::write(own.join("summary.md"), self.summary())?;
-        self.write_histories(&own.join("history"))?;
         summary::merge(self, &directory.join("summary.json"))
     }
 
-    fn write_histories(&self, directory: &Path) -> io::Result<()> {
-        // Those of an earlier run would be mistaken for this one's.
-        match std::fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        for rule in self.rules.iter().filter(|r| r.outcome.kind() != Kind::Pass) {
-            for attempt in rule.attempts.iter().filter(|a| !a.history.is_empty()) {
-                std::fs::create_dir_all(directory)?;
-                let mut lines = Vec::new();
-                for event in &attempt.history {
-                    serde_json::to_writer(&mut lines, event)?;
-                    lines.push(b'\n');
-                }
-                std::fs::write(
-                    directory.join(format!("{}-{:#x}.jsonl", rule.id, attempt.seed)),
-                    lines,
-                )?;
+    /// Writes the histories of rules that did not pass, or of all, to `<directory>/<backend>-<runtime>/<rule>-<seed>.jsonl`. From
+    /// then on the failure texts say where they are. Histories of the same rules that an earlier run left there are removed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_histories(&mut self, directory: &Path, which: Histories) -> io::Result<()> {
+        let target = format!("{}-{}", self.backend, self.runtime);
+        let directory = directory.join(&target);
+        for rule in self.rules.iter_mut().filter(|r| !r.attempts.is_empty()) {
+            remove_of(&directory, &rule.id)?;
+            if rule.outcome.kind() == Kind::Pass && which == Histories::NotPassed {
+                continue;
+            }
+            for attempt in rule.attempts.iter_mut().filter(|a| !a.history.is_empty()) {
+                let outcome = attempt.outcome.kind().to_string();
+                let mut head = Head::new(&rule.id, &self.product, &target, attempt.seed, outcome);
+                head.asked.clone_from(&attempt.asked);
+                std::fs::create_dir_all(&directory)?;
+                let path = directory.join(format!("{}-{:#x}.jsonl", rule.id, attempt.seed));
+                let mut file = io::BufWriter::new(std::fs::File::create(&path)?);
+                store(&head, &attempt.history, &mut file)?;
+                file.flush()?;
+                attempt.stored = Some(path);
             }
         }
         Ok(())
     }
+}
+
+/// Which histories are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Histories {
+    /// Those of rules that did not pass.
+    #[default]
+    NotPassed,
+    /// All of them.
+    All,
+}
+
+/// Those of an earlier run would be mistaken for this one's.
+fn remove_of(directory: &Path, rule: &str) -> io::Result<()> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(&format!("{rule}-")) && name.ends_with(".jsonl") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The profile of a rule without a test, of which only the section is known.

@@ -42,6 +42,9 @@ pub(super) fn failure(rule: &RuleReport) -> String {
     if !rule.replay.is_empty() {
         let _ = writeln!(text, "  replay: {}", rule.replay);
     }
+    if let Some(path) = rule.attempts.iter().rev().find_map(|a| a.stored.as_ref()) {
+        let _ = writeln!(text, "  history: {}", path.display());
+    }
     text
 }
 

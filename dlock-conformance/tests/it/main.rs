@@ -1,5 +1,6 @@
 //! The kit, tried on the reference backend.
 
 mod catalogue;
+mod histories;
 mod outcomes;
 mod simulated;

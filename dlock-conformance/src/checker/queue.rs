@@ -1,0 +1,170 @@
+//! The order of a queue: nobody is granted before somebody who was in line first, or whose priority is higher.
+//!
+//! A waiter is in line for sure from the moment that it was seen there ([`EventKind::Queued`]) until its acquire ends. A grant
+//! happened after its invoke, and after each exclusive hold that ended before it returned; if all that time somebody who comes first
+//! was in line, and still is when the grant returns, it was overtaken. Between two that may share, and for those that left without a
+//! grant, the last moments in line are not counted: `settle`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Judgement, Violation, ms};
+use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, spans};
+
+/// A waiter, or one that was granted without waiting.
+struct Asker<'a> {
+    name: &'a str,
+    op_id: u64,
+    lane: u32,
+    mode: ModeTag,
+    priority: u8,
+    /// When it was seen in line.
+    seen: Option<u64>,
+    /// Its return, or the death of its lane.
+    left: u64,
+    granted: bool,
+}
+
+/// 1 (last) to 10 (first); who asks for none has this.
+const USUAL_PRIORITY: u8 = 5;
+
+/// Checks every name. The history must be valid.
+pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
+    let names = spans(events, model);
+    let mut askers: HashMap<&str, Vec<Asker<'_>>> = HashMap::new();
+    for asker in read(events) {
+        askers.entry(asker.name).or_default().push(asker);
+    }
+    let settle = u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX);
+    let mut found: Vec<Violation> = Vec::new();
+    for (name, spans) in &names {
+        let askers = askers.remove(name.as_str()).unwrap_or_default();
+        found.extend(overtaking(name, spans, &askers, settle));
+    }
+    match found.into_iter().next() {
+        Some(violation) => Judgement::Illegal(violation),
+        None => Judgement::Legal,
+    }
+}
+
+/// How many pairs of a grant and a waiter were compared: what a pass rests on.
+pub fn compared(events: &[Event]) -> u64 {
+    let askers = read(events);
+    let pairs = askers.iter().filter(|a| a.seen.is_some()).map(|waiter| {
+        let beside = |a: &&Asker<'_>| a.granted && a.name == waiter.name && a.op_id != waiter.op_id;
+        askers
+            .iter()
+            .filter(beside)
+            .filter(|a| waiter.seen < Some(a.left))
+            .count() as u64
+    });
+    pairs.sum()
+}
+
+fn read(events: &[Event]) -> Vec<Asker<'_>> {
+    let mut askers: Vec<Asker<'_>> = Vec::new();
+    let mut at: HashMap<u64, usize> = HashMap::new();
+    for event in events {
+        let asker = at.get(&event.op_id).map(|i| &mut askers[*i]);
+        match (event.kind, event.op, asker) {
+            (EventKind::Invoke, Some(Op::Acquire | Op::Try), _) => {
+                at.insert(event.op_id, askers.len());
+                askers.push(Asker {
+                    name: &event.name,
+                    op_id: event.op_id,
+                    lane: event.lane,
+                    mode: event.mode.unwrap_or(ModeTag::Exclusive),
+                    priority: event.priority.unwrap_or(USUAL_PRIORITY),
+                    seen: None,
+                    left: u64::MAX,
+                    granted: false,
+                });
+            }
+            (EventKind::Queued, _, Some(asker)) => {
+                asker.seen.get_or_insert(event.t_mono_ns);
+            }
+            (EventKind::Return, Some(Op::Acquire | Op::Try), Some(asker)) => {
+                asker.left = asker.left.min(event.t_mono_ns);
+                asker.granted = event.outcome == Some(OpOutcome::Ok);
+            }
+            // Who is cut off or dead may be passed over.
+            (EventKind::FaultBegin, ..) => {
+                for asker in askers.iter_mut().filter(|a| a.lane == event.lane) {
+                    asker.left = asker.left.min(event.t_mono_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+    askers
+}
+
+fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Option<Violation> {
+    let by_op: HashMap<u64, &Asker<'_>> = askers.iter().map(|a| (a.op_id, a)).collect();
+    for span in spans {
+        let Some(asker) = by_op.get(&span.op_id) else {
+            continue;
+        };
+        let (granted_from, granted_by) = (granted_after(span, spans), span.begin.1);
+        let overtaken = askers.iter().find(|waiter| {
+            let Some(seen) = waiter.seen.filter(|_| waiter.op_id != span.op_id) else {
+                return false;
+            };
+            let comes_first = match waiter.priority.cmp(&asker.priority) {
+                std::cmp::Ordering::Greater => true,
+                // Among equals the first in line: it was seen there before the other had asked.
+                std::cmp::Ordering::Equal => seen < span.begin.0,
+                std::cmp::Ordering::Less => false,
+            };
+            let may_be_together = waiter.granted && waiter.mode.shares_with(span.mode);
+            let until = if waiter.granted && !may_be_together {
+                waiter.left
+            } else {
+                waiter.left.saturating_sub(settle)
+            };
+            comes_first && seen < granted_from && granted_by < until
+        });
+        if let Some(waiter) = overtaken {
+            let seen = waiter.seen.unwrap_or(0);
+            let why = if waiter.priority > asker.priority {
+                format!(
+                    "has the higher priority ({} over {})",
+                    waiter.priority, asker.priority
+                )
+            } else {
+                format!("was there before the other asked at {}", ms(span.begin.0))
+            };
+            let fate = match (waiter.granted, waiter.left) {
+                (true, left) => format!("was granted only by {}", ms(left)),
+                (false, u64::MAX) => "waits to the end of the history".to_owned(),
+                (false, left) => format!("left at {} without a grant", ms(left)),
+            };
+            return Some(Violation::new(
+                name,
+                format!(
+                    "operation {} (lane {}) was granted between {} and {} although operation {} (lane {}), in line since {}, {why}; it {fate}",
+                    span.op_id,
+                    span.lane,
+                    ms(granted_from),
+                    ms(granted_by),
+                    waiter.op_id,
+                    waiter.lane,
+                    ms(seen)
+                ),
+                vec![waiter.op_id, span.op_id],
+            ));
+        }
+    }
+    None
+}
+
+/// The earliest time at which that grant can have been made: an exclusive hold that ended before it returned came before it,
+/// unless it would have been inside, which is another checker's matter.
+fn granted_after(span: &Span, spans: &[Span]) -> u64 {
+    spans
+        .iter()
+        .filter(|other| other.op_id != span.op_id && !other.mode.shares_with(span.mode))
+        .filter(|other| other.begin.1 < other.end_from && other.end_from < span.begin.1)
+        .map(|other| other.end_from)
+        .fold(span.begin.0, u64::max)
+}

@@ -1,0 +1,158 @@
+//! From an illegal history to the least of it that is illegal still: what a person has to read.
+//!
+//! Only what cannot make a legal history illegal is left out, so that the rest is illegal for the same kind of reason:
+//! the end of a history, another lock, a whole grant with all that was done to it, an acquire that was granted nothing, a renewal, a
+//! word of belief. A release or a drop is never left out alone: its holder would hold on.
+
+use std::collections::BTreeSet;
+
+use super::Violation;
+use crate::history::{Event, EventKind, Op};
+
+/// How often a history is judged again at most.
+const LIMIT: usize = 600;
+
+/// The smallest `n` of which the first `n` events are illegal. A prefix of a legal history is legal, so halving finds it.
+pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
+    let (mut legal, mut bad) = (0, events.len());
+    while bad - legal > 1 {
+        let middle = legal + (bad - legal) / 2;
+        if illegal(&events[..middle]) {
+            bad = middle;
+        } else {
+            legal = middle;
+        }
+    }
+    bad
+}
+
+/// The least that is illegal still, as far as [`LIMIT`] judgements find it.
+pub(super) fn minimal(
+    events: &[Event],
+    violation: &Violation,
+    illegal: &dyn Fn(&[Event]) -> bool,
+) -> Vec<Event> {
+    let of_name: Vec<Event> = events
+        .iter()
+        .filter(|e| e.name == violation.name || is_fault(e))
+        .cloned()
+        .collect();
+    if !illegal(&of_name) {
+        return about(events, violation);
+    }
+    let mut least = of_name[..prefix(&of_name, illegal)].to_vec();
+    let mut left = LIMIT;
+    let mut still = |candidate: &[Event]| {
+        left = left.saturating_sub(1);
+        left > 0 && illegal(candidate)
+    };
+    // Mostly the checker has named the very operations.
+    let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
+    let only: Vec<Event> = least
+        .iter()
+        .filter(|e| is_fault(e) || named.contains(&unit(e)))
+        .cloned()
+        .collect();
+    if still(&only) {
+        least = only;
+    }
+    without_units(&mut least, &mut still);
+    without_asides(&mut least, &mut still);
+    least
+}
+
+/// What is left of it where nothing can be left out safely: the events of the operations that the violation is about.
+pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
+    events
+        .iter()
+        .filter(|e| is_fault(e) || (e.name == violation.name && violation.operations.contains(&unit(e))))
+        .cloned()
+        .collect()
+}
+
+/// The same with all that overlaps them in time.
+pub(super) fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
+    let times = |op: u64| {
+        let mut of = events.iter().filter(|e| unit(e) == op).map(|e| e.t_mono_ns);
+        let from = of.next().unwrap_or(0);
+        (from, of.next_back().unwrap_or(u64::MAX))
+    };
+    let named = violation.operations.iter().map(|op| times(*op));
+    let window = named.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let (from, until) = window.unwrap_or((0, u64::MAX));
+    let overlaps = |e: &&Event| {
+        let (begin, end) = times(unit(e));
+        e.name == violation.name && begin <= until && from <= end
+    };
+    events
+        .iter()
+        .filter(|e| is_fault(e) || overlaps(e))
+        .cloned()
+        .collect()
+}
+
+fn is_fault(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
+    )
+}
+
+/// The acquire that an event belongs to.
+fn unit(event: &Event) -> u64 {
+    event.of.unwrap_or(event.op_id)
+}
+
+/// Leaves out runs of whole grants, of half of them at first, of a single one at last.
+fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
+    let mut units: Vec<u64> = Vec::new();
+    for event in least.iter().filter(|e| !is_fault(e)) {
+        if !units.contains(&unit(event)) {
+            units.push(unit(event));
+        }
+    }
+    let mut size = units.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < units.len() {
+            let out: BTreeSet<u64> = units[at..units.len().min(at + size)].iter().copied().collect();
+            let rest: Vec<Event> = least
+                .iter()
+                .filter(|e| is_fault(e) || !out.contains(&unit(e)))
+                .cloned()
+                .collect();
+            if still(&rest) {
+                *least = rest;
+                units.retain(|u| !out.contains(u));
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+}
+
+/// Leaves out single renewals, looks and words of belief.
+fn without_asides(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
+    let mut at = least.len();
+    while at > 0 {
+        at = (at - 1).min(least.len().saturating_sub(1));
+        let Some(event) = least.get(at) else { return };
+        // A fault is none: without it a session could not have ended.
+        let is_aside = event.kind == EventKind::GrantedBeliefUntil
+            || (event.kind == EventKind::Invoke && matches!(event.op, Some(Op::Renew | Op::ReadInfo)));
+        if !is_aside {
+            continue;
+        }
+        let (op, kind) = (event.op_id, event.kind);
+        let rest: Vec<Event> = least
+            .iter()
+            .enumerate()
+            .filter(|(i, e)| *i != at && !(kind == EventKind::Invoke && e.op_id == op))
+            .map(|(_, e)| e.clone())
+            .collect();
+        if still(&rest) {
+            *least = rest;
+        }
+    }
+}

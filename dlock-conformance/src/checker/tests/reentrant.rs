@@ -1,0 +1,141 @@
+//! Levels of one owner.
+
+use super::*;
+use crate::history::fixture::history;
+
+const GOOD: [(&str, &str); 7] = [
+    (
+        "two levels, and the next owner after both",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         30-35 A release b
+         40-45 A release a
+         25-60 B acquire c ttl=1000 token=2",
+    ),
+    (
+        "the outer level goes first",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         30-35 A release a
+         40-45 A release b
+         25-60 B acquire c ttl=1000 token=2",
+    ),
+    (
+        "two tasks of one owner",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         12-18 D acquire b owner=1/1 ttl=1000 token=1
+         20-25 A release a
+         30-35 D release b
+         22-60 B acquire c ttl=1000 token=2",
+    ),
+    (
+        "a level that was acquired while the last one was released is a hold of its own",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         20-40 A release a
+         22-50 D acquire b owner=1/1 ttl=1000 token=2
+         60-65 D release b",
+    ),
+    (
+        "another owner of the same client waits",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         12-60 D acquire b owner=1/2 ttl=1000 token=2
+         30-35 A release a",
+    ),
+    (
+        "the lease of all levels lapses",
+        "0-10    A acquire a owner=1/1 ttl=100 token=1
+         15-20   A acquire b owner=1/1 ttl=100 token=1
+         25-130  B acquire c ttl=1000 token=2
+         140-145 A release b lost
+         150-155 A release a lost",
+    ),
+    (
+        "three levels of three",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         11-12 A acquire b owner=1/1 ttl=1000 token=1
+         13-14 A acquire c owner=1/1 ttl=1000 token=1
+         15-16 A release c
+         17-18 A acquire d owner=1/1 ttl=1000 token=1",
+    ),
+];
+
+const BAD: [(&str, &str); 8] = [
+    (
+        "the first release frees it",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         30-35 A release b
+         25-38 B acquire c ttl=1000 token=2
+         40-45 A release a",
+    ),
+    (
+        "the release of the outer level frees it",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         30-35 A release a
+         25-38 B acquire c ttl=1000 token=2
+         90-95 A release b",
+    ),
+    (
+        "it is re-entrant for all",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 B acquire b owner=2/1 ttl=1000 token=1
+         30-35 B release b
+         40-45 A release a",
+    ),
+    (
+        "it is re-entrant for another owner of the client",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/2 ttl=1000 token=2
+         30-35 A release b",
+    ),
+    (
+        "four levels of three",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         11-12 A acquire b owner=1/1 ttl=1000 token=1
+         13-14 A acquire c owner=1/1 ttl=1000 token=1
+         15-16 A acquire d owner=1/1 ttl=1000 token=1",
+    ),
+    (
+        "a level has a token of its own",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=2
+         30-35 A release b",
+    ),
+    (
+        "a plain acquire comes in at the second level",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         22-25 B try c ttl=1000 token=2
+         30-35 A release b",
+    ),
+    (
+        "tokens fall from one hold to the next",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=2
+         15-20 A acquire b owner=1/1 ttl=1000 token=2
+         30-35 A release b
+         40-45 A release a
+         50-60 B acquire c ttl=1000 token=1",
+    ),
+];
+
+fn judged(text: &str) -> Judgement {
+    let check = Check::Reentrant { depth: 3 };
+    check
+        .judge(&history(text), &model(Ends::Lease), wgl::BUDGET)
+        .unwrap()
+}
+
+#[test]
+fn levels_of_one_owner_are_one_hold() {
+    for (what, text) in GOOD {
+        assert_eq!(judged(text), Judgement::Legal, "{what}");
+    }
+}
+
+#[test]
+fn a_hold_that_ends_before_its_last_level_is_refused() {
+    for (what, text) in BAD {
+        assert!(is_illegal(&judged(text)), "{what}");
+    }
+}

@@ -1,0 +1,352 @@
+//! What watchers were told, against what the holders saw: a snapshot first, every change after it, and no state that never was.
+//!
+//! A stream may leave changes out only where it says so, by a snapshot marked as skipping, and only if that was declared
+//! ([`Coalescing`]). A grant is known by its id; times are compared by the bounds of its [`Span`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Judgement, Violation, ms};
+use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, Told, spans};
+
+/// What a stream may leave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Coalescing {
+    /// Nothing.
+    None,
+    /// Any changes, if a snapshot follows that says so.
+    Marked,
+}
+
+/// Checks every stream. The history must be valid; `settle` is how late a change may be told.
+pub fn check(events: &[Event], model: &Model, coalescing: Coalescing, settle: Duration) -> Judgement {
+    let names = spans(events, model);
+    let none = Vec::new();
+    let end = events.last().map_or(0, |e| e.t_mono_ns);
+    for stream in streams(events, end) {
+        let judge = Judge {
+            spans: names.get(stream.name).unwrap_or(&none),
+            may_be_unknown: has_unknown_grants(events, stream.name),
+            coalescing,
+            settle: u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX),
+            stream: &stream,
+        };
+        if let Some((explanation, mut operations)) = judge.broken() {
+            operations.push(stream.op_id);
+            return Judgement::Illegal(Violation::new(
+                stream.name,
+                format!("the watcher in lane {}: {explanation}", stream.lane),
+                operations,
+            ));
+        }
+    }
+    Judgement::Legal
+}
+
+struct Stream<'a> {
+    name: &'a str,
+    op_id: u64,
+    lane: u32,
+    /// The invoke and the return of the subscription.
+    subscribed: (u64, u64),
+    told: Vec<(u64, &'a Told)>,
+    /// The end of the stream, or of the history.
+    until: u64,
+}
+
+fn streams(events: &[Event], end: u64) -> Vec<Stream<'_>> {
+    let mut invoked: HashMap<u64, u64> = HashMap::new();
+    let mut streams: BTreeMap<u64, Stream<'_>> = BTreeMap::new();
+    for event in events {
+        let at = event.t_mono_ns;
+        match (event.kind, event.op) {
+            (EventKind::Invoke, Some(Op::Watch)) => {
+                invoked.insert(event.op_id, at);
+            }
+            (EventKind::Return, Some(Op::Watch)) if event.outcome == Some(OpOutcome::Ok) => {
+                streams.insert(
+                    event.op_id,
+                    Stream {
+                        name: &event.name,
+                        op_id: event.op_id,
+                        lane: event.lane,
+                        subscribed: (invoked.get(&event.op_id).copied().unwrap_or(at), at),
+                        told: Vec::new(),
+                        until: end,
+                    },
+                );
+            }
+            (EventKind::Watch, _) => {
+                if let (Some(stream), Some(told)) = (streams.get_mut(&event.op_id), &event.told) {
+                    if *told == Told::Over {
+                        stream.until = at;
+                    }
+                    stream.told.push((at, told));
+                }
+            }
+            _ => {}
+        }
+    }
+    streams.into_values().collect()
+}
+
+/// Whether there may be grants of which no return tells.
+fn has_unknown_grants(events: &[Event], name: &str) -> bool {
+    let mut open = BTreeSet::new();
+    for event in events.iter().filter(|e| e.name == name) {
+        if !matches!(event.op, Some(Op::Acquire | Op::Try)) {
+            continue;
+        }
+        if event.kind == EventKind::Invoke || event.outcome == Some(OpOutcome::Unknown) {
+            open.insert(event.op_id);
+        } else {
+            open.remove(&event.op_id);
+        }
+    }
+    !open.is_empty()
+}
+
+struct Judge<'a> {
+    spans: &'a [Span],
+    may_be_unknown: bool,
+    coalescing: Coalescing,
+    settle: u64,
+    stream: &'a Stream<'a>,
+}
+
+type Found = Option<(String, Vec<u64>)>;
+
+/// What the watcher knows at one moment.
+#[derive(Default)]
+struct View<'a> {
+    holders: BTreeSet<&'a str>,
+    /// All that were told of, ever.
+    known: BTreeSet<&'a str>,
+    /// The latest snapshot that may skip changes, if there was one.
+    skipped_at: Option<u64>,
+    largest: Option<u64>,
+}
+
+impl<'a> Judge<'a> {
+    fn broken(&self) -> Found {
+        let mut view = View::default();
+        for (i, (at, told)) in self.stream.told.iter().enumerate() {
+            let found = match told {
+                Told::Snapshot { holders, skipped } => self.snapshot(&mut view, i, *at, holders, *skipped),
+                _ if i == 0 && **told != Told::Over => Some((
+                    format!("the first that it was told, at {}, was no snapshot", ms(*at)),
+                    Vec::new(),
+                )),
+                Told::Granted(id, token) => self.granted(&mut view, *at, id, *token),
+                Told::Ended(id) => self.ended(&mut view, *at, id),
+                Told::Over => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.never_told(&view)
+    }
+
+    fn span(&self, id: &str) -> Option<&'a Span> {
+        self.spans.iter().find(|s| s.grant_id.as_deref() == Some(id))
+    }
+
+    fn snapshot(
+        &self,
+        view: &mut View<'a>,
+        i: usize,
+        at: u64,
+        holders: &'a [String],
+        skipped: bool,
+    ) -> Found {
+        if i > 0 && (!skipped || self.coalescing == Coalescing::None) {
+            return Some((
+                format!("a second snapshot at {} although nothing may be left out", ms(at)),
+                Vec::new(),
+            ));
+        }
+        // The state of some moment since it subscribed, or since it was told something before.
+        let since = match i.checked_sub(1).and_then(|before| self.stream.told.get(before)) {
+            Some((before, _)) => before.saturating_sub(self.settle),
+            None => self.stream.subscribed.0,
+        };
+        for id in holders {
+            if let Some(found) = self.phantom(at, id) {
+                return Some(found);
+            }
+            if let Some(span) = self.span(id)
+                && span.end_by.is_some_and(|by| by < since)
+            {
+                return Some((
+                    format!(
+                        "the snapshot at {} has operation {} as a holder, whose hold was over by {}",
+                        ms(at),
+                        span.op_id,
+                        ms(span.end_by.unwrap_or(0))
+                    ),
+                    vec![span.op_id],
+                ));
+            }
+        }
+        let forgotten = self.spans.iter().find(|s| {
+            let is_told = s.grant_id.as_ref().is_none_or(|id| holders.contains(id));
+            !is_told && s.begin.1 < since && at < s.end_from
+        });
+        if let Some(span) = forgotten {
+            return Some((
+                format!(
+                    "the snapshot at {} is without operation {}, which held it since {}",
+                    ms(at),
+                    span.op_id,
+                    ms(span.begin.1)
+                ),
+                vec![span.op_id],
+            ));
+        }
+        view.holders = holders.iter().map(String::as_str).collect();
+        view.known.extend(&view.holders);
+        if i > 0 {
+            view.skipped_at = Some(at);
+        }
+        None
+    }
+
+    fn granted(&self, view: &mut View<'a>, at: u64, id: &'a str, token: Option<u64>) -> Found {
+        if let Some(found) = self.phantom(at, id) {
+            return Some(found);
+        }
+        let span = self.span(id);
+        if let Some(span) = span {
+            if let Some(by) = span.end_by.filter(|by| *by < self.stream.subscribed.0) {
+                return Some((
+                    format!(
+                        "it was told at {} of the grant of operation {}, which was over by {}, before it subscribed",
+                        ms(at),
+                        span.op_id,
+                        ms(by)
+                    ),
+                    vec![span.op_id],
+                ));
+            }
+            let beside = view
+                .holders
+                .iter()
+                .filter(|other| **other != id)
+                .filter_map(|other| self.span(other))
+                .find(|other| !other.mode.shares_with(span.mode));
+            if let Some(other) = beside {
+                return Some((
+                    format!(
+                        "it was told at {} of the grant of operation {} and never of the end of operation {} before it",
+                        ms(at),
+                        span.op_id,
+                        other.op_id
+                    ),
+                    vec![other.op_id, span.op_id],
+                ));
+            }
+            if span.mode == ModeTag::Exclusive
+                && let (Some(largest), Some(token)) = (view.largest, token)
+                && token < largest
+            {
+                return Some((
+                    format!(
+                        "it was told at {} of token {token}, after token {largest}: not the order of the grants",
+                        ms(at)
+                    ),
+                    vec![span.op_id],
+                ));
+            }
+        }
+        view.largest = view.largest.max(token);
+        view.holders.insert(id);
+        view.known.insert(id);
+        None
+    }
+
+    fn ended(&self, view: &mut View<'a>, at: u64, id: &'a str) -> Found {
+        let span = self.span(id);
+        let operations = span.map(|s| s.op_id).into_iter().collect();
+        if !view.holders.remove(id) {
+            return Some((
+                format!(
+                    "it was told at {} of the end of a hold ({id}) of whose grant it was not told",
+                    ms(at)
+                ),
+                operations,
+            ));
+        }
+        let span = span.filter(|s| at < s.end_from)?;
+        Some((
+            format!(
+                "it was told at {} of the end of operation {}, which held it for sure until {}",
+                ms(at),
+                span.op_id,
+                ms(span.end_from)
+            ),
+            operations,
+        ))
+    }
+
+    /// A grant that nobody asked for, or not yet.
+    fn phantom(&self, at: u64, id: &str) -> Found {
+        match self.span(id) {
+            None if !self.may_be_unknown => Some((
+                format!("it was told at {} of a holder ({id}) that never was", ms(at)),
+                Vec::new(),
+            )),
+            Some(span) if at < span.begin.0 => Some((
+                format!(
+                    "it was told at {} of the grant of operation {}, which began at {}",
+                    ms(at),
+                    span.op_id,
+                    ms(span.begin.0)
+                ),
+                vec![span.op_id],
+            )),
+            _ => None,
+        }
+    }
+
+    /// What it should have been told of by the end of the stream.
+    fn never_told(&self, view: &View<'_>) -> Found {
+        let told_by = self.stream.until.saturating_sub(self.settle);
+        for span in self.spans {
+            let Some(id) = span.grant_id.as_deref() else {
+                continue;
+            };
+            let skipped = view.skipped_at.is_some_and(|at| span.begin.0 < at);
+            if span.begin.0 > self.stream.subscribed.1
+                && span.begin.1 < told_by
+                && !view.known.contains(id)
+                && !skipped
+            {
+                return Some((
+                    format!(
+                        "it was never told of the grant of operation {}, made by {}",
+                        span.op_id,
+                        ms(span.begin.1)
+                    ),
+                    vec![span.op_id],
+                ));
+            }
+            if view.holders.contains(id)
+                && let Some(by) = span.end_by.filter(|by| *by < told_by)
+            {
+                return Some((
+                    format!(
+                        "it was never told of the end of operation {}, which had come by {}: the last state is missing",
+                        span.op_id,
+                        ms(by)
+                    ),
+                    vec![span.op_id],
+                ));
+            }
+        }
+        None
+    }
+}

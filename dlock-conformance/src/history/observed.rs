@@ -1,0 +1,165 @@
+//! What lanes do besides locking: writing to a fenced resource, and watching.
+
+use std::fmt;
+
+use dlock_core::spi::{Admission, Change, FencedValue};
+use dlock_core::{Error, LockName, Result, Token};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::event::{Event, EventKind, Op, OpOutcome, Told};
+use super::lane::{Lane, Return};
+use super::recorder::History;
+use crate::verdict::{Failure, Seen, Verdict};
+
+impl Lane {
+    /// Writes to a fenced resource with that token, and the token's digits as value, written down.
+    ///
+    /// # Cancel safety
+    /// The drop is written down as a return with unknown outcome.
+    ///
+    /// # Errors
+    /// Those of the gate; `Broken` if the subject has none.
+    pub async fn write(&self, resource: &LockName, token: Token) -> Verdict<Admission> {
+        let gate = self.client.gate().ok_or_else(no_gate)?;
+        let flight = self.begin(Event {
+            op: Some(Op::Write),
+            token: Some(token.get()),
+            ..self.event(EventKind::Invoke, resource)
+        });
+        let result = gate
+            .write(resource, token, token.get().to_string().as_bytes())
+            .await;
+        flight.end(match &result {
+            Ok(admission) if admission.is_admitted() => Return::outcome(OpOutcome::Ok),
+            Ok(_) => Return::outcome(OpOutcome::Held),
+            Err(e) => Return::error(e),
+        });
+        result.seen("a writer writes")
+    }
+
+    /// Reads a fenced resource that only [`write`](Self::write) writes to, written down. The token whose write it found.
+    ///
+    /// # Cancel safety
+    /// The drop is written down as a return with unknown outcome.
+    ///
+    /// # Errors
+    /// Those of the gate; `Broken` if the subject has none.
+    pub async fn read(&self, resource: &LockName) -> Verdict<Option<u64>> {
+        let gate = self.client.gate().ok_or_else(no_gate)?;
+        let mut flight = self.begin(Event {
+            op: Some(Op::Read),
+            ..self.event(EventKind::Invoke, resource)
+        });
+        let result = gate.read(resource).await;
+        flight.event.token = result.as_ref().ok().and_then(|found| written_by(found.as_ref()?));
+        let token = flight.event.token;
+        flight.end(match &result {
+            Ok(_) => Return::outcome(OpOutcome::Ok),
+            Err(e) => Return::error(e),
+        });
+        result.seen("a reader reads")?;
+        Ok(token)
+    }
+
+    /// Subscribes to the changes of a name, written down. What comes is written down as it is taken from the [`Watching`].
+    ///
+    /// # Cancel safety
+    /// The drop is written down as a return with unknown outcome.
+    ///
+    /// # Errors
+    /// Those of the subject; `Broken` if it cannot be watched.
+    pub async fn watch(&self, name: &LockName) -> Verdict<Watching> {
+        let Some(observe) = self.client.observe() else {
+            return Err(Failure::Broken(
+                "watching is claimed, and the subject offers none".to_owned(),
+            ));
+        };
+        let flight = self.begin(Event {
+            op: Some(Op::Watch),
+            ..self.event(EventKind::Invoke, name)
+        });
+        let line = Event {
+            kind: EventKind::Watch,
+            op: None,
+            ..flight.event.clone()
+        };
+        let result = observe.watch(name).await;
+        flight.end(match &result {
+            Ok(_) => Return::outcome(OpOutcome::Ok),
+            Err(e) => Return::error(e),
+        });
+        Ok(Watching {
+            history: self.history.clone(),
+            line,
+            changes: result.seen("a watcher subscribes")?,
+        })
+    }
+
+    fn event(&self, kind: EventKind, name: &LockName) -> Event {
+        Event::new(kind, self.id, self.history.next_op(), name.to_string())
+    }
+}
+
+fn no_gate() -> Failure {
+    Failure::Broken("a gate is claimed, and the subject offers none".to_owned())
+}
+
+fn written_by(found: &FencedValue) -> Option<u64> {
+    std::str::from_utf8(&found.value).ok()?.parse().ok()
+}
+
+/// A stream of changes of which each is written down as it is taken.
+pub struct Watching {
+    history: History,
+    /// What every event of it has in common.
+    line: Event,
+    changes: BoxStream<'static, Result<Change>>,
+}
+
+impl Watching {
+    /// The next change; `None` at the end of the stream.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a change that was not taken is the next one.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub async fn next(&mut self) -> Option<Result<Change>> {
+        let item = self.changes.next().await;
+        let (told, error) = match &item {
+            Some(Ok(change)) => (told(change), None),
+            Some(Err(e)) => (Some(Told::Over), Some(e)),
+            None => (Some(Told::Over), None),
+        };
+        if let Some(told) = told {
+            self.history.record(Event {
+                told: Some(told),
+                err_kind: error.map(|e: &Error| format!("{:?}", e.kind())),
+                ..self.line.clone()
+            });
+        }
+        item
+    }
+}
+
+/// `None` for a kind of change that the kit does not know yet.
+fn told(change: &Change) -> Option<Told> {
+    Some(match change {
+        Change::Snapshot { now, skipped } => Told::Snapshot {
+            holders: now.holders.iter().map(|h| h.id.to_string()).collect(),
+            skipped: *skipped,
+        },
+        Change::Granted(holder) => Told::Granted(holder.id.to_string(), holder.token.map(Token::get)),
+        Change::Released { id } | Change::Expired { id } | Change::Forced { id } => {
+            Told::Ended(id.to_string())
+        }
+        _ => return None,
+    })
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watching({} by operation {})", self.line.name, self.line.op_id)
+    }
+}

@@ -1,0 +1,96 @@
+//! Histories in files: a head that says where it comes from and what it was judged by, then one event a line.
+
+use std::io::{self, BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::event::Event;
+use super::spans::Model;
+use crate::checker::Check;
+
+/// The form of the files; another one is refused rather than misread.
+const FORMAT: &str = "dlock-history-1";
+
+/// A judgement that a rule asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// How the history is read.
+    pub model: Model,
+    /// By what it is judged.
+    pub check: Check,
+}
+
+/// The first line of a stored history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Head {
+    format: String,
+    /// The version of the kit that wrote it.
+    pub kit: String,
+    /// The number of the rule.
+    pub rule: String,
+    /// The product under test.
+    pub product: String,
+    /// Its backend and its runtime, as in the name of the reports.
+    pub target: String,
+    /// The seed of the attempt.
+    pub seed: u64,
+    /// How the attempt came out.
+    pub outcome: String,
+    /// What it is to be judged by.
+    pub asked: Vec<Asked>,
+}
+
+impl Head {
+    pub(crate) fn new(rule: &str, product: &str, target: &str, seed: u64, outcome: String) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            kit: env!("CARGO_PKG_VERSION").to_owned(),
+            rule: rule.to_owned(),
+            product: product.to_owned(),
+            target: target.to_owned(),
+            seed,
+            outcome,
+            asked: Vec::new(),
+        }
+    }
+}
+
+/// Writes a history with its head.
+///
+/// # Errors
+/// Those of the writer.
+pub fn store(head: &Head, events: &[Event], mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut out, head)?;
+    out.write_all(b"\n")?;
+    for event in events {
+        serde_json::to_writer(&mut out, event)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Reads what [`store`] wrote.
+///
+/// # Errors
+/// Those of the reader; a file without a head, or a line that is no event, with its number.
+pub fn load(lines: impl BufRead) -> io::Result<(Head, Vec<Event>)> {
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut lines = lines.lines();
+    let first = lines.next().ok_or_else(|| invalid("it is empty".to_owned()))??;
+    let head: Head = serde_json::from_str(&first)
+        .map_err(|e| invalid(format!("its first line is not the head of a stored history: {e}")))?;
+    if head.format != FORMAT {
+        return Err(invalid(format!(
+            "its form is {}, and this kit reads {FORMAT}",
+            head.format
+        )));
+    }
+    let mut events = Vec::new();
+    for (n, line) in lines.enumerate() {
+        let event =
+            serde_json::from_str(&line?).map_err(|e| invalid(format!("line {} is no event: {e}", n + 2)))?;
+        events.push(event);
+    }
+    Ok((head, events))
+}

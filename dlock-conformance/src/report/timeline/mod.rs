@@ -1,0 +1,291 @@
+//! A history as a drawing in plain text: what a person looks at first when a rule fails.
+//!
+//! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows what the client saw and
+//! believed, the rows below what the store granted, with token numbers; faults and stalls have a row of their own. A pure function of
+//! the history: the same events give the same drawing.
+
+mod axis;
+mod lanes;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use self::axis::Axis;
+use self::lanes::{Canvas, Lanes};
+use crate::checker::Violation;
+use crate::history::{Event, EventKind, Model, Op, OpOutcome, Span, spans};
+
+/// How wide a drawing is, its labels aside.
+const COLUMNS: usize = 84;
+
+/// How many lanes are drawn at most, and how many rows of grants.
+const LANES: usize = 12;
+const GRANTS: usize = 6;
+
+/// How many operations are told of below the drawing at most.
+const TOLD: usize = 8;
+
+/// The least of the history that a violation is about, with the operations that it names marked.
+pub fn of(violation: &Violation, model: &Model) -> String {
+    draw(&violation.minimal, &violation.operations, model)
+}
+
+/// These events, with the operations `marked` among them; at most 40 lines. The history must be valid.
+pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
+    let names = spans(events, model);
+    let grants: Vec<&Span> = names.values().flatten().collect();
+    let axis = Axis::new(&times(events, &grants, marked), COLUMNS);
+    if axis.columns() == 0 {
+        return String::new();
+    }
+    let mut text = format!("  {:<9} {}\n", "ms", axis.ruler().trim_end());
+    let drawn = Lanes::read(events, marked);
+    let (shown, hidden) = drawn.rows(&axis, LANES);
+    text.push_str(&shown);
+    if hidden > 0 {
+        let _ = writeln!(text, "  and {hidden} lanes more");
+    }
+    text.push_str(&granted(&grants, marked, &axis));
+    text.push_str(&faults(events, &axis));
+    text.push_str(&clash(&grants, marked, &axis));
+    let _ = writeln!(text, "  {}", legend(&text));
+    let cuts: Vec<String> = axis.left_out().into_iter().map(shown_ms).collect();
+    if !cuts.is_empty() {
+        let _ = writeln!(text, "  // leaves out {}", cuts.join(", "));
+    }
+    for op in marked.iter().take(TOLD) {
+        text.push_str(&told(events, *op));
+    }
+    if marked.len() > TOLD {
+        let _ = writeln!(text, "  and {} operations more", marked.len() - TOLD);
+    }
+    text
+}
+
+/// All times of the events, and the ends of marked leases if they are not far beyond.
+fn times(events: &[Event], grants: &[&Span], marked: &[u64]) -> BTreeSet<u64> {
+    let mut times: BTreeSet<u64> = events.iter().map(|e| e.t_mono_ns).collect();
+    for event in events.iter().filter(|e| e.kind == EventKind::CanaryStall) {
+        times.insert(event.t_mono_ns.saturating_sub(event.ttl_ns.unwrap_or(0)));
+    }
+    let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else {
+        return times;
+    };
+    let ends = grants
+        .iter()
+        .filter(|s| marked.contains(&s.op_id))
+        .map(|s| s.end_from);
+    times.extend(ends.filter(|end| (first..=last + (last - first)).contains(end)));
+    times
+}
+
+/// What the store granted: held for sure, and possibly held before and after.
+fn granted(grants: &[&Span], marked: &[u64], axis: &Axis) -> String {
+    let mut order: Vec<&&Span> = grants.iter().collect();
+    order.sort_by_key(|s| (!marked.contains(&s.op_id), s.begin));
+    let mut rows: Vec<(Canvas, Vec<(usize, usize)>)> = Vec::new();
+    let mut hidden = 0;
+    for span in order {
+        let end = span.end_by.unwrap_or(span.end_from).max(span.end_from);
+        let (left, right) = (axis.column(span.begin.0), axis.column(end));
+        let free = |taken: &[(usize, usize)]| taken.iter().all(|(l, r)| right < *l || *r < left);
+        let place = match rows.iter().position(|(_, taken)| free(taken)) {
+            Some(place) => place,
+            None if rows.len() < GRANTS => {
+                rows.push((Canvas::new(axis), Vec::new()));
+                rows.len() - 1
+            }
+            None => {
+                hidden += 1;
+                continue;
+            }
+        };
+        let (row, taken) = &mut rows[place];
+        taken.push((left, right));
+        row.fill(span.begin.0, end, '~');
+        row.fill(span.begin.1, span.end_from.max(span.begin.1), '#');
+        row.open(end);
+        let token = span.token.map_or_else(|| "?".to_owned(), |t| t.to_string());
+        row.write(span.begin.1, span.end_from, &format!("[t{token}"));
+    }
+    let mut text = String::new();
+    for (row, _) in rows {
+        let _ = writeln!(text, "  {:<9} {}", "granted", row.finish());
+    }
+    if hidden > 0 {
+        let _ = writeln!(text, "  and {hidden} grants more");
+    }
+    text
+}
+
+fn faults(events: &[Event], axis: &Axis) -> String {
+    let (mut faults, mut stalls) = (Canvas::new(axis), Canvas::new(axis));
+    let last = events.last().map_or(0, |e| e.t_mono_ns);
+    for (i, event) in events.iter().enumerate() {
+        let at = event.t_mono_ns;
+        match event.kind {
+            EventKind::FaultBegin => {
+                let healed = events[i..]
+                    .iter()
+                    .find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
+                let until = healed.map_or(last, |e| e.t_mono_ns);
+                faults.fill(at, until, 'F');
+                let what = event
+                    .note
+                    .clone()
+                    .unwrap_or_else(|| format!("lane {}", event.lane));
+                faults.write(at, until, &format!("F {what} "));
+            }
+            EventKind::CanaryStall => stalls.fill(at.saturating_sub(event.ttl_ns.unwrap_or(0)), at, 'S'),
+            _ => {}
+        }
+    }
+    let rows = [("faults", faults), ("stalls", stalls)];
+    rows.into_iter()
+        .filter(|(_, row)| !row.is_empty())
+        .map(|(label, row)| format!("  {label:<9} {}\n", row.finish()))
+        .collect()
+}
+
+/// Where the marked grants are held at the same time; their returns, if they never are.
+fn clash(grants: &[&Span], marked: &[u64], axis: &Axis) -> String {
+    let pair: Vec<&&Span> = grants.iter().filter(|s| marked.contains(&s.op_id)).collect();
+    let mut row = Canvas::new(axis);
+    let from = pair.iter().map(|s| s.begin.1).max();
+    let until = pair.iter().map(|s| s.end_from).min();
+    match (from, until) {
+        (Some(from), Some(until)) if pair.len() > 1 && from < until => row.fill(from, until, '^'),
+        _ => {
+            for span in &pair {
+                row.mark(span.begin.1, '^');
+            }
+        }
+    }
+    if row.is_empty() {
+        return String::new();
+    }
+    format!("> {:<9} {}\n", "here", row.finish())
+}
+
+/// What the signs mean that occur.
+fn legend(drawing: &str) -> String {
+    let rows: String = drawing
+        .lines()
+        .skip(1)
+        // Only rows of signs: what is said beside them are words.
+        .filter(|line| !line.starts_with("  and") && !line.starts_with("  faults"))
+        .map(|line| line.chars().skip(11).collect::<String>())
+        .collect();
+    let known = [
+        ('=', "asks"),
+        ('#', "holds"),
+        ('.', "past its deadline"),
+        ('~', "may hold"),
+        ('-', "lets go"),
+        ('<', "released"),
+        ('r', "renewed"),
+        ('h', "refused"),
+        ('t', "timed out"),
+        ('f', "failed"),
+        ('?', "unknown"),
+        ('x', "dropped"),
+        ('L', "lost"),
+        ('q', "seen in line"),
+        ('w', "written"),
+        ('X', "write refused"),
+        ('o', "read"),
+        ('s', "told a snapshot"),
+        ('g', "told a grant"),
+        ('e', "told an end"),
+        ('>', "goes on"),
+    ];
+    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token.
+    let signs: BTreeSet<char> = rows
+        .char_indices()
+        .filter(|(i, c)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit() || d == '?'))
+        .map(|(_, c)| c)
+        .collect();
+    let list: Vec<String> = known
+        .iter()
+        .filter(|(sign, _)| signs.contains(sign))
+        .map(|(sign, meaning)| format!("{sign} {meaning}"))
+        .collect();
+    list.join("  ")
+}
+
+/// One operation and what became of it, in one line.
+fn told(events: &[Event], op: u64) -> String {
+    let mut line = String::new();
+    for event in events.iter().filter(|e| e.op_id == op || e.of == Some(op)) {
+        let at = shown_ms(event.t_mono_ns);
+        let _ = match (event.kind, event.op) {
+            (EventKind::Invoke, Some(what)) if event.op_id == op => {
+                let mode = event
+                    .mode
+                    .map_or_else(String::new, |m| format!(" {m:?}").to_lowercase());
+                let owner = event
+                    .owner
+                    .as_ref()
+                    .map_or_else(String::new, |o| format!(" for owner {o}"));
+                let what = verb(what);
+                write!(
+                    line,
+                    "  op {op}, lane {}: {what}{mode}{owner} at {at}",
+                    event.lane
+                )
+            }
+            (EventKind::Return, Some(what)) => {
+                let what = if event.op_id == op { "" } else { verb(what) };
+                let outcome = event.outcome.map_or("", said);
+                let token = event
+                    .token
+                    .filter(|_| event.op_id == op)
+                    .map_or_else(String::new, |t| format!(", token {t}"));
+                let ttl = event
+                    .ttl_ns
+                    .filter(|_| event.op_id == op && event.outcome == Some(OpOutcome::Ok))
+                    .map_or_else(String::new, |t| format!(", ttl {}", shown_ms(t)));
+                let space = if what.is_empty() { "" } else { " " };
+                write!(line, "; {what}{space}{outcome} at {at}{token}{ttl}")
+            }
+            (EventKind::Dropped, _) => write!(line, "; dropped at {at}"),
+            (EventKind::Lost, _) => write!(line, "; told of its loss at {at}"),
+            _ => Ok(()),
+        };
+    }
+    if !line.is_empty() {
+        line.push('\n');
+    }
+    line
+}
+
+fn verb(op: Op) -> &'static str {
+    match op {
+        Op::Acquire => "acquire",
+        Op::Try => "try",
+        Op::Renew => "renewal",
+        Op::Release => "release",
+        Op::ReadInfo => "look",
+        Op::Watch => "watch",
+        Op::Write => "write",
+        Op::Read => "read",
+    }
+}
+
+fn said(outcome: OpOutcome) -> &'static str {
+    match outcome {
+        OpOutcome::Ok => "ok",
+        OpOutcome::Held => "refused",
+        OpOutcome::TimedOut => "timed out",
+        OpOutcome::Lost => "lost",
+        OpOutcome::Failed => "failed",
+        OpOutcome::Unknown => "unknown",
+    }
+}
+
+fn shown_ms(nanos: u64) -> String {
+    format!("{:.3} ms", nanos as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Histories of rules that failed: stored, found by the failure text, and judged again without the store.
+
+use std::path::{Path, PathBuf};
+
+use dlock_conformance::history::{EventKind, load, store};
+use dlock_conformance::simulated::Simulated;
+use dlock_conformance::{Histories, Options, run, verify};
+
+/// Removed when it is dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("dlock-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs rule 1.01 on the reference backend and keeps its history.
+fn kept(directory: &Path) -> PathBuf {
+    let mut options = Options::default();
+    options.filters = vec!["1.01".to_owned()];
+    options.histories_to = Some(directory.to_owned());
+    options.histories = Histories::All;
+    let report = run(Simulated::new(3), &options);
+    assert_eq!(report.exit_code(), 0);
+    let stored = report.rules[0].attempts[0].stored.clone();
+    let stored = stored.expect("its history is kept");
+    assert!(
+        report.rules[0]
+            .failure_text()
+            .contains(&stored.display().to_string())
+    );
+    stored
+}
+
+fn verified(file: &Path) -> (u8, String) {
+    let mut out = Vec::new();
+    let code = verify([file], &mut out).expect("a vector takes everything");
+    (code, String::from_utf8_lossy(&out).into_owned())
+}
+
+#[test]
+fn a_history_is_kept_where_its_name_says_and_is_judged_as_it_was() {
+    let directory = Directory::new("kept");
+    let file = kept(&directory.0);
+    let place = file
+        .strip_prefix(&directory.0)
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    assert!(
+        place.starts_with("memory-sim/1.01-0x") && place.ends_with(".jsonl"),
+        "{place}"
+    );
+    let (code, said) = verified(&file);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("rule 1.01") && said.contains("exclusion, tokens and belief: legal"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_history_that_was_tampered_with_is_refused_with_a_drawing() {
+    let directory = Directory::new("tampered");
+    let file = kept(&directory.0);
+    let (head, mut events) = load(std::io::BufReader::new(std::fs::File::open(&file).unwrap())).unwrap();
+    // Two grants with one token.
+    let mut grants = events
+        .iter_mut()
+        .filter(|e| e.kind == EventKind::Return && e.token.is_some());
+    let token = grants.next().unwrap().token;
+    grants.next().unwrap().token = token;
+    store(&head, &events, std::fs::File::create(&file).unwrap()).unwrap();
+    let (code, said) = verified(&file);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("have the same token") && said.contains("granted   "),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_stored_history_is_said_to_be_none() {
+    let directory = Directory::new("none");
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let file = directory.0.join("x.jsonl");
+    assert_eq!(verified(&file).0, 3);
+    for content in ["", "{}\n", "no json"] {
+        std::fs::write(&file, content).unwrap();
+        assert_eq!(verified(&file).0, 3, "{content}");
+    }
+    let kept = kept(&directory.0);
+    let text = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(&file, text.replace("dlock-history-1", "dlock-history-9")).unwrap();
+    assert!(verified(&file).1.contains("its form is dlock-history-9"));
+    // Times that go back: it is no history, which is not the subject's fault.
+    let mut lines: Vec<&str> = text.lines().collect();
+    let last = lines.len() - 1;
+    lines.swap(1, last);
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let (code, said) = verified(&file);
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("not judged"), "{said}");
+}
+
+#[test]
+fn a_rule_that_passes_leaves_no_history_and_removes_that_of_an_earlier_run() {
+    let directory = Directory::new("passed");
+    let file = kept(&directory.0);
+    let mut options = Options::default();
+    options.filters = vec!["1.01".to_owned()];
+    options.histories_to = Some(directory.0.clone());
+    let report = run(Simulated::new(4), &options);
+    assert_eq!(report.exit_code(), 0);
+    assert!(!file.exists());
+}

@@ -1,10 +1,12 @@
 //! The proof that the kit bites: every planted bug against every rule, in virtual time.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick] [--others N] [--bug NAME]... [--out FILE]
+//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick] [--others N] [--bug NAME]... [--out FILE] [--text]
 //! ```
 //!
 //! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius before declaring it.
+//!
+//! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
 //!
 //! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct backend fails.
 
@@ -18,6 +20,7 @@ fn main() -> ExitCode {
 
     let mut options = Options::default();
     let mut out = None;
+    let mut only_text = false;
     let mut args = std::env::args().skip(1);
     let mut complain = std::io::stderr();
     while let Some(arg) = args.next() {
@@ -36,10 +39,11 @@ fn main() -> ExitCode {
                 }
             },
             "--out" => out = args.next(),
+            "--text" => only_text = true,
             _ => {
                 let _ = writeln!(
                     complain,
-                    "no such flag: {arg} (--quick, --others N, --bug NAME, --out FILE)"
+                    "no such flag: {arg} (--quick, --others N, --bug NAME, --out FILE, --text)"
                 );
                 return ExitCode::from(2);
             }
@@ -48,7 +52,10 @@ fn main() -> ExitCode {
     let matrix = run(&options, &|line| {
         let _ = writeln!(std::io::stderr(), "{line}");
     });
-    let text = matrix.markdown();
+    let text = match only_text {
+        true => matrix.rows.iter().map(|row| format!("{}\n", row.text)).collect(),
+        false => matrix.markdown(),
+    };
     let written = match out {
         Some(path) => std::fs::write(path, text),
         None => std::io::stdout().write_all(text.as_bytes()),

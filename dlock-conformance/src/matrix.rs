@@ -99,6 +99,8 @@ pub struct Row {
     pub undeclared: Vec<&'static str>,
     /// What the rule said.
     pub excerpt: String,
+    /// All of what it said, as a run of the kit prints it.
+    pub text: String,
     /// What is wrong with what it said, and runs that ended in another way than pass or fail.
     pub problems: Vec<String>,
 }
@@ -284,6 +286,7 @@ fn row(bug: Bug, options: &Options) -> Row {
         blast: BTreeMap::new(),
         undeclared: Vec::new(),
         excerpt: String::new(),
+        text: String::new(),
         problems: Vec::new(),
     };
     let own = rules::find(bug.rule());
@@ -300,7 +303,8 @@ fn row(bug: Bug, options: &Options) -> Row {
                     row.caught += 1;
                     if row.excerpt.is_empty() {
                         row.excerpt = attempt.outcome.text().to_owned();
-                        row.problems.extend(bad_text(rule, attempt));
+                        row.text = failure_text(rule, attempt);
+                        row.problems.extend(bad_text(rule, &row.text));
                     }
                 }
                 Kind::Pass => {}
@@ -327,11 +331,14 @@ fn row(bug: Bug, options: &Options) -> Row {
     row
 }
 
-/// The failure text names the rule, and not the kit's own insides.
-fn bad_text(rule: &Rule, attempt: Attempt) -> Vec<String> {
+fn failure_text(rule: &Rule, attempt: Attempt) -> String {
     let replay = format!("seed {:#x}", attempt.seed);
-    let report = RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, replay);
-    let text = report.failure_text();
+    RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, replay).failure_text()
+}
+
+/// The failure text names the rule, and not the kit's own insides, and no drawing in it is longer than a screen.
+fn bad_text(rule: &Rule, text: &str) -> Vec<String> {
+    const LINES: usize = 60;
     let mut problems = Vec::new();
     if !text.contains(rule.id) {
         problems.push(format!("the failure text of {rule:?} does not name the rule"));
@@ -340,6 +347,11 @@ fn bad_text(rule: &Rule, attempt: Attempt) -> Vec<String> {
         if text.contains(inside) {
             problems.push(format!("the failure text of {rule:?} speaks of `{inside}`"));
         }
+    }
+    if text.lines().count() > LINES {
+        problems.push(format!(
+            "the failure text of {rule:?} has more than {LINES} lines"
+        ));
     }
     problems
 }

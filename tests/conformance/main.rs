@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use backends::{BACKENDS, Subjects};
-use dlock_conformance::{Effort, Kind, Options, Report, catalogue, rules, run};
+use dlock_conformance::{Effort, Histories, Kind, Options, Report, catalogue, rules, run, verify};
 
 const HELP: &str =
     "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
@@ -28,6 +28,8 @@ const HELP: &str =
   --report DIR where reports go; target/conformance unless given, or nowhere where --only or a NAME is
   --seed N     the seed of the run
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
+  --histories  keep what happened in every rule that records it, not only in those that did not pass
+  verify FILE...  judge stored histories again, without the store
   --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture, --show-output,
   --test-threads N, --quiet, --color C: as in libtest";
 
@@ -47,6 +49,8 @@ struct Command {
     /// Parts of names of runs.
     runs: Vec<String>,
     report: Option<PathBuf>,
+    /// Stored histories to be judged again, instead of running rules.
+    verify: Option<Vec<PathBuf>>,
     options: Options,
 }
 
@@ -80,10 +84,15 @@ fn parse() -> Result<Command, String> {
         ignored_only: false,
         runs: Vec::new(),
         report: None,
+        verify: None,
         options: Options::default(),
     };
     let mut chosen = Vec::new();
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|first| first == "verify").is_some() {
+        command.verify = Some(args.map(PathBuf::from).collect());
+        return Ok(command);
+    }
     while let Some(arg) = args.next() {
         let (flag, mut inline) = match arg.split_once('=') {
             Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
@@ -110,6 +119,7 @@ fn parse() -> Result<Command, String> {
             "--cross" => command.cross = true,
             "--full" => command.options.effort = Effort::Full,
             "--only" => command.only = Some(value()?),
+            "--histories" => command.options.histories = Histories::All,
             "--report" => command.report = Some(PathBuf::from(value()?)),
             "--seed" => command.options.seed = seed(&value()?)?,
             "--attempt-seed" => command.options.attempt_seed = Some(seed(&value()?)?),
@@ -134,9 +144,13 @@ fn parse() -> Result<Command, String> {
     (command.runs, command.options.filters) = chosen
         .into_iter()
         .partition(|name| labels.iter().any(|label| names(name, label, exact)));
+    let reports = PathBuf::from(option_env!("CARGO_TARGET_DIR").unwrap_or("target")).join("conformance");
+    if command.report.is_none() {
+        // What a failure has to show is kept, whatever was chosen.
+        command.options.histories_to = Some(reports.join("history"));
+    }
     if command.only.is_none() && command.runs.is_empty() && command.options.is_complete() {
-        let target = PathBuf::from(option_env!("CARGO_TARGET_DIR").unwrap_or("target"));
-        command.report.get_or_insert(target.join("conformance"));
+        command.report.get_or_insert(reports);
     }
     Ok(command)
 }
@@ -189,6 +203,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(files) = &command.verify {
+        let code = verify(files, std::io::stdout());
+        return code.map_or(ExitCode::FAILURE, ExitCode::from);
+    }
     if command.list {
         list(&command);
         return ExitCode::SUCCESS;

@@ -102,6 +102,7 @@ pub(crate) fn attempt(
                     )
                     .await;
             }
+            drop(cx.take_networks());
         }
     };
     let budget = match effort {

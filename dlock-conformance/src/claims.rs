@@ -131,6 +131,8 @@ pub struct Claims {
     pub slack: Duration,
     /// How long an operation that waits for nobody takes at most.
     pub op_bound: Duration,
+    /// How long an operation goes on while the store does not answer, until it gives up.
+    pub give_up: Duration,
     /// From a release to the next waiter's grant, 99 of 100 times.
     pub wake_p99: Duration,
     /// From cancelling an operation to the name being free of it.
@@ -145,8 +147,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s, hand-over 100 ms,
-    /// cancellation 500 ms, skew 1 % + 2 ms.
+    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and without an answer
+    /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation 500 ms, skew 1 % + 2 ms.
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             product: product.into(),
@@ -154,6 +156,7 @@ impl Claims {
             capabilities,
             slack: Duration::from_millis(250),
             op_bound: Duration::from_secs(2),
+            give_up: Duration::from_secs(11),
             wake_p99: Duration::from_millis(100),
             cancel_prompt: Duration::from_millis(500),
             skew: Skew {
@@ -167,7 +170,7 @@ impl Claims {
         }
     }
 
-    fn bounds(&self) -> [Bound; 6] {
+    fn bounds(&self) -> [Bound; 7] {
         let ms = Duration::from_millis;
         let bound = |name, claimed, usual, most| Bound {
             name,
@@ -178,6 +181,7 @@ impl Claims {
         [
             bound("slack", self.slack, ms(250), ms(5_000)),
             bound("op_bound", self.op_bound, ms(2_000), ms(60_000)),
+            bound("give_up", self.give_up, ms(11_000), ms(60_000)),
             bound("wake_p99", self.wake_p99, ms(100), ms(5_000)),
             bound("cancel_prompt", self.cancel_prompt, ms(500), ms(10_000)),
             bound(
@@ -193,7 +197,7 @@ impl Claims {
     /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything.
     ///
     /// # Errors
-    /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` 60 s, `cancel_prompt`
+    /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
     /// 10 s, skew 10 % + 1 s.
     pub fn check(&self) -> Result<(), String> {
         let too_wide: Vec<String> = self
@@ -238,6 +242,13 @@ impl Claims {
     #[must_use]
     pub fn op_bound(mut self, bound: Duration) -> Self {
         self.op_bound = bound;
+        self
+    }
+
+    /// How long an operation goes on while the store does not answer, until it gives up.
+    #[must_use]
+    pub fn give_up(mut self, bound: Duration) -> Self {
+        self.give_up = bound;
         self
     }
 

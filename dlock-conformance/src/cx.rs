@@ -1,5 +1,6 @@
 //! What the body of a rule is given.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -15,6 +16,8 @@ use crate::checker::{self, Check, Judgement};
 use crate::claims::Claims;
 use crate::harness::{Clockwork, Harness};
 use crate::history::{Asked, Ends, Event, History, Lane, Model};
+use crate::network::Network;
+use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::report::timeline;
 use crate::rng::Rng;
 use crate::rule::Rule;
@@ -28,7 +31,7 @@ use crate::{ensure, fail};
 ///
 /// All time comes from here, so that the same body runs in real time and in a simulation.
 #[derive(Clone)]
-pub struct Cx(Arc<Inner>);
+pub struct Cx(Arc<Inner>, Option<Arc<dyn Network>>);
 
 struct Inner {
     rule: &'static Rule,
@@ -49,6 +52,8 @@ struct Inner {
     /// By what the history was judged.
     asked: Mutex<Vec<Asked>>,
     clients: Mutex<Vec<Arc<dyn Subject>>>,
+    /// They end after the clients, which have something to say yet when they close.
+    networks: Mutex<Vec<Arc<dyn Network>>>,
     history: History,
 }
 
@@ -73,6 +78,10 @@ pub struct Conditions {
     pub beside_others: bool,
 }
 
+/// Why a rule about networks did not run.
+const NO_SERVERS: &str =
+    "it needs a proxy before the server, and the harness names no server address (Harness::servers)";
+
 /// How much longer something may take beside other rules.
 const BESIDE_OTHERS: u32 = 8;
 
@@ -95,7 +104,7 @@ impl Cx {
     pub(crate) fn new(setup: Setup) -> Self {
         let runtime = setup.harness.runtime();
         let clockwork = setup.harness.clockwork();
-        Self(Arc::new(Inner {
+        let inner = Inner {
             rule: setup.rule,
             namespace: setup.namespace,
             seed: setup.seed,
@@ -112,7 +121,9 @@ impl Cx {
             notes: Mutex::default(),
             asked: Mutex::default(),
             clients: Mutex::default(),
-        }))
+            networks: Mutex::default(),
+        };
+        Self(Arc::new(inner), None)
     }
 
     // --- names, seeds, claims ---
@@ -342,6 +353,60 @@ impl Cx {
             lock(&self.0.clients).push(Arc::clone(client));
         }
         Some(connected)
+    }
+
+    // --- networks ---
+
+    /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults, and nobody else does.
+    ///
+    /// # Errors
+    /// [`Failure::NotRun`] if the harness names no servers; [`Failure::Kit`] if a proxy cannot be started.
+    pub fn network(&self) -> Verdict<Arc<dyn Network>> {
+        let Some(harness) = self.0.harness.upgrade() else {
+            return Err(Failure::NotRun(
+                "the harness is gone: a task outlived its run".to_owned(),
+            ));
+        };
+        match harness.network(self) {
+            Ok(Some(network)) => {
+                lock(&self.0.networks).push(Arc::clone(&network));
+                Ok(network)
+            }
+            Ok(None) => Err(Failure::NotRun(NO_SERVERS.to_owned())),
+            Err(e) => Err(Failure::Kit(format!("a proxy could not be started: {e}"))),
+        }
+    }
+
+    /// A new client, as by [`connect`](Self::connect), over that network.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_over(&self, network: &Arc<dyn Network>) -> Verdict<Arc<dyn Subject>> {
+        Self(Arc::clone(&self.0), Some(Arc::clone(network)))
+            .connect()
+            .await
+    }
+
+    /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at the proxy before it.
+    /// `None` if it names no such server.
+    pub fn addr(&self, n: usize) -> Option<ServerAddress> {
+        match self.route::<ProxyNetwork>() {
+            Some(proxies) => proxies.addresses().get(n).cloned(),
+            None => self.0.harness.upgrade()?.servers().into_iter().nth(n),
+        }
+    }
+
+    /// For a harness with [networks of its own](Harness::network): the one over which the client is to connect.
+    pub fn route<T: Network>(&self) -> Option<&T> {
+        let network: &dyn Any = &**self.1.as_ref()?;
+        network.downcast_ref()
+    }
+
+    pub(crate) fn take_networks(&self) -> Vec<Arc<dyn Network>> {
+        std::mem::take(&mut lock(&self.0.networks))
     }
 
     /// Tries, and breaks the rule unless the name is held by somebody else.

@@ -1,5 +1,6 @@
 //! What a third party writes, and how a rule is driven.
 
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -11,9 +12,11 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 
 use crate::claims::Claims;
 use crate::cx::Cx;
+use crate::network::Network;
+use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::Subject;
 
-/// Connects the kit to what it tests. Three methods are enough.
+/// Connects the kit to what it tests. Three methods are enough; a fourth, [`servers`](Harness::servers), adds the rules about networks.
 pub trait Harness: Send + Sync + 'static {
     /// What is claimed, and how things are named in reports.
     fn claims(&self) -> Claims;
@@ -28,6 +31,26 @@ pub trait Harness: Send + Sync + 'static {
     /// cause, or connecting does. `None`, the default, leaves out the rule about causes (17.06).
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         None
+    }
+
+    /// Where the servers listen that a client connects to. Given, and if [`connect`](Self::connect) connects to
+    /// [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy between the two: access P. Empty, the default,
+    /// leaves out the rules that need that.
+    fn servers(&self) -> Vec<ServerAddress> {
+        Vec::new()
+    }
+
+    /// A new network to the servers, for clients of one rule. A proxy before each of [`servers`](Self::servers) unless a harness has
+    /// something else to offer, as the simulator has.
+    ///
+    /// # Errors
+    /// Those of the sockets.
+    fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
+        let servers = self.servers();
+        if servers.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(ProxyNetwork::start(&servers)?)))
     }
 
     /// How time passes: really, unless the runtime is a simulated one.

@@ -20,6 +20,9 @@ pub mod network;
 mod outcome;
 mod panics;
 pub mod proxy;
+#[cfg(feature = "remote")]
+#[doc(hidden)]
+pub mod remote;
 pub mod report;
 mod rng;
 mod rule;
@@ -27,6 +30,7 @@ pub mod rules;
 mod run_state;
 mod runner;
 pub mod simulated;
+mod simulated_network;
 pub mod subject;
 mod sweep;
 mod task;

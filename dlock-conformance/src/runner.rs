@@ -1,6 +1,6 @@
 //! Runs the rules: which, in which order, how often.
 //!
-//! Rules about time run one after the other, with the canary watching; the others run a few at a time, and once more alone if
+//! Rules about time and about networks run one after the other, with the canary watching; the others run a few at a time, and once more alone if
 //! beside the others they saw too little. In a simulation all run one after the other.
 
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ pub(crate) fn run_with(
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
     let (alone, together): (Vec<_>, Vec<_>) = selected
         .into_iter()
-        .partition(|rule| is_virtual || rule.test == Test::T);
+        .partition(|rule| is_virtual || rule.test == Test::T || rule.access == Access::P);
     let done = Mutex::new(Vec::new());
     let finish = |report: RuleReport| {
         tell(&report);
@@ -276,7 +276,8 @@ impl Runner<'_> {
             Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
             }
-        } else if let Some(means) = rule.access.means().filter(|_| rule.access != Access::A) {
+        // Whether there is a proxy, the rule learns when it asks for one.
+        } else if let Some(means) = rule.access.means().filter(|_| rule.access != Access::P) {
             Outcome::NotRun {
                 reason: format!("it needs {means}"),
             }

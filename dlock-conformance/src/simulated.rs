@@ -1,5 +1,6 @@
 //! The reference backend in the simulator: the rules in virtual time, a function of the seed.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,9 @@ use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::engine_subject::EngineSubject;
 use crate::harness::{Clockwork, Driven, Harness};
+use crate::network::Network;
 use crate::panics;
+use crate::simulated_network::SimulatedNetwork;
 use crate::subject::Subject;
 
 /// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for each run.
@@ -81,7 +84,11 @@ impl Harness for Simulated {
         self.clockwork.0.runtime()
     }
 
-    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+    fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
+        Ok(Some(Arc::new(SimulatedNetwork::default())))
+    }
+
+    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         async move {
             let number = self.clients.fetch_add(1, Ordering::Relaxed);
             let runtime =
@@ -89,6 +96,9 @@ impl Harness for Simulated {
                     .0
                     .client_runtime_with(&format!("client {number}"), Duration::ZERO, 0);
             let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
+            if let Some(network) = cx.route::<SimulatedNetwork>() {
+                network.add(&link);
+            }
             let client = Client::builder(link, Arc::new(runtime))
                 .planted(self.planted)
                 .build()?;

@@ -1,5 +1,6 @@
 //! The backends and the runtimes, and how a client of one on the other is made.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,23 +8,31 @@ use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
 use dlock::{Client, Memory, Result, Runtime, Timestamp};
+use dlock_conformance::proxy::ServerAddress;
+use dlock_conformance::remote::{RemoteLock, RemoteServer};
 use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMultiThread};
 
-/// Every rule runs on the first runtime of each.
-pub(crate) const BACKENDS: [(&str, [RuntimeKind; 4]); 2] = [
-    (
-        "memory",
-        [TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal],
-    ),
-    (
-        "sqlite",
-        [TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal],
-    ),
+const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
+
+/// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
+/// about networks are run as well.
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 3] = [
+    ("memory", EVERY_RUNTIME),
+    ("sqlite", EVERY_RUNTIME),
+    ("remote", &[TokioMultiThread]),
 ];
+
+/// Whether there is a server that a proxy can be put before: for access P.
+pub(crate) fn has_server(backend: &str) -> bool {
+    backend == "remote"
+}
+
+/// Short, so that the rules that wait for it are.
+const REMOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) fn labels() -> Vec<String> {
     let all = BACKENDS
@@ -111,6 +120,8 @@ pub(crate) struct Subjects {
 
 enum Store {
     Memory(Memory),
+    /// The server on a thread of its own, and clients over TCP.
+    Remote(RemoteServer),
     /// Each client opens the file by itself, as another process would.
     Sqlite {
         directory: tempfile::TempDir,
@@ -123,6 +134,10 @@ impl Subjects {
         let runtime = runtime.start();
         let store = match backend {
             "memory" => Store::Memory(Memory::new(runtime.clone())),
+            "remote" => {
+                let apart = dlock::runtime::own_thread().expect("a thread can be started");
+                Store::Remote(RemoteServer::start(apart).expect("a port is free"))
+            }
             _ => {
                 let directory = tempfile::tempdir().expect("a directory can be made");
                 let opened = SqliteLock::open(directory.path().join("locks.sqlite"), runtime.clone());
@@ -136,14 +151,31 @@ impl Subjects {
         Self { runtime, store }
     }
 
-    async fn backend(&self) -> Result<Arc<dyn Lock>> {
+    async fn backend(&self, cx: &Cx) -> Result<Arc<dyn Lock>> {
         match &self.store {
             Store::Memory(store) => Ok(store.connect()),
+            Store::Remote(server) => {
+                let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(server.address());
+                Ok(self.remote(server, address))
+            }
             Store::Sqlite { directory, .. } => {
                 let file = directory.path().join("locks.sqlite");
                 Ok(Arc::new(SqliteLock::open(file, self.runtime.clone()).await?))
             }
         }
+    }
+
+    fn remote(&self, server: &RemoteServer, address: SocketAddr) -> Arc<dyn Lock> {
+        let capabilities = server.capabilities();
+        Arc::new(RemoteLock::new(address, capabilities, self.runtime.clone()))
+    }
+
+    fn client(&self, backend: Arc<dyn Lock>) -> Result<Arc<dyn Subject>> {
+        let mut builder = Client::builder(backend, self.runtime.clone());
+        if let Store::Remote(_) = self.store {
+            builder = builder.op_timeout(REMOTE_TIMEOUT);
+        }
+        Ok(Arc::new(EngineSubject::new(builder.build()?)))
     }
 }
 
@@ -151,21 +183,33 @@ impl Harness for Subjects {
     fn claims(&self) -> Claims {
         let (product, capabilities, slack) = match &self.store {
             Store::Memory(store) => ("dlock memory", store.connect().capabilities().clone(), 150),
+            Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
             Store::Sqlite { claims, .. } => ("dlock SQLite", claims.capabilities().clone(), 400),
         };
-        Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
+        let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
-            .reentrant()
+            .reentrant();
+        match &self.store {
+            Store::Remote(_) => claims.give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500)),
+            _ => claims,
+        }
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
         self.runtime.clone()
     }
 
-    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+    fn servers(&self) -> Vec<ServerAddress> {
+        match &self.store {
+            Store::Remote(server) => vec![server.address().into()],
+            _ => Vec::new(),
+        }
+    }
+
+    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         async move {
-            let client = Client::builder(self.backend().await?, self.runtime.clone()).build()?;
-            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+            let backend = self.backend(cx).await?;
+            self.client(backend)
         }
         .boxed()
     }
@@ -174,12 +218,16 @@ impl Harness for Subjects {
         match &self.store {
             // Its store is a part of the process: while there is a client, there is the store.
             Store::Memory(_) => None,
+            // A port on which nobody listens: nothing binds the discard port on this machine's own address.
+            Store::Remote(server) => {
+                let nowhere = self.remote(server, (Ipv4Addr::LOCALHOST, 9).into());
+                Some(futures::future::ready(self.client(nowhere)).boxed())
+            }
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.path().join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
                     let backend = SqliteLock::open(nowhere, self.runtime.clone()).await?;
-                    let client = Client::builder(Arc::new(backend), self.runtime.clone()).build()?;
-                    Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+                    self.client(Arc::new(backend))
                 };
                 Some(connecting.boxed())
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +12,7 @@ use futures::stream::{BoxStream, StreamExt};
 use super::faults::{FaultPlan, Partition};
 use super::node::SimRuntime;
 use super::streams::{forward_changes, forward_pushes, push_channel};
+use super::trouble::Trouble;
 use super::wire::{Repeat, Reply, Wire};
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
@@ -106,6 +108,22 @@ impl Link {
     /// Ends a cut, with [`Signal::Back`].
     pub fn reconnect(&self) {
         self.wire.reconnect();
+    }
+
+    /// From now on, until it [ends](Self::end), that goes wrong; `struck` counts the messages that it strikes. The number names it,
+    /// and is the caller's to choose.
+    pub fn begin(&self, number: u64, trouble: Trouble, struck: Arc<AtomicU64>) {
+        self.wire.begin(number, trouble, struck);
+    }
+
+    /// Ends the trouble of that number.
+    pub fn end(&self, number: u64) {
+        self.wire.end(number);
+    }
+
+    /// How many requests were sent so far, and how many replies have arrived.
+    pub fn traffic(&self) -> (u64, u64) {
+        self.wire.traffic()
     }
 
     fn has(&self, kind: PartKind) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use futures::future::{BoxFuture, Either, FutureExt, Shared, select};
 use super::faults::{FaultPlan, Partition};
 use super::node::SimRuntime;
 use super::rng::SimRng;
+use super::trouble::{Trouble, Troubles, Way};
 use super::world::{World, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
@@ -28,6 +30,8 @@ pub(super) struct Wire {
     network: SimRuntime,
     backend: Arc<dyn Lock>,
     state: Mutex<State>,
+    /// Requests that were sent, replies that arrived.
+    traffic: (AtomicU64, AtomicU64),
 }
 
 struct State {
@@ -36,6 +40,7 @@ struct State {
     partition: Option<Partition>,
     /// Messages in flight do not arrive before this ends.
     hold: Option<(oneshot::Sender<()>, Ending)>,
+    troubles: Troubles,
     /// Ends when the connection is cut. A new one is made at once; while `down`, nothing is sent.
     connection: (oneshot::Sender<()>, Ending),
     down: bool,
@@ -63,7 +68,7 @@ pub(super) enum Repeat {
 type Answer<T> = Arc<Mutex<Option<oneshot::Sender<(T, Timestamp)>>>>;
 type Execute<T> = Arc<dyn Fn(Arc<dyn Lock>) -> BoxFuture<'static, T> + Send + Sync>;
 
-fn ending() -> (oneshot::Sender<()>, Ending) {
+pub(super) fn ending() -> (oneshot::Sender<()>, Ending) {
     let (sender, receiver) = oneshot::channel();
     (sender, receiver.shared())
 }
@@ -89,12 +94,14 @@ impl Wire {
                 plan,
                 partition: None,
                 hold: None,
+                troubles: Troubles::default(),
                 connection: ending(),
                 down: false,
                 closed: false,
                 anchor: None,
                 observers: Vec::new(),
             }),
+            traffic: Default::default(),
         })
     }
 
@@ -176,6 +183,7 @@ impl Wire {
             let bound = (!rng.chance(plan.hang)).then_some(plan.call_bound);
             (state.connection.1.clone(), bound)
         };
+        self.traffic.0.fetch_add(1, Ordering::Relaxed);
         self.world().record(what, transits.len() as u64);
         self.world().note(|| {
             format!(
@@ -201,7 +209,11 @@ impl Wire {
         run: Execute<T>,
         answer: Answer<T>,
     ) {
-        if !self.cross(transit, Partition::stops_requests).await {
+        let kept = lock(&self.state).troubles.keeps();
+        if let Some(ending) = kept {
+            self.break_off();
+            let _ = ending.await;
+        } else if !self.cross(transit, Way::Request).await {
             return;
         }
         // In a task of the server's, on its clock: it runs to its end whatever becomes of the caller.
@@ -222,12 +234,17 @@ impl Wire {
 
     /// Carries a reply back. The first one to arrive is the one.
     async fn answer<T>(self: Arc<Self>, value: T, executed_at: Timestamp, answer: Answer<T>) {
+        let swallowed = lock(&self.state).troubles.swallows();
+        if swallowed {
+            return self.break_off();
+        }
         let Some(transit) = self.roll(|plan| plan.drop_reply) else {
             return;
         };
-        if self.cross(transit, Partition::stops_replies).await
+        if self.cross(transit, Way::Reply).await
             && let Some(sender) = lock(&answer).take()
         {
+            self.traffic.1.fetch_add(1, Ordering::Relaxed);
             // An error says that the caller is gone, which is its right.
             let _ = sender.send((value, executed_at));
         }
@@ -236,7 +253,7 @@ impl Wire {
     /// Carries a push to the client; `false` if it got lost.
     pub(super) async fn push(&self) -> bool {
         match self.roll(|plan| plan.drop_push) {
-            Some(transit) => self.cross(transit, Partition::stops_replies).await,
+            Some(transit) => self.cross(transit, Way::Reply).await,
             None => false,
         }
     }
@@ -261,14 +278,21 @@ impl Wire {
     }
 
     /// Whether a message gets through: not if the direction is a black hole when it sets out or when it would arrive.
-    async fn cross(&self, transit: Duration, stopped: impl Fn(Partition) -> bool) -> bool {
-        let open = || !lock(&self.state).partition.is_some_and(&stopped);
+    async fn cross(&self, transit: Duration, way: Way) -> bool {
+        let open = || !lock(&self.state).partition.is_some_and(|p| way.is_stopped_by(p));
         if !open() {
             return false;
         }
-        self.network.sleep(transit).await;
+        let delay = lock(&self.state).troubles.delay(way);
+        self.network.sleep(transit + delay).await;
         self.wait_while_held().await;
-        open()
+        loop {
+            let Some(ending) = lock(&self.state).troubles.holds(way) else {
+                break;
+            };
+            let _ = ending.await;
+        }
+        open() && !lock(&self.state).troubles.loses(way)
     }
 
     async fn wait_while_held(&self) {
@@ -309,6 +333,33 @@ impl Wire {
         self.world()
             .note(|| format!("{} partition: {partition:?}", self.client.node_name()));
         lock(&self.state).partition = partition;
+    }
+
+    pub(super) fn begin(&self, id: u64, trouble: Trouble, struck: Arc<AtomicU64>) {
+        self.world().record("trouble", id);
+        self.world()
+            .note(|| format!("{} {trouble:?}", self.client.node_name()));
+        lock(&self.state).troubles.begin(id, trouble, struck);
+    }
+
+    pub(super) fn end(&self, id: u64) {
+        self.world().record("trouble over", id);
+        let ended = lock(&self.state).troubles.end(id);
+        drop(ended);
+    }
+
+    /// Requests that were sent, replies that arrived.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        (
+            self.traffic.0.load(Ordering::Relaxed),
+            self.traffic.1.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The connection breaks, and a new one is made at once.
+    fn break_off(&self) {
+        self.cut();
+        self.reconnect();
     }
 
     pub(super) fn hold(&self) {

@@ -1,0 +1,343 @@
+//! The server: the memory store, a socket, and switches for what can happen to it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_core::memory::Survives;
+use dlock_core::spi::{Attempt, FenceGate, Lock, Wake};
+use dlock_core::{Capabilities, Error, ErrorKind, Memory, Result, Runtime};
+use futures::channel::mpsc;
+use futures::future::{AbortHandle, Abortable};
+use futures::io::{AsyncReadExt, AsyncWriteExt};
+use futures::{FutureExt, Stream, StreamExt};
+use smol::Async;
+
+use super::clock::SetClock;
+use super::codec::{Wire, decode};
+use super::connection::lock;
+use super::frame::{Answer, Request, frame, kind, read_frame};
+
+/// How far the clock is ahead at first, so that it can be set back.
+const AHEAD: Duration = Duration::from_secs(3600);
+
+/// A lock server on a port of this machine, on a thread of its own. It ends when this is dropped.
+pub struct RemoteServer {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    runtime: Arc<dyn Runtime>,
+    clock: Arc<SetClock>,
+    store: Memory,
+    /// What is to be ended in a crash: the listener and the connections.
+    tasks: Mutex<HashMap<u64, AbortHandle>>,
+    next: AtomicU64,
+    slow: Mutex<Duration>,
+    /// How many of the next requests are dropped.
+    drops: AtomicU64,
+}
+
+impl RemoteServer {
+    /// Starts one, on a runtime on which nothing of the test's runs.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn start(runtime: Arc<dyn Runtime>) -> io::Result<Self> {
+        let clock = Arc::new(SetClock {
+            inner: runtime.clone(),
+            ahead: AtomicU64::new(nanos(AHEAD)),
+        });
+        let state = Arc::new(State {
+            runtime,
+            store: Memory::new(clock.clone()),
+            clock,
+            tasks: Mutex::default(),
+            next: AtomicU64::new(0),
+            slow: Mutex::default(),
+            drops: AtomicU64::new(0),
+        });
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        state.listen(listener)?;
+        Ok(Self { address, state })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What its store claims.
+    pub fn capabilities(&self) -> Capabilities {
+        self.state.store.connect().capabilities().clone()
+    }
+
+    /// Stops it at once, as by a power cut. Its store keeps that; nobody listens until [`restart`](Self::restart).
+    pub fn crash(&self, memory: Survives) {
+        self.state.abort_all();
+        self.state.store.crash(memory);
+    }
+
+    /// Starts it again, at the same address.
+    ///
+    /// # Errors
+    /// Those of the socket, as long as the old one is in use.
+    pub fn restart(&self) -> io::Result<()> {
+        self.state.listen(TcpListener::bind(self.address)?)
+    }
+
+    /// From now on, it thinks that long about each request before it carries it out.
+    pub fn slow(&self, by: Duration) {
+        *lock(&self.state.slow) = by;
+    }
+
+    /// The next requests, that many, are not carried out, and not answered either.
+    pub fn drop_requests(&self, how_many: u64) {
+        self.state.drops.store(how_many, Ordering::Relaxed);
+    }
+
+    /// Sets its clock: that far ahead of this machine's. It is an hour ahead at first.
+    pub fn set_clock_ahead(&self, by: Duration) {
+        self.state.clock.ahead.store(nanos(by), Ordering::Relaxed);
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Drop for RemoteServer {
+    fn drop(&mut self) {
+        self.state.abort_all();
+    }
+}
+
+impl State {
+    fn abort_all(&self) {
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.values().for_each(AbortHandle::abort);
+    }
+
+    /// Runs it until the server crashes or ends.
+    fn run(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.tasks).insert(number, abort);
+        let state = self.clone();
+        self.runtime.spawn(
+            async move {
+                let _ = Abortable::new(task, registration).await;
+                lock(&state.tasks).remove(&number);
+            }
+            .boxed(),
+        );
+    }
+
+    fn listen(self: &Arc<Self>, listener: TcpListener) -> io::Result<()> {
+        let listener = Async::new(listener)?;
+        let state = self.clone();
+        self.run(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let serving = state.clone().serve(socket);
+                state.run(serving);
+            }
+        });
+        Ok(())
+    }
+
+    /// One client's connection.
+    async fn serve(self: Arc<Self>, socket: Async<TcpStream>) {
+        if socket.get_ref().set_nodelay(true).is_err() {
+            return;
+        }
+        let (mut reader, mut writer) = socket.split();
+        let (out, mut frames) = mpsc::unbounded::<Vec<u8>>();
+        let link = self.store.connect();
+        let peer = Arc::new(Peer {
+            out,
+            streams: Mutex::default(),
+        });
+        let write = async move {
+            while let Some(bytes) = frames.next().await {
+                if writer.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let read = async move {
+            while let Ok(frame) = read_frame(&mut reader).await {
+                let taken = self
+                    .drops
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+                if taken.is_ok() {
+                    continue;
+                }
+                let Some(request) = decode::<Request>(&frame.body) else {
+                    return;
+                };
+                let (state, link, peer) = (self.clone(), link.clone(), peer.clone());
+                // In a task of its own: it is carried out whatever becomes of the connection.
+                self.runtime.spawn(
+                    async move {
+                        let slow = *lock(&state.slow);
+                        if !slow.is_zero() {
+                            state.runtime.sleep(slow).await;
+                        }
+                        peer.carry_out(&state, &*link, frame.number, request).await;
+                    }
+                    .boxed(),
+                );
+            }
+        };
+        futures::pin_mut!(write, read);
+        futures::future::select(write, read).await;
+    }
+}
+
+/// One client, as the server sees it.
+struct Peer {
+    out: mpsc::UnboundedSender<Vec<u8>>,
+    /// What is told to it without being asked, by the number of the request that began it.
+    streams: Mutex<HashMap<u64, AbortHandle>>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        lock(&self.streams).values().for_each(AbortHandle::abort);
+    }
+}
+
+impl Peer {
+    /// To a connection that has gone meanwhile, nothing is said.
+    fn say(&self, number: u64, what: u8, body: &impl Wire) {
+        let _ = self.out.unbounded_send(frame(number, what, body));
+    }
+
+    async fn carry_out(&self, state: &State, store: &dyn Lock, number: u64, request: Request) {
+        macro_rules! answer {
+            ($value:expr) => {
+                self.say(number, kind::REPLY, &$value)
+            };
+        }
+        match request {
+            Request::Attempt(acquire) => {
+                let mut pushes = None;
+                let answer = store.attempt(&acquire).await.and_then(|attempt| match attempt {
+                    Attempt::Granted(grant) => Ok(Answer::Granted(grant)),
+                    Attempt::Queued(wait) => {
+                        if let Wake::Push(stream) = wait.wake {
+                            pushes = Some(stream);
+                        }
+                        Ok(Answer::Queued(wait.recheck_in, wait.ahead))
+                    }
+                    Attempt::Held(wait) => Ok(Answer::Held(wait.recheck_in, wait.ahead)),
+                    _ => Err(lacking()),
+                });
+                answer!(answer);
+                if let Some(pushes) = pushes {
+                    self.forward(state, number, kind::PUSH, pushes.map(drop));
+                }
+            }
+            Request::Release(key, how) => answer!(store.release(&key, how).await),
+            Request::Abandon(keys) => answer!(Result::Ok(store.abandon(&keys).await)),
+            Request::Renew(items) => answer!(match store.renew_part() {
+                Some(part) => Ok(part.renew(&items).await),
+                None => Err(lacking()),
+            }),
+            Request::Convert(key, to) => answer!(match store.rwlock_part() {
+                Some(part) => part.convert(&key, to).await,
+                None => Err(lacking()),
+            }),
+            Request::Raise(key, token) => answer!(match store.fencing_part() {
+                Some(part) => part.raise(&key, token).await,
+                None => Err(lacking()),
+            }),
+            Request::Admit(name, token, access) => answer!(match gate(store) {
+                Some(gate) => gate.admit(&name, token, access).await,
+                None => Err(lacking()),
+            }),
+            Request::Write(name, token, value) => answer!(match gate(store) {
+                Some(gate) => gate.write(&name, token, &value.0).await,
+                None => Err(lacking()),
+            }),
+            Request::Read(name) => answer!(match gate(store) {
+                Some(gate) => gate.read(&name).await,
+                None => Err(lacking()),
+            }),
+            Request::Watch(name) => {
+                let watching = match store.watch_part() {
+                    Some(part) => part.watch(&name).await,
+                    None => Err(lacking()),
+                };
+                match watching {
+                    Ok(changes) => {
+                        answer!(Ok(()));
+                        self.forward(state, number, kind::CHANGE, changes);
+                    }
+                    Err(error) => answer!(Result::<()>::Err(error)),
+                }
+            }
+            Request::Unwatch(watch) => {
+                let stream = lock(&self.streams).remove(&watch);
+                stream.iter().for_each(AbortHandle::abort);
+                answer!(Result::Ok(()));
+            }
+            Request::Inspect(name) => answer!(match store.watch_part() {
+                Some(part) => part.inspect(&name).await,
+                None => Err(lacking()),
+            }),
+            Request::ForceRelease(name) => answer!(match store.watch_part() {
+                Some(part) => part.force_release(&name).await,
+                None => Err(lacking()),
+            }),
+        }
+    }
+
+    /// Sends what a stream gives, until it ends or the connection does.
+    fn forward<T: Wire + Send>(
+        &self,
+        state: &State,
+        number: u64,
+        what: u8,
+        stream: impl Stream<Item = T> + Send + 'static,
+    ) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let mut streams = lock(&self.streams);
+        streams.retain(|_, stream| !stream.is_aborted());
+        streams.insert(number, abort);
+        let out = self.out.clone();
+        let forward = async move {
+            futures::pin_mut!(stream);
+            while let Some(item) = stream.next().await {
+                if out.unbounded_send(frame(number, what, &item)).is_err() {
+                    return;
+                }
+            }
+            let _ = out.unbounded_send(frame(number, kind::END, &()));
+        };
+        let forward = Abortable::new(forward, registration).map(drop);
+        state.runtime.spawn(forward.boxed());
+    }
+}
+
+fn gate(store: &dyn Lock) -> Option<&dyn FenceGate> {
+    store.fencing_part()?.gate()
+}
+
+fn lacking() -> Error {
+    Error::new(ErrorKind::Unsupported, "the store does not offer that")
+}
+
+impl fmt::Debug for RemoteServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

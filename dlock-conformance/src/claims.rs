@@ -59,6 +59,14 @@ pub enum Need {
     OwnerLabel,
     /// Leases hang on a session.
     Session,
+    /// A longest hold, after which the guard is lost.
+    MaximumHold,
+    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with [`Claims::without`] it says "reads are
+    /// unfenced".
+    FencedReads,
+    /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with [`Claims::without`] it says that
+    /// every name that was ever used leaves something behind.
+    BoundedTokens,
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -76,6 +84,10 @@ impl Skew {
         d.mul_f64(f64::from(self.ppm) / 1e6) + self.fixed
     }
 }
+
+/// The usual factor by which the longest wait exceeds the mean, and the most that can be claimed.
+const USUAL_STARVATION: u32 = 10;
+const MOST_STARVATION: u32 = 100;
 
 /// A bound that is claimed, what is usual, and what is the most that can be claimed.
 struct Bound {
@@ -137,6 +149,15 @@ pub struct Claims {
     pub wake_p99: Duration,
     /// From cancelling an operation to the name being free of it.
     pub cancel_prompt: Duration,
+    /// From dropping a guard to the name being free, while its client and runtime live.
+    pub drop_prompt: Duration,
+    /// The longest time limit of its own, which nobody asked for: an unbounded wait must outlive it three times.
+    pub largest_default: Duration,
+    /// How many times the mean wait the longest one may take among equals.
+    pub starvation_factor: u32,
+    /// Within which time the least urgent waiter is served however many more urgent ones come; `None`: priorities are strict, and it
+    /// is served when nobody more urgent waits.
+    pub ageing: Option<Duration>,
     /// How far the clocks of client and store may drift apart.
     pub skew: Skew,
     /// Whose engine it is.
@@ -148,7 +169,8 @@ pub struct Claims {
 
 impl Claims {
     /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and without an answer
-    /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation 500 ms, skew 1 % + 2 ms.
+    /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation and dropped guards 500 ms, no hidden
+    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms.
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             product: product.into(),
@@ -159,6 +181,10 @@ impl Claims {
             give_up: Duration::from_secs(11),
             wake_p99: Duration::from_millis(100),
             cancel_prompt: Duration::from_millis(500),
+            drop_prompt: Duration::from_millis(500),
+            largest_default: Duration::from_secs(5),
+            starvation_factor: USUAL_STARVATION,
+            ageing: None,
             skew: Skew {
                 ppm: 10_000,
                 fixed: Duration::from_millis(2),
@@ -170,7 +196,7 @@ impl Claims {
         }
     }
 
-    fn bounds(&self) -> [Bound; 7] {
+    fn bounds(&self) -> [Bound; 8] {
         let ms = Duration::from_millis;
         let bound = |name, claimed, usual, most| Bound {
             name,
@@ -184,6 +210,7 @@ impl Claims {
             bound("give_up", self.give_up, ms(11_000), ms(60_000)),
             bound("wake_p99", self.wake_p99, ms(100), ms(5_000)),
             bound("cancel_prompt", self.cancel_prompt, ms(500), ms(10_000)),
+            bound("drop_prompt", self.drop_prompt, ms(500), ms(10_000)),
             bound(
                 "skew per second",
                 Duration::from_micros(self.skew.ppm.into()),
@@ -198,14 +225,20 @@ impl Claims {
     ///
     /// # Errors
     /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
-    /// 10 s, skew 10 % + 1 s.
+    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100.
     pub fn check(&self) -> Result<(), String> {
-        let too_wide: Vec<String> = self
+        let mut too_wide: Vec<String> = self
             .bounds()
             .iter()
             .filter(|b| b.claimed > b.most)
             .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
             .collect();
+        if self.starvation_factor > MOST_STARVATION {
+            let factor = self.starvation_factor;
+            too_wide.push(format!(
+                "starvation_factor is {factor}, and {MOST_STARVATION} is the most"
+            ));
+        }
         if too_wide.is_empty() {
             Ok(())
         } else {
@@ -222,6 +255,12 @@ impl Claims {
             .iter()
             .filter(|b| b.claimed > b.usual * 2)
             .map(|b| format!("{} {:?} (usual: {:?})", b.name, b.claimed, b.usual))
+            .chain((self.starvation_factor > USUAL_STARVATION * 2).then(|| {
+                format!(
+                    "starvation_factor {} (usual: {USUAL_STARVATION})",
+                    self.starvation_factor
+                )
+            }))
             .collect()
     }
 
@@ -266,6 +305,34 @@ impl Claims {
         self
     }
 
+    /// From dropping a guard to the name being free.
+    #[must_use]
+    pub fn drop_prompt(mut self, bound: Duration) -> Self {
+        self.drop_prompt = bound;
+        self
+    }
+
+    /// The longest time limit of its own, which nobody asked for.
+    #[must_use]
+    pub fn largest_default(mut self, limit: Duration) -> Self {
+        self.largest_default = limit;
+        self
+    }
+
+    /// How many times the mean wait the longest one may take among equals.
+    #[must_use]
+    pub fn starvation_factor(mut self, factor: u32) -> Self {
+        self.starvation_factor = factor;
+        self
+    }
+
+    /// Within which time the least urgent waiter is served whoever comes.
+    #[must_use]
+    pub fn ageing(mut self, bound: Duration) -> Self {
+        self.ageing = Some(bound);
+        self
+    }
+
     /// How far the clocks of client and store may drift apart.
     #[must_use]
     pub fn skew(mut self, ppm: u32, fixed: Duration) -> Self {
@@ -280,7 +347,7 @@ impl Claims {
         self
     }
 
-    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal` of a foreign library.
+    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal`, `MaximumHold` of a foreign library.
     ///
     /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends with exit code 4.
     #[must_use]
@@ -320,6 +387,8 @@ impl Claims {
         let caps = &self.capabilities;
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
+            Need::MaximumHold | Need::BoundedTokens => true,
+            Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),
             Need::Fence => caps.has(Capability::Fencing),

@@ -355,6 +355,16 @@ impl Cx {
         Some(connected)
     }
 
+    /// How many records the store keeps, or the error of counting them; `None` if the harness cannot count.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness.
+    pub async fn footprint(&self) -> Option<dlock_core::Result<u64>> {
+        let harness = self.0.harness.upgrade()?;
+        let counted = harness.footprint(self)?.await;
+        Some(counted)
+    }
+
     // --- networks ---
 
     /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults, and nobody else does.

@@ -33,6 +33,12 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// How many records the store keeps at the moment, of whatever kind, counted at the store. `None`, the default, leaves out the
+    /// rule about what dead names leave behind (7.16).
+    fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
+        None
+    }
+
     /// Where the servers listen that a client connects to. Given, and if [`connect`](Self::connect) connects to
     /// [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy between the two: access P. Empty, the default,
     /// leaves out the rules that need that.

@@ -77,6 +77,7 @@ impl Harness for Simulated {
         .op_bound(Duration::from_millis(500))
         .wake_p99(Duration::from_millis(20))
         .cancel_prompt(Duration::from_millis(50))
+        .drop_prompt(Duration::from_millis(50))
         .reentrant()
     }
 
@@ -119,6 +120,11 @@ impl Harness for Simulated {
             .build()
             .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
         Some(futures::future::ready(client).boxed())
+    }
+
+    fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
+        let sizes = self.store.sizes();
+        Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
     }
 
     fn clockwork(&self) -> Arc<dyn Clockwork> {

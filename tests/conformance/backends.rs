@@ -214,6 +214,15 @@ impl Harness for Subjects {
         .boxed()
     }
 
+    fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
+        let sizes = match &self.store {
+            Store::Memory(store) => store.sizes(),
+            Store::Remote(server) => server.sizes(),
+            Store::Sqlite { .. } => return None,
+        };
+        Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
+    }
+
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         match &self.store {
             // Its store is a part of the process: while there is a client, there is the store.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_core::memory::Survives;
+use dlock_core::memory::{Sizes, Survives};
 use dlock_core::spi::{Attempt, FenceGate, Lock, Wake};
 use dlock_core::{Capabilities, Error, ErrorKind, Memory, Result, Runtime};
 use futures::channel::mpsc;
@@ -76,6 +76,11 @@ impl RemoteServer {
     /// What its store claims.
     pub fn capabilities(&self) -> Capabilities {
         self.state.store.connect().capabilities().clone()
+    }
+
+    /// What its store keeps at the moment.
+    pub fn sizes(&self) -> Sizes {
+        self.state.store.sizes()
     }
 
     /// Stops it at once, as by a power cut. Its store keeps that; nobody listens until [`restart`](Self::restart).

@@ -200,6 +200,18 @@ impl Report {
             ("op_bound", format!("{:?}", claims.op_bound)),
             ("wake_p99", format!("{:?}", claims.wake_p99)),
             ("cancel_prompt", format!("{:?}", claims.cancel_prompt)),
+            ("drop_prompt", format!("{:?}", claims.drop_prompt)),
+            ("largest_default", format!("{:?}", claims.largest_default)),
+            (
+                "starvation_factor",
+                format!("{} times the mean wait", claims.starvation_factor),
+            ),
+            (
+                "ageing",
+                claims
+                    .ageing
+                    .map_or_else(|| "strict priorities".to_owned(), |d| format!("{d:?}")),
+            ),
             (
                 "skew",
                 format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
@@ -377,6 +389,7 @@ pub(crate) fn profile(needs: &[Need]) -> &'static str {
         Need::Renew,
         Need::AutoRenew,
         Need::LossSignal,
+        Need::MaximumHold,
     ]) {
         "Lease"
     } else {

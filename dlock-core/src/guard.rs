@@ -24,6 +24,9 @@ use crate::token::Token;
 /// Dropping a guard releases the lock in the background; it neither blocks nor panics and needs no runtime, on any thread.
 /// [`release`](Self::release) tells how it went.
 ///
+/// A guard that is leaked, by [`std::mem::forget`] say, is held like any other: without renewal it lapses with its ttl, with
+/// renewal it stays held until its client is closed or its process ends.
+///
 /// What happens in the background ends with the process: a program whose last act is to drop a guard leaves the lock to its
 /// ttl. So let it end with [`release`](Self::release), or with [`Client::close`](crate::Client::close), which waits for the releases that
 /// are under way.

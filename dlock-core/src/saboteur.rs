@@ -33,6 +33,10 @@ pub enum Bug {
     ZeroTtlForever,
     /// `entry_leak`, rule 2.09.
     EntryLeak,
+    /// `ttl_u32_wrap`, rule 2.10.
+    TtlU32Wrap,
+    /// `hidden_default_timeout`, rule 2.11.
+    HiddenDefaultTimeout,
     /// `no_expiry`, rule 3.01.
     NoExpiry,
     /// `early_expiry`, rule 3.02.
@@ -45,8 +49,12 @@ pub enum Bug {
     TtlStickyFirst,
     /// `expiry_no_wakeup`, rule 3.08.
     ExpiryNoWakeup,
+    /// `ttl_rounds_down`, rule 3.10.
+    TtlRoundsDown,
     /// `tiny_ttl_immortal`, rule 3.11.
     TinyTtlImmortal,
+    /// `negative_margin`, rule 3.12.
+    NegativeMargin,
     /// `lazy_release`, rule 4.01.
     LazyRelease,
     /// `release_by_session`, rule 4.02.
@@ -59,8 +67,12 @@ pub enum Bug {
     DropNeedsRuntime,
     /// `drop_keeps_renewing`, rule 4.09.
     DropKeepsRenewing,
+    /// `drop_waits_ttl`, rule 4.10.
+    DropWaitsTtl,
     /// `release_grants_two`, rule 4.11.
     ReleaseGrantsTwo,
+    /// `forget_is_immortal`, rule 4.12.
+    ForgetIsImmortal,
     /// `renew_noop`, rule 5.01.
     RenewNoop,
     /// `renew_additive`, rule 5.02.
@@ -77,6 +89,10 @@ pub enum Bug {
     RenewBumpsToken,
     /// `autorenew_stops_after_5`, rule 5.09.
     AutorenewStopsAfter5,
+    /// `max_hold_ignored`, rule 5.13.
+    MaxHoldIgnored,
+    /// `serial_renewer_starves`, rule 5.14.
+    SerialRenewerStarves,
     /// `lost_on_release`, rule 6.03.
     LostOnRelease,
     /// `lost_spurious`, rule 6.05.
@@ -93,14 +109,32 @@ pub enum Bug {
     TokenPerClient,
     /// `token_before_grant`, rule 7.09.
     TokenBeforeGrant,
+    /// `read_token_stale`, rule 7.11.
+    ReadTokenStale,
     /// `resource_accepts_stale`, rule 7.12.
     ResourceAcceptsStale,
     /// `resource_check_then_write`, rule 7.13.
     ResourceCheckThenWrite,
+    /// `fence_key_leak`, rule 7.16.
+    FenceKeyLeak,
     /// `notify_before_register`, rule 8.01.
     NotifyBeforeRegister,
     /// `poll_every_5s`, rule 8.02.
     PollEvery5s,
+    /// `starve_client_0`, rule 8.03.
+    StarveClient0,
+    /// `lifo_queue`, rule 8.04.
+    LifoQueue,
+    /// `barging_try`, rule 8.05.
+    BargingTry,
+    /// `live_waiter_evicted`, rule 8.07.
+    LiveWaiterEvicted,
+    /// `prio_ignored`, rule 8.08.
+    PrioIgnored,
+    /// `prio_starves`, rule 8.09.
+    PrioStarves,
+    /// `waiters_capped_256`, rule 8.11.
+    WaitersCapped256,
     /// `cancel_eats_wakeup`, rule 8.12.
     CancelEatsWakeup,
     /// `cancel_leaks_grant`, rule 9.01.
@@ -195,20 +229,26 @@ impl Bug {
         Self::TimeoutLeaksGrant,
         Self::ZeroTtlForever,
         Self::EntryLeak,
+        Self::TtlU32Wrap,
+        Self::HiddenDefaultTimeout,
         Self::NoExpiry,
         Self::EarlyExpiry,
         Self::CachedValidFlag,
         Self::ReleaseByName,
         Self::TtlStickyFirst,
         Self::ExpiryNoWakeup,
+        Self::TtlRoundsDown,
         Self::TinyTtlImmortal,
+        Self::NegativeMargin,
         Self::LazyRelease,
         Self::ReleaseBySession,
         Self::DoubleReleaseFreesNext,
         Self::UnlockOnOtherConn,
         Self::DropNeedsRuntime,
         Self::DropKeepsRenewing,
+        Self::DropWaitsTtl,
         Self::ReleaseGrantsTwo,
+        Self::ForgetIsImmortal,
         Self::RenewNoop,
         Self::RenewAdditive,
         Self::RenewResurrects,
@@ -217,6 +257,8 @@ impl Bug {
         Self::RenewReleaseRace,
         Self::RenewBumpsToken,
         Self::AutorenewStopsAfter5,
+        Self::MaxHoldIgnored,
+        Self::SerialRenewerStarves,
         Self::LostOnRelease,
         Self::LostSpurious,
         Self::TokenZero,
@@ -225,10 +267,19 @@ impl Bug {
         Self::TokenResetOnExpiry,
         Self::TokenPerClient,
         Self::TokenBeforeGrant,
+        Self::ReadTokenStale,
         Self::ResourceAcceptsStale,
         Self::ResourceCheckThenWrite,
+        Self::FenceKeyLeak,
         Self::NotifyBeforeRegister,
         Self::PollEvery5s,
+        Self::StarveClient0,
+        Self::LifoQueue,
+        Self::BargingTry,
+        Self::LiveWaiterEvicted,
+        Self::PrioIgnored,
+        Self::PrioStarves,
+        Self::WaitersCapped256,
         Self::CancelEatsWakeup,
         Self::CancelLeaksGrant,
         Self::CancelWaitsTtl,
@@ -285,20 +336,26 @@ impl Bug {
             Self::TimeoutLeaksGrant => "2.07",
             Self::ZeroTtlForever => "2.08",
             Self::EntryLeak => "2.09",
+            Self::TtlU32Wrap => "2.10",
+            Self::HiddenDefaultTimeout => "2.11",
             Self::NoExpiry => "3.01",
             Self::EarlyExpiry => "3.02",
             Self::CachedValidFlag => "3.04",
             Self::ReleaseByName => "3.06",
             Self::TtlStickyFirst => "3.07",
             Self::ExpiryNoWakeup => "3.08",
+            Self::TtlRoundsDown => "3.10",
             Self::TinyTtlImmortal => "3.11",
+            Self::NegativeMargin => "3.12",
             Self::LazyRelease => "4.01",
             Self::ReleaseBySession => "4.02",
             Self::DoubleReleaseFreesNext => "4.03",
             Self::UnlockOnOtherConn => "4.07",
             Self::DropNeedsRuntime => "4.08",
             Self::DropKeepsRenewing => "4.09",
+            Self::DropWaitsTtl => "4.10",
             Self::ReleaseGrantsTwo => "4.11",
+            Self::ForgetIsImmortal => "4.12",
             Self::RenewNoop => "5.01",
             Self::RenewAdditive => "5.02",
             Self::RenewResurrects => "5.03",
@@ -307,6 +364,8 @@ impl Bug {
             Self::RenewReleaseRace => "5.06",
             Self::RenewBumpsToken => "5.08",
             Self::AutorenewStopsAfter5 => "5.09",
+            Self::MaxHoldIgnored => "5.13",
+            Self::SerialRenewerStarves => "5.14",
             Self::LostOnRelease => "6.03",
             Self::LostSpurious => "6.05",
             Self::TokenZero => "7.01",
@@ -315,10 +374,19 @@ impl Bug {
             Self::TokenResetOnExpiry => "7.04",
             Self::TokenPerClient => "7.05",
             Self::TokenBeforeGrant => "7.09",
+            Self::ReadTokenStale => "7.11",
             Self::ResourceAcceptsStale => "7.12",
             Self::ResourceCheckThenWrite => "7.13",
+            Self::FenceKeyLeak => "7.16",
             Self::NotifyBeforeRegister => "8.01",
             Self::PollEvery5s => "8.02",
+            Self::StarveClient0 => "8.03",
+            Self::LifoQueue => "8.04",
+            Self::BargingTry => "8.05",
+            Self::LiveWaiterEvicted => "8.07",
+            Self::PrioIgnored => "8.08",
+            Self::PrioStarves => "8.09",
+            Self::WaitersCapped256 => "8.11",
             Self::CancelEatsWakeup => "8.12",
             Self::CancelLeaksGrant => "9.01",
             Self::CancelWaitsTtl => "9.02",
@@ -376,20 +444,26 @@ impl Bug {
             Self::TimeoutLeaksGrant => "timeout_leaks_grant",
             Self::ZeroTtlForever => "zero_ttl_forever",
             Self::EntryLeak => "entry_leak",
+            Self::TtlU32Wrap => "ttl_u32_wrap",
+            Self::HiddenDefaultTimeout => "hidden_default_timeout",
             Self::NoExpiry => "no_expiry",
             Self::EarlyExpiry => "early_expiry",
             Self::CachedValidFlag => "cached_valid_flag",
             Self::ReleaseByName => "release_by_name",
             Self::TtlStickyFirst => "ttl_sticky_first",
             Self::ExpiryNoWakeup => "expiry_no_wakeup",
+            Self::TtlRoundsDown => "ttl_rounds_down",
             Self::TinyTtlImmortal => "tiny_ttl_immortal",
+            Self::NegativeMargin => "negative_margin",
             Self::LazyRelease => "lazy_release",
             Self::ReleaseBySession => "release_by_session",
             Self::DoubleReleaseFreesNext => "double_release_frees_next",
             Self::UnlockOnOtherConn => "unlock_on_other_conn",
             Self::DropNeedsRuntime => "drop_needs_runtime",
             Self::DropKeepsRenewing => "drop_keeps_renewing",
+            Self::DropWaitsTtl => "drop_waits_ttl",
             Self::ReleaseGrantsTwo => "release_grants_two",
+            Self::ForgetIsImmortal => "forget_is_immortal",
             Self::RenewNoop => "renew_noop",
             Self::RenewAdditive => "renew_additive",
             Self::RenewResurrects => "renew_resurrects",
@@ -398,6 +472,8 @@ impl Bug {
             Self::RenewReleaseRace => "renew_release_race",
             Self::RenewBumpsToken => "renew_bumps_token",
             Self::AutorenewStopsAfter5 => "autorenew_stops_after_5",
+            Self::MaxHoldIgnored => "max_hold_ignored",
+            Self::SerialRenewerStarves => "serial_renewer_starves",
             Self::LostOnRelease => "lost_on_release",
             Self::LostSpurious => "lost_spurious",
             Self::TokenZero => "token_zero",
@@ -406,10 +482,19 @@ impl Bug {
             Self::TokenResetOnExpiry => "token_reset_on_expiry",
             Self::TokenPerClient => "token_per_client",
             Self::TokenBeforeGrant => "token_before_grant",
+            Self::ReadTokenStale => "read_token_stale",
             Self::ResourceAcceptsStale => "resource_accepts_stale",
             Self::ResourceCheckThenWrite => "resource_check_then_write",
+            Self::FenceKeyLeak => "fence_key_leak",
             Self::NotifyBeforeRegister => "notify_before_register",
             Self::PollEvery5s => "poll_every_5s",
+            Self::StarveClient0 => "starve_client_0",
+            Self::LifoQueue => "lifo_queue",
+            Self::BargingTry => "barging_try",
+            Self::LiveWaiterEvicted => "live_waiter_evicted",
+            Self::PrioIgnored => "prio_ignored",
+            Self::PrioStarves => "prio_starves",
+            Self::WaitersCapped256 => "waiters_capped_256",
             Self::CancelEatsWakeup => "cancel_eats_wakeup",
             Self::CancelLeaksGrant => "cancel_leaks_grant",
             Self::CancelWaitsTtl => "cancel_waits_ttl",

@@ -40,7 +40,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
         bug: CheckThenSet deterministic,
-        blast: ["1.01", "1.04", "2.06", "7.02", "7.09", "9.01", "9.02", "11.02", "14.05"]
+        blast: ["1.01", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "11.02", "14.05"]
         => one_winner_of_a_race
     },
     rule! {
@@ -53,7 +53,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["updates" >= 60, "contended" >= 20],
         budget: 120 s,
         bug: EarlyUnlock stochastic,
-        blast: ["1.01", "2.07", "4.11", "7.02", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "2.07", "3.12", "4.11", "7.02", "7.11", "11.02", "14.02", "14.05"]
         => no_lost_update
     },
     rule! {
@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
         bug: OwnerIsClient deterministic,
-        blast: ["1.01", "1.03", "1.04", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04"]
+        blast: ["1.01", "1.03", "1.04", "3.12", "7.11", "8.09", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04"]
         => handles_of_one_client_exclude_each_other
     },
 ];

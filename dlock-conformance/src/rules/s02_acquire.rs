@@ -8,6 +8,7 @@ use dlock_core::{ErrorKind, LockName, Result};
 use super::s02_deadline::{
     after_a_timeout_nothing_is_left, grant_xor_timeout, timeout_at_the_deadline, zero_wait_is_a_try,
 };
+use super::s02_extremes::{huge_durations_never_wrap, unbounded_wait_has_no_end};
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
 use crate::subject::{Ask, Held};
@@ -25,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: TryBlocks deterministic,
-        blast: ["2.06", "3.02", "4.01", "5.01", "5.02", "5.09", "7.09", "9.05", "13.01", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "14.05"]
+        blast: ["2.06", "2.10", "3.02", "4.01", "5.01", "5.02", "5.09", "7.09", "8.05", "9.05", "13.01", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "14.05"]
         => try_never_waits
     },
     rule! {
@@ -51,7 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 5],
         budget: 60 s,
         bug: NeverWakes deterministic,
-        blast: ["1.01", "1.04", "1.07", "2.01", "3.08", "4.11", "7.01", "7.02", "8.01", "8.02", "8.12", "9.01", "9.02", "9.03", "9.05", "9.09", "9.10", "11.02", "11.03", "11.14", "14.02", "14.03", "14.05"]
+        blast: ["1.01", "1.04", "1.07", "2.01", "2.10", "2.11", "3.08", "3.12", "4.11", "7.01", "7.02", "7.11", "8.01", "8.02", "8.03", "8.04", "8.05", "8.07", "8.08", "8.09", "8.11", "8.12", "9.01", "9.02", "9.03", "9.05", "9.09", "9.10", "11.02", "11.03", "11.14", "14.02", "14.03", "14.05"]
         => a_release_wakes_a_waiter
     },
     rule! {
@@ -77,7 +78,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["timeouts" >= 5],
         budget: 60 s,
         bug: OrphanWaiter deterministic,
-        blast: ["1.07", "2.06", "2.07", "11.14"]
+        blast: ["1.07", "2.06", "2.07", "8.03", "11.14"]
         => after_a_timeout_nothing_is_left
     },
     rule! {
@@ -131,6 +132,32 @@ pub(super) static RULES: &[Rule] = &[
         bug: EntryLeak deterministic,
         blast: []
         => cycles_leave_nothing_behind
+    },
+    rule! {
+        "2.10" MUST phase 2 [Lock, Try, Wait, Lease]
+        layer: Both, access: A, test: D,
+        title: "huge durations never wrap",
+        statement: "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is declared, or refused; none becomes a short one.",
+        intent: "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its holder, or ends a wait that was to be endless.",
+        check_first: "Into which unit and width is the duration converted, and what happens to what does not fit?",
+        evidence: ["huge_ttls" >= 8, "huge_waits" >= 8],
+        budget: 60 s,
+        bug: TtlU32Wrap deterministic,
+        blast: ["3.10"]
+        => huge_durations_never_wrap
+    },
+    rule! {
+        "2.11" MUST phase 2 [Lock, Wait]
+        layer: Engine, access: A, test: T,
+        title: "unbounded wait has no end",
+        statement: "A wait without a limit outlives three times the longest time limit that the subject has of its own.",
+        intent: "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends the wait during the first long job.",
+        check_first: "Does the time limit of a request, of a socket or of the pool also end the wait for the holder?",
+        evidence: ["waits_outlived" >= 1],
+        budget: 120 s,
+        bug: HiddenDefaultTimeout deterministic,
+        blast: ["8.07"]
+        => unbounded_wait_has_no_end
     },
 ];
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName, Timestamp};
 
+use super::s03_handover::{beliefs_do_not_overlap, finer_ttls_round_up};
 use super::stale::{Successor, stale_guard};
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -23,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.11", "11.04"]
+        blast: ["3.07", "3.08", "3.10", "3.11", "11.04"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -36,7 +37,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
         bug: EarlyExpiry deterministic,
-        blast: ["3.07", "5.01", "5.02", "5.04", "9.04"]
+        blast: ["3.07", "3.10", "3.12", "5.01", "5.02", "5.04", "9.04"]
         => no_early_grant
     },
     rule! {
@@ -92,6 +93,19 @@ pub(super) static RULES: &[Rule] = &[
         => expiry_wakes_a_waiter
     },
     rule! {
+        "3.10" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
+        layer: Both, access: A, test: T,
+        title: "finer ttls round up",
+        statement: "A ttl finer than the declared granularity is rounded up to it, never down, and by no more than one step.",
+        intent: "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two hold it for up to a second.",
+        check_first: "Does the conversion to the unit of the store divide, or round up? Is the effective ttl what the guard is told?",
+        evidence: ["fine_ttls" >= 5],
+        budget: 60 s,
+        bug: TtlRoundsDown deterministic,
+        blast: []
+        => finer_ttls_round_up
+    },
+    rule! {
         "3.11" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: T,
         title: "the least ttl works",
@@ -104,10 +118,23 @@ pub(super) static RULES: &[Rule] = &[
         blast: []
         => the_least_ttl_works
     },
+    rule! {
+        "3.12" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
+        layer: Both, access: A, test: X,
+        title: "beliefs do not overlap",
+        statement: "When a lease passes on by running out, the local deadline of the holder before is not later than the return of the next one's acquire, by more than the skew.",
+        intent: "The store may be right and the accident happens all the same: what counts is what the two holders believe.",
+        check_first: "Is the drift margin subtracted from the lease, and from which time is the deadline counted?",
+        evidence: ["hand_overs" >= 8],
+        budget: 60 s,
+        bug: NegativeMargin deterministic,
+        blast: ["3.02", "3.04", "5.02", "5.04", "9.04"]
+        => beliefs_do_not_overlap
+    },
 ];
 
 /// By when a lease of that ttl, confirmed by now, is over for everybody.
-fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
+pub(super) fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
     cx.now() + ttl + cx.skew(ttl) + cx.slack()
 }
 
@@ -165,7 +192,7 @@ async fn no_early_grant(cx: Cx) -> Verdict {
 /// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after `latest`.
 ///
 /// The store cannot have begun to count before the request was sent, so before that nobody else may be granted.
-async fn first_grant(
+pub(super) async fn first_grant(
     cx: &Cx,
     client: &dyn Subject,
     name: &LockName,

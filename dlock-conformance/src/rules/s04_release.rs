@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock_core::ErrorKind;
 
+use super::s04_guards::{a_drop_frees_promptly, a_leaked_guard_lapses};
 use super::stale::{Successor, stale_guard};
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
@@ -25,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
         bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07", "5.03", "5.05", "5.06", "7.12", "9.05", "11.03", "11.04", "11.05", "11.15", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "17.07"]
+        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "11.03", "11.04", "11.05", "11.15", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "17.07"]
         => released_is_free_at_once
     },
     rule! {
@@ -64,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["cycles" >= 200],
         budget: 60 s,
         bug: UnlockOnOtherConn deterministic,
-        blast: ["13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
+        blast: ["5.14", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
         => lock_and_unlock_on_one_session
     },
     rule! {
@@ -90,8 +91,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewed" >= 1, "freed" >= 1],
         budget: 60 s,
         bug: DropKeepsRenewing deterministic,
-        blast: []
+        blast: ["4.10"]
         => renewal_ends_with_the_guard
+    },
+    rule! {
+        "4.10" SHOULD phase 2 [Lock, Try]
+        layer: Engine, access: A, test: T,
+        title: "a drop frees promptly",
+        statement: "While its client and runtime live, a dropped guard's lock is free within the claimed bound, not only at the end of its ttl.",
+        intent: "An early return with `?` drops the guard; if that costs the others the whole ttl, every error becomes a standstill.",
+        check_first: "Who sends the release of a dropped guard, and is it woken for that?",
+        evidence: ["drops" >= 6],
+        budget: 120 s,
+        bug: DropWaitsTtl deterministic,
+        blast: ["1.01", "9.09", "11.02", "14.02"]
+        => a_drop_frees_promptly
     },
     rule! {
         "4.11" MUST phase 1 [Lock, Wait]
@@ -103,8 +117,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.04", "7.02", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "11.02", "14.02", "14.05"]
         => one_release_one_successor
+    },
+    rule! {
+        "4.12" MUST phase 2 [Lock, Try, Lease]
+        layer: Both, access: A, test: T,
+        title: "a leaked guard lapses",
+        statement: "A leaked guard that does not renew itself lapses by its ttl, whatever else its client renews; one that does renew itself ends with its client at the latest.",
+        intent: "A guard in a leaked task or a reference cycle is never dropped; nothing but the lease can end its hold.",
+        check_first: "What decides whether a lease is renewed: its own options, or that the client renews at all?",
+        evidence: ["lapsed" >= 1],
+        budget: 60 s,
+        bug: ForgetIsImmortal deterministic,
+        blast: []
+        => a_leaked_guard_lapses
     },
 ];
 

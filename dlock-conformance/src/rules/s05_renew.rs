@@ -6,6 +6,7 @@ use futures::future::join;
 use futures::try_join;
 
 use super::lease_window::{granted_within, refused_as_lost};
+use super::s05_auto::{a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
@@ -23,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["4.09", "5.02", "5.09", "6.05"]
+        blast: ["4.09", "4.12", "5.02", "5.09", "5.13", "5.14", "6.05"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -116,6 +117,32 @@ pub(super) static RULES: &[Rule] = &[
         bug: AutorenewStopsAfter5 deterministic,
         blast: ["6.05"]
         => auto_renewal_lasts
+    },
+    rule! {
+        "5.13" MAY phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold]
+        layer: Engine, access: A, test: T,
+        title: "a maximum hold ends the hold",
+        statement: "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, and is told as the reason of the loss.",
+        intent: "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and the reason tells it from an outage.",
+        check_first: "Is the end of the hold part of the deadline, also after a renewal?",
+        evidence: ["ended" >= 2],
+        budget: 60 s,
+        bug: MaxHoldIgnored deterministic,
+        blast: []
+        => a_maximum_hold_ends_the_hold
+    },
+    rule! {
+        "5.14" MUST phase 2 [Lock, Lease, AutoRenew]
+        layer: Engine, access: A, test: T,
+        title: "a thousand guards stay renewed",
+        statement: "A thousand guards of one client (as many as are declared, three hundred in a quick run) all stay renewed while the client is busy.",
+        intent: "Renewals that are made one after the other take longer than the ttl once there are enough of them, and all are lost in one minute.",
+        check_first: "Are renewals batched or made side by side, and is the first of them due early enough for the last?",
+        evidence: ["guards" >= 100, "other_operations" >= 20],
+        budget: 120 s,
+        bug: SerialRenewerStarves deterministic,
+        blast: []
+        => a_thousand_guards_stay_renewed
     },
 ];
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock_core::{LockName, Token};
 
+use super::s07_readers::{dead_names_keep_no_tokens, readers_tokens_lie_between};
 use super::s07_resource::{check_and_write_are_one_step, resource_refuses_stale_tokens};
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -37,7 +38,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 40],
         budget: 120 s,
         bug: TokenRepeats deterministic,
-        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "11.02", "14.02"]
+        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "7.11", "11.02", "14.02"]
         => tokens_increase
     },
     rule! {
@@ -50,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 20],
         budget: 60 s,
         bug: TokenResetOnRelease deterministic,
-        blast: ["7.04", "7.05", "7.09", "7.12", "11.02", "14.02", "14.05"]
+        blast: ["7.04", "7.05", "7.09", "7.11", "7.12", "11.02", "14.02", "14.05"]
         => tokens_increase_across_release
     },
     rule! {
@@ -76,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["1.01", "4.11", "7.02", "7.04", "7.09", "7.12", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.11", "7.12", "11.02", "14.02", "14.05"]
         => tokens_increase_across_clients
     },
     rule! {
@@ -89,8 +90,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 30, "refusals" >= 10],
         budget: 120 s,
         bug: TokenBeforeGrant stochastic,
-        blast: ["5.08", "7.02", "11.02", "14.05"]
+        blast: ["5.08", "7.02", "7.11", "11.02", "14.05"]
         => token_and_grant_are_one_step
+    },
+    rule! {
+        "7.11" MUST phase 2 [Lock, Wait, Fence, Shared, FencedReads]
+        layer: Both, access: A, test: X,
+        title: "readers' tokens lie between",
+        statement: "A reader's token is at least that of the last writer before it, and smaller than that of the next one.",
+        intent: "A resource that has seen the writer's token refuses a reader with an older one; one with a newer one would lock the next writer out.",
+        check_first: "Is the reader's token read in the step that grants, or kept from an earlier one?",
+        evidence: ["read_tokens" >= 20, "write_tokens" >= 12],
+        budget: 60 s,
+        bug: ReadTokenStale deterministic,
+        blast: ["7.12", "11.02"]
+        => readers_tokens_lie_between
     },
     rule! {
         "7.12" MUST phase 1 [Lock, Fence, Resource]
@@ -117,6 +131,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: ResourceCheckThenWrite stochastic,
         blast: []
         => check_and_write_are_one_step
+    },
+    rule! {
+        "7.16" SHOULD phase 3 [Lock, Fence, BoundedTokens]
+        layer: Both, access: A, test: D,
+        title: "dead names keep no tokens",
+        statement: "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is declared.",
+        intent: "One counter for each name that ever was fills the store with 25 million keys that nothing will ever delete (Redisson 6510).",
+        check_first: "Where does a name's counter live, and what deletes it?",
+        evidence: ["dead_names" >= 400],
+        budget: 60 s,
+        bug: FenceKeyLeak deterministic,
+        blast: []
+        => dead_names_keep_no_tokens
     },
 ];
 

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use dlock_core::LockName;
 
+use super::s08_crowd::{every_waiter_once, nobody_starves};
+use super::s08_queue::{
+    a_live_waiter_keeps_its_place, a_try_does_not_overtake, first_come_first_served,
+    the_least_urgent_is_served, the_most_urgent_is_next,
+};
 use crate::cx::Cx;
 use crate::ensure;
 use crate::rule::{Rule, rule};
@@ -35,8 +40,99 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 300 s,
         bug: PollEvery5s deterministic,
-        blast: ["1.01", "1.04", "2.03", "4.11", "7.01", "8.01", "8.12", "9.02", "9.09", "9.10", "11.02", "11.03", "11.14"]
+        blast: ["1.01", "1.04", "2.03", "2.10", "2.11", "4.11", "7.01", "8.01", "8.03", "8.04", "8.05", "8.08", "8.09", "8.11", "8.12", "9.02", "9.09", "9.10", "11.02", "11.03", "11.14"]
         => prompt_hand_over
+    },
+    rule! {
+        "8.03" SHOULD phase 2 [Lock, Wait]
+        layer: Both, access: A, test: X,
+        title: "nobody starves",
+        statement: "While clients come, wait, give up and come again, none waits longer than the claimed factor times the mean wait, plus slack.",
+        intent: "A client that loses every race has no error to show, only a job that never runs.",
+        check_first: "In which order are waiters served, and does a slow or distant one have the same chance?",
+        evidence: ["grants" >= 60, "gave_up" >= 2],
+        budget: 120 s,
+        bug: StarveClient0 deterministic,
+        blast: ["8.04", "8.07", "8.08"]
+        => nobody_starves
+    },
+    rule! {
+        "8.04" MUST phase 2 [Lock, Wait, Fair]
+        layer: Both, access: A, test: D,
+        title: "first come, first served",
+        statement: "Those who wait are granted in the order in which they came.",
+        intent: "That is what a queue is claimed for; without the order the one who waits longest is nobody in particular.",
+        check_first: "At which end do new waiters enter, and by what are they sorted?",
+        evidence: ["hand_overs" >= 16],
+        budget: 60 s,
+        bug: LifoQueue deterministic,
+        blast: ["8.03", "8.05", "8.07", "8.08"]
+        => first_come_first_served
+    },
+    rule! {
+        "8.05" MUST phase 2 [Lock, Try, Wait, Fair]
+        layer: Both, access: A, test: D,
+        title: "a try does not overtake",
+        statement: "A try, or a wait that begins later, is not granted before those who wait already, also where the holders would not mind it.",
+        intent: "Under a steady stream of readers that overtake, a writer in the queue never gets its turn.",
+        check_first: "Does the path that grants at once look at the queue, or only at the holders?",
+        evidence: ["tries" >= 12],
+        budget: 60 s,
+        bug: BargingTry deterministic,
+        blast: []
+        => a_try_does_not_overtake
+    },
+    rule! {
+        "8.07" MUST phase 2 [Lock, Wait, Fair]
+        layer: Both, access: A, test: T,
+        title: "a live waiter keeps its place",
+        statement: "A waiter that lives keeps its place in the queue however long it waits.",
+        intent: "An entry that is dropped after a fixed time puts the one who waited longest at the end, again and again (Redisson 3004).",
+        check_first: "What keeps a queue entry alive, and is that done for as long as the waiter waits?",
+        evidence: ["kept_places" >= 5],
+        budget: 120 s,
+        bug: LiveWaiterEvicted deterministic,
+        blast: []
+        => a_live_waiter_keeps_its_place
+    },
+    rule! {
+        "8.08" MUST phase 2 [Lock, Wait, Fair, Priority]
+        layer: Both, access: A, test: D,
+        title: "the most urgent is next",
+        statement: "Of those who wait the one with the highest priority is next, and of equals the one who came first.",
+        intent: "A priority that is accepted and not applied lets the urgent repair wait behind a hundred nightly jobs.",
+        check_first: "Is the priority part of what the queue is sorted by, before the arrival?",
+        evidence: ["hand_overs" >= 24],
+        budget: 60 s,
+        bug: PrioIgnored deterministic,
+        blast: ["8.09"]
+        => the_most_urgent_is_next
+    },
+    rule! {
+        "8.09" SHOULD phase 3 [Lock, Wait, Fair, Priority]
+        layer: Both, access: A, test: X,
+        title: "the least urgent is served",
+        statement: "The least urgent waiter is served within the claimed ageing bound; with strict priorities, as soon as nobody more urgent waits.",
+        intent: "What everybody may overtake is easily forgotten altogether: the lock is free, and the last in line sleeps on.",
+        check_first: "Does every way in which a more urgent hold ends look at the whole queue?",
+        evidence: ["served" >= 2, "overtaken" >= 6],
+        budget: 60 s,
+        bug: PrioStarves deterministic,
+        blast: ["8.08"]
+        => the_least_urgent_is_served
+    },
+    rule! {
+        "8.11" MUST phase 2 [Lock, Wait]
+        layer: Both, access: A, test: X,
+        title: "every waiter once",
+        statement: "500 waiters on one name (or as many as the declared limit allows) are each granted exactly once.",
+        intent: "A queue with a size that nobody declared drops or refuses the waiters of the one bad day.",
+        check_first: "Is there a limit to a queue, a channel or a set of listeners, and is it declared?",
+        evidence: ["granted" >= 10],
+        budget: 120 s,
+        bug: WaitersCapped256 deterministic,
+        blast: []
+        => every_waiter_once
     },
     rule! {
         "8.12" MUST phase 1 [Lock, Wait]

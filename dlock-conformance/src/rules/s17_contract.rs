@@ -37,7 +37,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: [],
         budget: 60 s,
         bug: PrioSilentlyIgnored deterministic,
-        blast: ["17.01"]
+        blast: ["8.08", "8.09", "17.01"]
         => undeclared_is_refused
     },
     rule! {
@@ -63,7 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
         bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.11", "9.07", "11.04", "17.09"]
+        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "17.09"]
         => no_panic_escapes
     },
     rule! {
@@ -102,7 +102,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["closed_answers" >= 3],
         budget: 60 s,
         bug: CloseKeepsRenewing deterministic,
-        blast: ["9.07", "17.04"]
+        blast: ["4.12", "9.07", "17.04"]
         => close_ends_everything
     },
 ];

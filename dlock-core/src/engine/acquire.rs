@@ -169,7 +169,17 @@ impl<'a> Request<'a> {
         self.in_store = true;
         let now = self.engine.now();
         let expires_in = grant.expires_in;
-        let lease = Lease::new(grant, self.ask.mode, self.ask.options.clone(), now, self.strayed);
+        let counted_from = grant.counted_from;
+        let mut options = self.ask.options.clone();
+        // planted: 5.13
+        if self.engine.bug.is(Bug::MaxHoldIgnored) {
+            Arc::make_mut(&mut options).max_hold = None;
+        }
+        let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed);
+        // planted: 3.12
+        if self.engine.bug.is(Bug::NegativeMargin) {
+            lease.confirm(now, counted_from + expires_in / 8, expires_in);
+        }
         if !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
@@ -225,6 +235,8 @@ async fn pursue(
         // planted: 2.04
         Patience::Wait(Some(limit)) if engine.bug.is(Bug::DeadlineHalf) => Some(started + limit / 2),
         Patience::Wait(Some(limit)) => Some(started + limit),
+        // planted: 2.11
+        Patience::Wait(None) if engine.bug.is(Bug::HiddenDefaultTimeout) => Some(started + engine.op_timeout),
         Patience::Try | Patience::Wait(None) => None,
     };
     // Since when, without a success in between, and how often the store could not be asked.

@@ -7,7 +7,7 @@ use super::lease::Lease;
 use crate::error::{Error, LossReason, Result};
 use crate::mode::Mode;
 use crate::options::{AutoRenew, Terms};
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey};
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Renew, RenewItem, RenewOutcome};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
 pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &Terms) {
@@ -28,6 +28,15 @@ pub(crate) async fn take_again(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Resu
         Attempt::Granted(_) => Ok(()),
         _ => Err(Error::lost(LossReason::Released)),
     }
+}
+
+/// Rule 5.14: renewals one after the other.
+pub(super) async fn one_by_one(part: &dyn Renew, items: &[RenewItem]) -> Vec<RenewOutcome> {
+    let mut outcomes = Vec::new();
+    for item in items {
+        outcomes.extend(part.renew(std::slice::from_ref(item)).await);
+    }
+    outcomes
 }
 
 /// Rule 9.04: a renewal whose answer nobody took is taken for done, and for one that adds a ttl.

@@ -24,6 +24,7 @@ use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use crate::engine::core::{Core, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
+use crate::engine::planted::one_by_one;
 use crate::engine::poller::Poller;
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;
@@ -258,6 +259,10 @@ impl Keeper {
         for lease in due.leases {
             self.due_lease(lease, now, closing, &mut targets);
         }
+        // planted: 4.12
+        if self.core.bug.is(Bug::ForgetIsImmortal) && !targets.is_empty() {
+            renew_all_leases(&self.core, &mut targets);
+        }
         for waiter in due.waiters {
             if !closing {
                 self.due_waiter(waiter, &mut targets);
@@ -358,6 +363,10 @@ impl Keeper {
                     .collect();
                 let renewal = async {
                     match core.backend.renew_part() {
+                        // planted: 5.14
+                        Some(part) if core.bug.is(Bug::SerialRenewerStarves) => {
+                            Ok(Box::pin(one_by_one(part, &items)).await)
+                        }
                         Some(part) => Ok(part.renew(&items).await),
                         None => Err(Error::new(
                             ErrorKind::Unsupported,
@@ -570,5 +579,17 @@ async fn guarded<T>(core: &Core, limit: Duration, request: impl Future<Output = 
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
         Err(e) => Err(e),
+    }
+}
+
+/// Rule 4.12: whenever some leases are renewed, all are, also those that are to lapse.
+fn renew_all_leases(core: &Core, targets: &mut Vec<Target>) {
+    let state = core.state();
+    for entry in state.timers.entries() {
+        if let Entry::Lease(lease) = entry
+            && lease.options.renew_period(lease.span()).is_none()
+        {
+            targets.push(Target::Lease(lease.clone()));
+        }
     }
 }

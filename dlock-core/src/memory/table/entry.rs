@@ -10,7 +10,7 @@ use super::{Desk, Effects, Held, Place};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{Change, Holder, LeaseKey, RequestId};
+use crate::spi::{Acquire, Change, Holder, LeaseKey, RequestId};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 
@@ -197,6 +197,10 @@ impl Entry {
     /// the readers behind it, and one release can admit a hundred readers. It never looks past an inadmissible head, so no
     /// stream of readers can starve a writer.
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
+        // planted: 8.03
+        if desk.bug.is(Bug::StarveClient0) {
+            self.pass_over_client_0();
+        }
         while let Some(mode) = self.head_mode() {
             // planted: 4.11
             let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.news().granted.len() == 1;
@@ -213,6 +217,23 @@ impl Entry {
                 .granted
                 .push((LeaseKey::new(name.clone(), id), held));
         }
+    }
+
+    /// Rule 8.03: whoever has the least number comes last, while others wait.
+    fn pass_over_client_0(&mut self) {
+        let Some(queue) = self.queue.as_mut().filter(|q| q.waiters.len() >= 4) else {
+            return;
+        };
+        let least = queue.waiters.iter().map(|w| w.id.client()).min();
+        if queue.waiters.front().map(|w| w.id.client()) == least {
+            queue.waiters.swap(0, 1);
+        }
+    }
+
+    /// Whether the next in line is one of those who come last, for a planted bug.
+    pub(super) fn is_next_unimportant(&self) -> bool {
+        let next = self.queue.as_ref().and_then(|q| q.waiters.front());
+        next.is_some_and(|w| w.priority < Acquire::DEFAULT_PRIORITY)
     }
 
     pub(super) fn next_in_line(&self) -> Option<RequestId> {
@@ -240,6 +261,16 @@ impl Entry {
             _ if desk.bug.is(Bug::TinyTtlImmortal) && request.ttl < Duration::from_millis(20) => {
                 (Standing::Full, Duration::from_secs(3600))
             }
+            // planted: 2.10
+            _ if desk.bug.is(Bug::TtlU32Wrap) => {
+                let micros = request.ttl.as_micros() as u32;
+                (Standing::Full, Duration::from_micros(micros.into()))
+            }
+            // planted: 3.10
+            _ if desk.bug.is(Bug::TtlRoundsDown) => {
+                let tens = request.ttl.as_nanos() / 10_000_000;
+                (Standing::Full, Duration::from_millis(tens as u64 * 10))
+            }
             // planted: 3.07
             #[cfg(dlock_saboteur)]
             _ if desk.bug.is(Bug::TtlStickyFirst) => {
@@ -251,8 +282,17 @@ impl Entry {
         let token = match desk.mint() {
             // planted: 7.05
             _ if desk.bug.is(Bug::TokenPerClient) => Token::new(request.id.sequence()).unwrap_or(Token::MIN),
+            // planted: 7.11
+            token if desk.bug.is(Bug::ReadTokenStale) && !request.mode.is_exclusive() => {
+                Token::new(token.get().saturating_sub(2)).unwrap_or(Token::MIN)
+            }
             token => token,
         };
+        // planted: 7.16
+        #[cfg(dlock_saboteur)]
+        if desk.bug.is(Bug::FenceKeyLeak) {
+            desk.last_tokens.insert(name.clone(), token);
+        }
         let lease = Lease {
             id: request.id,
             mode: request.mode,
@@ -294,7 +334,11 @@ impl Entry {
     }
 
     /// Starts the life of a queue entry anew.
-    pub(super) fn renew_waiter(&mut self, position: usize, expires: Timestamp) {
+    pub(super) fn renew_waiter(&mut self, position: usize, expires: Timestamp, bug: Planted) {
+        // planted: 8.07
+        if bug.is(Bug::LiveWaiterEvicted) {
+            return;
+        }
         if let Some(w) = self.queue.as_mut().and_then(|q| q.waiters.get_mut(position)) {
             w.expires = w.expires.max(expires);
         }

@@ -137,6 +137,9 @@ pub(super) struct Desk {
     /// The ttl of the first grant of each name, for a planted bug.
     #[cfg(dlock_saboteur)]
     pub(super) first_ttls: Map<LockName, Duration>,
+    /// The last token of each name, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    pub(super) last_tokens: Map<LockName, Token>,
 }
 
 impl Desk {
@@ -217,6 +220,8 @@ impl Table {
                 bug: settings.bug,
                 #[cfg(dlock_saboteur)]
                 first_ttls: Map::default(),
+                #[cfg(dlock_saboteur)]
+                last_tokens: Map::default(),
             },
             memo: Memo::default(),
             bug: settings.bug,
@@ -268,7 +273,7 @@ impl Table {
                     return Ok(Asked::Granted(lease.held()));
                 }
                 if let Some(position) = entry.position(key.id) {
-                    entry.renew_waiter(position, now + request.queue_ttl);
+                    entry.renew_waiter(position, now + request.queue_ttl, desk.bug);
                     return Ok(Asked::Queued(entry.place(position)));
                 }
                 if memo.was_released(trace) {
@@ -323,6 +328,10 @@ impl Table {
         let key = &request.key;
         let waiting = entry.waiting();
         let turn = match request.queue {
+            // planted: 8.08
+            Queueing::Join if desk.bug.is(Bug::PrioIgnored) => waiting,
+            // planted: 8.05
+            Queueing::No if desk.bug.is(Bug::BargingTry) => 0,
             Queueing::Join => entry.turn_of(request.priority),
             Queueing::No => waiting,
         };
@@ -347,7 +356,13 @@ impl Table {
                 Error::new(ErrorKind::LimitReached, "as many wait for this lock as may").with_name(&key.name),
             );
         }
+        // planted: 8.11
+        if desk.bug.is(Bug::WaitersCapped256) && waiting >= 256 {
+            return Err(Error::new(ErrorKind::LimitReached, "the queue is full").with_name(&key.name));
+        }
         desk.begin(key.id)?;
+        // planted: 8.04
+        let turn = if desk.bug.is(Bug::LifoQueue) { 0 } else { turn };
         entry.enqueue(turn, waiter(now, request));
         Ok(Asked::Queued(entry.place(turn)))
     }
@@ -550,9 +565,9 @@ impl Table {
         queue_ttl: Duration,
         effects: &mut Effects,
     ) -> Option<Asked> {
-        self.change(&key.name, now, effects, |entry, _, _| {
+        self.change(&key.name, now, effects, |entry, desk, _| {
             if let Some(position) = entry.position(key.id) {
-                entry.renew_waiter(position, now + queue_ttl);
+                entry.renew_waiter(position, now + queue_ttl, desk.bug);
                 return Some(Asked::Queued(entry.place(position)));
             }
             let lease = entry
@@ -682,7 +697,11 @@ impl Table {
     /// How many names have a record, how many requests are queued, and how many tombstones there are.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         let queued = self.names.entries().map(Entry::waiting).sum();
-        (self.names.len(), queued, self.memo.tombstones())
+        let names = self.names.len();
+        // planted: 7.16
+        #[cfg(dlock_saboteur)]
+        let names = names + self.desk.last_tokens.len();
+        (names, queued, self.memo.tombstones())
     }
 
     fn spot<'a>(&self, name: &'a LockName) -> Spot<'a> {
@@ -724,8 +743,10 @@ impl Table {
             entry.admit(desk, name, now, effects);
         }
         let answer = change(entry, desk, effects);
-        // planted: 11.14
-        if !desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held {
+        // planted: 11.14, 8.09
+        if (!desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held)
+            && !(desk.bug.is(Bug::PrioStarves) && entry.is_next_unimportant())
+        {
             entry.admit(desk, name, now, effects);
         }
         if entry.is_empty() {

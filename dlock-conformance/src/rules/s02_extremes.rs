@@ -1,0 +1,183 @@
+//! §2, the rules about very long times.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+
+use crate::claims::Need;
+use crate::cx::{Cx, Effort};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// What is left of the times below in a counter that is too narrow for them.
+const REST: Duration = Duration::from_millis(150);
+
+/// Longer than anybody means, and each a little longer than what some counter holds.
+fn huge() -> [(&'static str, Duration); 9] {
+    let days = |n: u64| Duration::from_secs(n * 24 * 3600);
+    [
+        ("2^32 nanoseconds and a bit", Duration::from_nanos(1 << 32) + REST),
+        (
+            "2^32 microseconds and a bit",
+            Duration::from_micros(1 << 32) + REST,
+        ),
+        (
+            "2^31 milliseconds and a bit",
+            Duration::from_millis(1 << 31) + REST,
+        ),
+        (
+            "2^32 milliseconds and a bit",
+            Duration::from_millis(1 << 32) + REST,
+        ),
+        ("50 days", days(50)),
+        ("2^31 seconds and a bit", Duration::from_secs(1 << 31) + REST),
+        ("2^32 seconds and a bit", Duration::from_secs(1 << 32) + REST),
+        (
+            "2^64 nanoseconds and a bit",
+            Duration::from_nanos(u64::MAX) + REST,
+        ),
+        ("the longest Duration", Duration::MAX),
+    ]
+}
+
+pub(super) async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
+    huge_ttls(&cx).await?;
+    huge_limits(&cx).await
+}
+
+async fn huge_ttls(cx: &Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let mut held = Vec::new();
+    let longest = cx.claims().capabilities.max_ttl;
+    let asks = huge().map(|(what, ttl)| (format!("a ttl of {what}"), cx.ask().ttl(ttl), ttl.min(longest)));
+    let mut asks = Vec::from(asks);
+    if cx.claims().has(Need::MaximumHold) {
+        let ask = cx.ask().max_hold(Duration::MAX);
+        asks.push(("a maximum hold without end".to_owned(), ask, cx.long_ttl()));
+    }
+    for (n, (what, ask, least)) in asks.into_iter().enumerate() {
+        let name = cx.name(n);
+        match a.try_acquire(&name, &ask).await {
+            Ok(Some(guard)) => {
+                // Half of it: what margins and round trips take is not the question here.
+                ensure!(
+                    !cx.claims().has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
+                    "{what} gives a guard with {:?} left",
+                    guard.remaining()
+                );
+                held.push((what, name, guard));
+            }
+            Ok(None) => fail!("{what}: `held` is the answer, on a name that nobody holds"),
+            Err(e) if e.kind() == ErrorKind::InvalidInput => {
+                let left = cx
+                    .expect_free(&*b, &name, &cx.ask(), format!("{what} was refused"))
+                    .await?;
+                left.release().await.seen("B releases")?;
+            }
+            Err(e) => {
+                return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected"));
+            }
+        }
+        cx.evidence("huge_ttls");
+    }
+    cx.sleep(REST * 2 + cx.skew(REST)).await;
+    for (what, name, guard) in &held {
+        ensure!(
+            guard.is_valid(),
+            "{what}: the guard is lost, for {:?}, {:?} later",
+            guard.loss(),
+            REST * 2
+        );
+        cx.expect_held(&*b, name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
+            .await?;
+    }
+    for (what, _, guard) in held {
+        guard.release().await.seen(format_args!("{what}: A releases"))?;
+    }
+    Ok(())
+}
+
+async fn huge_limits(cx: &Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("waited-for"), cx.ask());
+    let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+    let mut waits = Vec::new();
+    for (what, limit) in huge() {
+        let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
+        let waiting = cx.spawn(async move {
+            let granted = b.acquire_timeout(&name, &ask, limit).await?;
+            granted.release().await
+        });
+        waits.push((what, waiting));
+    }
+    cx.sleep(REST * 2).await;
+    let mut patient = Vec::new();
+    for (what, mut waiting) in waits {
+        match cx.timeout(Duration::from_millis(1), &mut waiting).await {
+            None => patient.push((what, waiting)),
+            Some(Err(e)) if e.kind() == ErrorKind::InvalidInput => {}
+            Some(Err(e)) => {
+                return Err(Failure::from(e))
+                    .seen(format_args!("a wait of {what} ended after {:?}", REST * 2));
+            }
+            Some(Ok(())) => fail!("a wait of {what} was granted although the name is held"),
+        }
+        cx.evidence("huge_waits");
+    }
+    held.release().await.seen("A releases")?;
+    let bound = cx.claims().op_bound + cx.slack();
+    for (what, waiting) in patient {
+        cx.within(bound, format!("a wait of {what}, after the release"), waiting)
+            .await?
+            .seen(format_args!("a wait of {what}"))?;
+    }
+    Ok(())
+}
+
+/// How long to wait for the claimed longest default to show; a run in real time that is to be short looks for shorter ones.
+pub(super) fn endurance(cx: &Cx) -> Duration {
+    let whole = (cx.claims().largest_default * 3).max(Duration::from_secs(1));
+    if cx.is_virtual() || cx.effort() == Effort::Full {
+        whole
+    } else {
+        whole.min(Duration::from_secs(2))
+    }
+}
+
+pub(super) async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name("held-long");
+    let long = endurance(&cx);
+    let mut ask = cx.ask();
+    if cx.claims().has(Need::AutoRenew) {
+        ask = ask.auto_renew();
+    }
+    let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+    let mut waiting = {
+        let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
+        cx.spawn(async move { b.acquire(&name, &ask).await })
+    };
+    let from = cx.now();
+    if let Some(ended) = cx.timeout(long, &mut waiting).await {
+        let after = cx.now().since(from);
+        match ended {
+            Ok(_) => fail!("B was granted after {after:?} although A holds"),
+            Err(e) => {
+                return Err(e).seen(format_args!("B's wait without limit ended after {after:?}"));
+            }
+        }
+    }
+    held.release().await.seen("A releases")?;
+    let bound = cx.claims().wake_p99 + cx.slack();
+    let granted = cx
+        .within(bound, format!("B, which has waited for {long:?}"), waiting)
+        .await?
+        .seen("B waits without limit")?;
+    cx.evidence("waits_outlived");
+    cx.note(format_args!(
+        "waited for {long:?}; the claimed longest default is {:?}",
+        cx.claims().largest_default
+    ));
+    granted.release().await.seen("B releases")
+}

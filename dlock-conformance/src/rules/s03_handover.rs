@@ -1,0 +1,113 @@
+//! §3, the rules about how exactly a lease ends, and who believes what when it does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::Timestamp;
+use futures::future::try_join_all;
+
+use super::s03_lease::{first_grant, lapsed_by};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::ensure;
+use crate::verdict::{Failure, Seen, Verdict};
+
+pub(super) async fn finer_ttls_round_up(cx: Cx) -> Verdict {
+    let grain = cx.claims().capabilities.ttl_granularity;
+    let base = cx.ttl(Duration::from_millis(150));
+    let (milli, nano) = (Duration::from_millis(1), Duration::from_nanos(1));
+    // Just above, within and just below a step of the claimed granularity, and of those that nobody claimed.
+    let wishes = [
+        base + nano,
+        base + grain / 2,
+        base + grain.saturating_sub(nano),
+        base + milli * 49 + milli / 2,
+        base + milli * 9,
+    ];
+    let next = cx.connect().await?;
+    let each = wishes.into_iter().enumerate().map(|(n, ttl)| {
+        let (cx, next) = (cx.clone(), next.clone());
+        async move {
+            let holder = cx.connect().await?;
+            let name = cx.name(n);
+            let asked = cx.now();
+            let held = holder
+                .acquire(&name, &cx.ask().ttl(ttl))
+                .await
+                .seen(format_args!("A acquires with a ttl of {ttl:?}"))?;
+            let shown = held.ttl();
+            ensure!(
+                shown >= ttl,
+                "a ttl of {ttl:?} was rounded down to {shown:?}; the claimed granularity is {grain:?}"
+            );
+            ensure!(
+                shown <= ttl + grain + cx.skew(ttl),
+                "a ttl of {ttl:?} became {shown:?}; the claimed granularity is {grain:?}"
+            );
+            let by = lapsed_by(&cx, shown);
+            holder.vanish();
+            first_grant(&cx, &*next, &name, &cx.ask(), asked, ttl, by).await?;
+            cx.evidence("fine_ttls");
+            Ok::<(), Failure>(())
+        }
+    });
+    try_join_all(each).await?;
+    Ok(())
+}
+
+/// Until when the one who was granted last believed, as its guard said.
+type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
+
+/// Says until when this holder believes; answers the same of whoever said so before.
+fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
+    last.lock().unwrap_or_else(PoisonError::into_inner).replace(until)
+}
+
+pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
+    let name = cx.name("handed-over");
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
+    let last = LastDeadline::default();
+    let rounds = cx.rounds(4, 30);
+    let renews = cx.claims().has(Need::Renew);
+    let mut tasks = Vec::new();
+    for number in 0..3 {
+        let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
+        let (last, mut rng) = (last.clone(), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let (cx, lane) = (task.clone(), task.lane(&client));
+            for _ in 0..rounds {
+                let held = lane
+                    .acquire(&name, &ask)
+                    .await
+                    .seen(format_args!("holder {number} acquires"))?;
+                let granted = cx.now();
+                if let Some(before) = believes(&last, held.deadline()) {
+                    ensure!(
+                        before <= granted + cx.skew(held.ttl()),
+                        "holder {number} was granted {:?} before the end that the holder before it believed in",
+                        granted.until(before)
+                    );
+                    cx.evidence("hand_overs");
+                }
+                if renews && rng.one_in(2) {
+                    cx.sleep(ask.ttl / 4).await;
+                    // A stalled machine may have lost it by now; then it ends as it is.
+                    if lane.renew(&held).await.is_ok() {
+                        believes(&last, held.deadline());
+                    }
+                }
+                // Nobody lets go: it ends by its time.
+                while held.is_valid() {
+                    cx.sleep(held.remaining().max(Duration::from_millis(1))).await;
+                }
+                lane.lost(&held);
+                lane.drop_guard(held);
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    cx.check_history()
+}

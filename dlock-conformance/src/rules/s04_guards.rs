@@ -1,0 +1,95 @@
+//! §4, the rules about guards that nobody releases.
+
+use std::time::Duration;
+
+use crate::claims::{Engine, Need};
+use crate::cx::Cx;
+use crate::ensure;
+use crate::verdict::{Seen, Verdict};
+
+pub(super) async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let plain = cx.ask();
+    let mut asks = vec![("idle", plain.clone())];
+    if cx.claims().has(Need::AutoRenew) {
+        asks.push(("renewing", plain.clone().auto_renew()));
+    }
+    let bound = cx.claims().drop_prompt + cx.slack();
+    let mut longest = Duration::ZERO;
+    for round in 0..cx.rounds(3, 30) {
+        for (kind, ask) in &asks {
+            let name = cx.name(format_args!("{kind}-{round}"));
+            let held = a.acquire(&name, ask).await.seen("A acquires a free name")?;
+            cx.sleep(Duration::from_millis(3)).await;
+            let dropped = cx.now();
+            drop(held);
+            let when = format!("A dropped its {kind} guard");
+            cx.free_by(&*b, &name, &plain, dropped + bound, when)
+                .await?
+                .release()
+                .await
+                .seen("B releases")?;
+            longest = longest.max(dropped.until(cx.now()));
+            cx.evidence("drops");
+        }
+    }
+    cx.note(format_args!("from drop to free: at most {longest:?}"));
+    Ok(())
+}
+
+pub(super) async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.short_ttl());
+    let (idle, renewing) = (cx.name("idle"), cx.name("renewing"));
+    let lapsed_by = |ttl: Duration| cx.now() + ttl + cx.skew(ttl) + cx.slack();
+    let renews = cx.claims().has(Need::AutoRenew);
+    // Beside the idle one: what keeps the one alive must not keep the other.
+    if renews {
+        let held = a
+            .acquire(&renewing, &ask.clone().auto_renew())
+            .await
+            .seen("A acquires what will renew itself")?;
+        std::mem::forget(held);
+    }
+    let held = a.acquire(&idle, &ask).await.seen("A acquires a free name")?;
+    let by = lapsed_by(held.ttl());
+    std::mem::forget(held);
+    cx.free_by(
+        &*b,
+        &idle,
+        &ask,
+        by,
+        "A leaked its guard, which does not renew itself",
+    )
+    .await?
+    .release()
+    .await
+    .seen("B releases")?;
+    cx.evidence("lapsed");
+    if !renews {
+        return Ok(());
+    }
+    // At least one renewal after the other one has lapsed.
+    cx.sleep(ask.ttl).await;
+    let kept = b
+        .try_acquire(&renewing, &ask)
+        .await
+        .seen("B tries what A leaked and renews")?
+        .is_none();
+    cx.note(if kept {
+        "a leaked guard that renews itself stays held while its client lives"
+    } else {
+        "a leaked guard that renews itself lapses"
+    });
+    ensure!(
+        kept || cx.claims().engine == Engine::Own,
+        "a leaked guard that renews itself is not held any more, although its client lives"
+    );
+    cx.within(cx.claims().op_bound, "A's close", a.close())
+        .await?
+        .seen("A closes")?;
+    let when = "A leaked a guard that renews itself, and is closed";
+    cx.free_by(&*b, &renewing, &ask, lapsed_by(ask.ttl), when).await?;
+    cx.evidence("lapsed");
+    Ok(())
+}

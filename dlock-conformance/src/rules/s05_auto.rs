@@ -1,0 +1,122 @@
+//! §5, the rules about how long, and for how many, renewal goes on.
+
+use std::time::Duration;
+
+use dlock_core::LossReason;
+use futures::future::try_join_all;
+use futures::try_join;
+
+use crate::cx::Cx;
+use crate::ensure;
+use crate::subject::Ask;
+use crate::verdict::{Failure, Seen, Verdict};
+
+pub(super) async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
+    let short = cx.ttl(Duration::from_millis(200));
+    let renewing = cx.ask().ttl(short).auto_renew();
+    let idle = cx.ask();
+    // Beyond several renewals, and well before the end of a lease that needs none.
+    try_join!(
+        ends_at(&cx, "renewing", &renewing, short * 5 / 2),
+        ends_at(&cx, "idle", &idle, cx.long_ttl().min(Duration::from_millis(300))),
+    )?;
+    Ok(())
+}
+
+async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name(kind);
+    let ask = ask.clone().max_hold(limit);
+    let asked = cx.now();
+    let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+    let latest = cx.now() + limit;
+    ensure!(
+        held.deadline() <= latest,
+        "the deadline of a {kind} guard is {:?} after its maximum hold of {limit:?}",
+        latest.until(held.deadline())
+    );
+    let lost = held.lost();
+    let reason = cx
+        .within(
+            limit + cx.slack(),
+            format!("the loss of a {kind} guard with a maximum hold of {limit:?}"),
+            lost,
+        )
+        .await?;
+    let after = asked.until(cx.now());
+    ensure!(
+        reason == LossReason::MaxHold && held.loss() == Some(LossReason::MaxHold),
+        "a {kind} guard with a maximum hold of {limit:?} is lost after {after:?} for {reason:?}"
+    );
+    ensure!(
+        after + cx.skew(limit) >= limit,
+        "a {kind} guard with a maximum hold of {limit:?} is lost after {after:?}"
+    );
+    ensure!(
+        !held.is_valid() && held.remaining().is_zero(),
+        "a {kind} guard is valid after its maximum hold of {limit:?}"
+    );
+    // It is given back, or lapses.
+    let by = latest + cx.ttl(Duration::from_millis(200)) + cx.slack() * 2;
+    cx.free_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
+        .await?
+        .release()
+        .await
+        .seen("B releases")?;
+    cx.evidence("ended");
+    Ok(())
+}
+
+pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let wish = cx.rounds(300, 1_000) as u64;
+    // Two more are needed by the load.
+    let limit = cx
+        .claims()
+        .capabilities
+        .max_held
+        .map_or(wish, |n| n.saturating_sub(2));
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(1200))).auto_renew();
+    let mut held = Vec::new();
+    let names: Vec<_> = (0..wish.min(limit)).map(|n| cx.name(n)).collect();
+    // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm too.
+    for some in names.chunks(100) {
+        let guards = try_join_all(some.iter().map(|name| a.acquire(name, &ask)));
+        held.extend(guards.await.seen("A acquires a hundred locks")?);
+    }
+    let until = cx.now() + ask.ttl * 2;
+    let load = (0..2).map(|n| {
+        let (cx, a, name, ask) = (cx.clone(), a.clone(), cx.name(format_args!("load-{n}")), cx.ask());
+        async move {
+            while cx.now() < until {
+                let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
+                other.release().await.seen("A lets go of it")?;
+                cx.evidence("other_operations");
+                cx.sleep(Duration::from_millis(4)).await;
+            }
+            Ok::<(), Failure>(())
+        }
+    });
+    let load: Vec<_> = load.map(|busy| cx.spawn(busy)).collect();
+    while cx.now() < until {
+        cx.sleep(ask.ttl / 12).await;
+        let valid = held.iter().filter(|guard| guard.is_valid()).count();
+        ensure!(
+            valid == held.len(),
+            "{} of {} guards of one client that renew themselves are lost, {:?} before the end of 2 ttls; the first: {:?}",
+            held.len() - valid,
+            held.len(),
+            cx.now().until(until),
+            held.iter().find_map(|guard| guard.loss())
+        );
+    }
+    for busy in load {
+        busy.await?;
+    }
+    cx.evidence_by("guards", held.len() as u64);
+    // By the store's word too: what it had given away could not be released.
+    for guard in held {
+        guard.release().await.seen("A releases what it kept")?;
+    }
+    Ok(())
+}

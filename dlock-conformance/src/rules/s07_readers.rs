@@ -1,0 +1,161 @@
+//! §7, the rules about readers' tokens and about what dead names leave behind.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::Token;
+
+use super::s07_fencing::token_of;
+use crate::cx::Cx;
+use crate::ensure;
+use crate::verdict::{Failure, Seen, Verdict};
+
+/// What each holder was given, in the order in which they held.
+type Given = Arc<Mutex<Vec<(bool, Token)>>>;
+
+pub(super) async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
+    in_turn(&cx).await?;
+    all_at_once(&cx).await
+}
+
+/// A writer, readers beside one another, a writer.
+async fn in_turn(cx: &Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let given = Given::default();
+        for writes in [true, false, true, false, true] {
+            let ask = if writes { cx.ask() } else { cx.ask().reader() };
+            let clients = if writes { vec![&a] } else { vec![&b, &a, &b] };
+            let mut held = Vec::new();
+            for client in clients {
+                let guard = client
+                    .acquire(&name, &ask)
+                    .await
+                    .seen(format_args!("round {round}: acquiring"))?;
+                note(cx, &given, writes, token_of(&*guard, "a grant")?);
+                held.push(guard);
+            }
+            for guard in held {
+                guard
+                    .release()
+                    .await
+                    .seen(format_args!("round {round}: releasing"))?;
+            }
+        }
+        between(&given)?;
+    }
+    Ok(())
+}
+
+async fn all_at_once(cx: &Cx) -> Verdict {
+    let name = cx.name("mixed");
+    let given = Given::default();
+    let rounds = cx.rounds(10, 150);
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let (client, task, name, given) = (cx.connect().await?, cx.clone(), name.clone(), given.clone());
+        let mut rng = cx.rng();
+        tasks.push(cx.spawn(async move {
+            let (cx, lane) = (task.clone(), task.lane(&client));
+            for _ in 0..rounds {
+                let writes = rng.one_in(3);
+                let ask = if writes { cx.ask() } else { cx.ask().reader() };
+                let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
+                // While it is held: whoever conflicts with it comes before or after, in the list as in truth.
+                note(&cx, &given, writes, token_of(&*held, "a grant")?);
+                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(2)))
+                    .await;
+                lane.release(&held).await.seen("releasing")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    between(&given)?;
+    cx.check_history()
+}
+
+fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
+    given
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((writes, token));
+    cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
+}
+
+/// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the last writer.
+fn between(given: &Given) -> Verdict {
+    let given = given.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut highest, mut written) = (0, 0);
+    for (n, (writes, token)) in given.iter().enumerate() {
+        let token = token.get();
+        if *writes {
+            ensure!(
+                token > highest,
+                "grant {n}, a writer's, has token {token}, and one before it has {highest}"
+            );
+            written = token;
+        } else {
+            ensure!(
+                token >= written,
+                "grant {n}, a reader's, has token {token}, and the last writer before it had {written}"
+            );
+        }
+        highest = highest.max(token);
+    }
+    Ok(())
+}
+
+pub(super) async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let names = cx.rounds(200, 5_000) as u64;
+    // What the first names make the store set up is not what each name leaves.
+    use_up(&cx, &*a, 0..names).await?;
+    let before = footprint(&cx).await?;
+    use_up(&cx, &*a, names..names * 2).await?;
+    // A store may clear up a little later.
+    let by = cx.now() + cx.claims().op_bound;
+    loop {
+        let after = footprint(&cx).await?;
+        if after <= before + names / 10 {
+            cx.note(format_args!(
+                "{names} dead names: from {before} records to {after}"
+            ));
+            return Ok(());
+        }
+        ensure!(
+            cx.now() < by,
+            "{names} names that were used once and let go left {} records behind",
+            after - before
+        );
+        cx.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64>) -> Verdict {
+    for n in names {
+        let held = client
+            .acquire(&cx.name(n), &cx.ask())
+            .await
+            .seen("A acquires a new name")?;
+        token_of(&*held, "a grant")?;
+        held.release().await.seen("A releases it for good")?;
+        cx.evidence("dead_names");
+    }
+    Ok(())
+}
+
+async fn footprint(cx: &Cx) -> Verdict<u64> {
+    match cx.footprint().await {
+        Some(Ok(records)) => Ok(records),
+        Some(Err(e)) => Err(Failure::Kit(format!(
+            "the harness could not count what its store keeps: {e}"
+        ))),
+        None => Err(Failure::NotRun(
+            "the harness does not count what its store keeps".to_owned(),
+        )),
+    }
+}

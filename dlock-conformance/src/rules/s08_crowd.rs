@@ -1,0 +1,134 @@
+//! §8, the rules about many waiters.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+
+use crate::cx::{Cx, Effort};
+use crate::ensure;
+use crate::verdict::{Failure, Seen, Verdict};
+
+pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
+    const CLIENTS: usize = 6;
+    let (name, ask) = (cx.name("churn"), cx.ask());
+    let total = if cx.is_virtual() {
+        240
+    } else {
+        cx.rounds(60, 3_000)
+    };
+    let granted = Arc::new(AtomicUsize::new(0));
+    let waits: Arc<Mutex<Vec<(Duration, usize)>>> = Arc::default();
+    let mut tasks = Vec::new();
+    for number in 0..CLIENTS {
+        let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
+        let (granted, waits, mut rng) = (granted.clone(), waits.clone(), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            // Whoever waits when the others have had their fill was overtaken by all of them.
+            while granted.load(Ordering::Relaxed) < total {
+                if rng.one_in(8) {
+                    let limit = rng.duration(Duration::ZERO, Duration::from_millis(2));
+                    match client.acquire_timeout(&name, &ask, limit).await {
+                        Ok(held) => held.release().await.seen("releasing")?,
+                        Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("gave_up"),
+                        Err(e) => return Err(Failure::from(e)),
+                    }
+                }
+                let asked = cx.now();
+                let held = client.acquire(&name, &ask).await.seen("acquiring")?;
+                let took = asked.until(cx.now());
+                waits
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((took, number));
+                granted.fetch_add(1, Ordering::Relaxed);
+                cx.evidence("grants");
+                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(3)))
+                    .await;
+                held.release().await.seen("releasing")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    let waits = std::mem::take(&mut *waits.lock().unwrap_or_else(PoisonError::into_inner));
+    let sum: Duration = waits.iter().map(|(took, _)| *took).sum();
+    let mean = sum / u32::try_from(waits.len()).unwrap_or(u32::MAX).max(1);
+    let (longest, who) = waits.iter().max().copied().unwrap_or_default();
+    let factor = cx.claims().starvation_factor;
+    cx.note(format_args!("mean wait {mean:?}, longest {longest:?}"));
+    ensure!(
+        longest <= mean * factor + cx.slack(),
+        "client {who} of {CLIENTS} waited for {longest:?}, when the mean wait was {mean:?}; {factor} times that is the claimed bound"
+    );
+    Ok(())
+}
+
+pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
+    let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
+    // A store that every client looks at after each hand-over takes its time for so many: in real time a short run has fewer.
+    let (most, connections) = match cx.effort() {
+        Effort::Quick if !cx.is_virtual() => (40, 4),
+        _ => (500, 10),
+    };
+    let crowd = usize::try_from(limit).unwrap_or(usize::MAX).min(most);
+    let (name, ask) = (cx.name("crowded"), cx.ask());
+    let holder = cx.connect().await?;
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        clients.push(cx.connect().await?);
+    }
+    let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
+    let (inside, ids) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::<Mutex<HashSet<String>>>::default(),
+    );
+    let mut waits = Vec::new();
+    for number in 0..crowd {
+        let (client, name, ask) = (clients[number % clients.len()].clone(), name.clone(), ask.clone());
+        let (inside, ids) = (inside.clone(), ids.clone());
+        waits.push(cx.spawn(async move {
+            let held = client
+                .acquire(&name, &ask)
+                .await
+                .seen(format_args!("waiter {number} of {crowd}"))?;
+            let beside = inside.fetch_add(1, Ordering::SeqCst);
+            ensure!(beside == 0, "waiter {number} was granted beside {beside} others");
+            let is_new = ids
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(held.id());
+            ensure!(is_new, "waiter {number} was given somebody else's grant");
+            inside.fetch_sub(1, Ordering::SeqCst);
+            held.release()
+                .await
+                .seen(format_args!("waiter {number} releases"))
+        }));
+        if number % 50 == 49 {
+            // They come in bursts; no store is asked for five hundred things in one instant.
+            cx.sleep(Duration::from_millis(1)).await;
+        }
+    }
+    cx.sleep(Duration::from_millis(20)).await;
+    held.release().await.seen("the holder releases")?;
+    let each = cx.claims().wake_p99 * u32::try_from(crowd).unwrap_or(u32::MAX);
+    let bound = each + cx.claims().op_bound + cx.slack();
+    cx.within(bound, format!("granting each of {crowd} waiters"), async {
+        for waiting in waits {
+            waiting.await?;
+        }
+        Ok::<(), Failure>(())
+    })
+    .await??;
+    let granted = ids.lock().unwrap_or_else(PoisonError::into_inner).len();
+    ensure!(granted == crowd, "{granted} of {crowd} waiters were granted");
+    cx.evidence_by("granted", granted as u64);
+    cx.expect_free(&*holder, &name, &ask, "after every waiter")
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! §8, the rules about whose turn it is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName};
+
+use super::s02_extremes::endurance;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::subject::{Ask, Subject};
+use crate::task::Task;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail, inconclusive};
+
+/// Those who wait for one name, and the order in which they were granted.
+pub(super) struct Line {
+    cx: Cx,
+    name: LockName,
+    granted: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Line {
+    pub(super) fn new(cx: &Cx, name: LockName) -> Self {
+        Self {
+            cx: cx.clone(),
+            name,
+            granted: Arc::default(),
+        }
+    }
+
+    /// Somebody who waits in a task, holds for a moment, and lets go.
+    pub(super) fn join(&self, client: &Arc<dyn Subject>, ask: &Ask, number: usize) -> Task<Verdict> {
+        let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
+        let granted = self.granted.clone();
+        self.cx.spawn(async move {
+            let held = client
+                .acquire(&name, &ask)
+                .await
+                .seen(format_args!("waiter {number}"))?;
+            granted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(number);
+            cx.sleep(Duration::from_millis(2)).await;
+            held.release()
+                .await
+                .seen(format_args!("waiter {number} releases"))
+        })
+    }
+
+    /// Who was granted so far.
+    pub(super) fn order(&self) -> Vec<usize> {
+        self.granted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to get there.
+    pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
+        let look = client.observe().filter(|_| self.cx.claims().has(Need::Inspect));
+        let Some(look) = look else {
+            self.cx.sleep(Duration::from_millis(20)).await;
+            return Ok(());
+        };
+        let by = self.cx.now() + self.cx.claims().op_bound * 4;
+        loop {
+            let seen = look.inspect(&self.name).await.seen("looking who waits")?;
+            if seen.waiting as usize >= number {
+                return Ok(());
+            }
+            if self.cx.now() >= by {
+                inconclusive!(
+                    "{number} clients wait for `{}`, and the store shows {} of them",
+                    self.name,
+                    seen.waiting
+                );
+            }
+            self.cx.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits for all of them.
+    pub(super) async fn drain(&self, waits: Vec<Task<Verdict>>) -> Verdict {
+        let bound = self.cx.claims().wake_p99 + self.cx.slack() * 2;
+        for waiting in waits {
+            let what = "the next in line, after a release";
+            self.cx.within(bound, what, waiting).await??;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
+    let holder = cx.connect().await?;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(cx.connect().await?);
+    }
+    let ask = cx.ask();
+    for round in 0..cx.rounds(2, 30) {
+        let line = Line::new(&cx, cx.name(round));
+        let held = holder
+            .acquire(&line.name, &ask)
+            .await
+            .seen("the holder acquires")?;
+        let mut waits = Vec::new();
+        for number in 0..8 {
+            // Of one client several wait: its own do not overtake one another either.
+            waits.push(line.join(&clients[number % clients.len()], &ask, number));
+            line.until_waiting(&*holder, number + 1).await?;
+        }
+        held.release().await.seen("the holder releases")?;
+        line.drain(waits).await?;
+        let order = line.order();
+        ensure!(
+            order.is_sorted(),
+            "those who waited were granted in the order {order:?}; they came in the order of their numbers"
+        );
+        cx.evidence_by("hand_overs", order.len() as u64);
+    }
+    Ok(())
+}
+
+pub(super) async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
+    tries_during_hand_overs(&cx).await?;
+    if cx.claims().has(Need::Shared) {
+        readers_behind_a_writer(&cx).await?;
+    }
+    Ok(())
+}
+
+/// The name changes hands, and somebody tries all the time.
+async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
+    let (holder, waiter, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let line = Line::new(cx, cx.name("exclusive"));
+    let held = holder
+        .acquire(&line.name, &ask)
+        .await
+        .seen("the holder acquires")?;
+    let mut waits = Vec::new();
+    for number in 0..6 {
+        waits.push(line.join(&waiter, &ask, number));
+        line.until_waiting(&*holder, number + 1).await?;
+    }
+    let all = waits.len();
+    let trying = async {
+        loop {
+            let granted = other.try_acquire(&line.name, &ask).await.seen("another tries")?;
+            cx.evidence("tries");
+            if let Some(granted) = granted {
+                // Legal once the last in line has had its turn.
+                let served = line.order().len();
+                ensure!(
+                    served == all,
+                    "a try was granted when {served} of {all} waiters had been served"
+                );
+                return granted.release().await.seen("it releases");
+            }
+            cx.sleep(Duration::from_micros(300)).await;
+        }
+    };
+    let serving = async {
+        cx.sleep(Duration::from_millis(2)).await;
+        held.release().await.seen("the holder releases")
+    };
+    let bound = (cx.claims().wake_p99 + cx.slack()) * 6 + cx.claims().op_bound;
+    let both = async { futures::try_join!(trying, serving) };
+    cx.within(bound, "serving the line, and then a try", both)
+        .await??;
+    line.drain(waits).await
+}
+
+/// A try that the holders would not mind, and the waiter would.
+async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
+    let (reader, writer, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    for round in 0..cx.rounds(2, 20) {
+        let line = Line::new(cx, cx.name(format_args!("shared-{round}")));
+        let held = reader
+            .acquire(&line.name, &cx.ask().reader())
+            .await
+            .seen("a reader acquires")?;
+        let waits = vec![line.join(&writer, &cx.ask(), 0)];
+        line.until_waiting(&*reader, 1).await?;
+        let ask = cx.ask().reader();
+        for _ in 0..3 {
+            let granted = other
+                .try_acquire(&line.name, &ask)
+                .await
+                .seen("another reader tries")?;
+            ensure!(
+                granted.is_none(),
+                "a reader's try was granted while a writer waits for the first reader"
+            );
+            cx.evidence("tries");
+        }
+        let limit = Duration::from_millis(15);
+        match other.acquire_timeout(&line.name, &ask, limit).await {
+            Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("tries"),
+            Err(e) => return Err(e).seen("another reader waits: Timeout expected"),
+            Ok(_) => fail!("a reader that came later was granted before the writer that waits"),
+        }
+        held.release().await.seen("the reader releases")?;
+        line.drain(waits).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
+    let holder = cx.connect().await?;
+    let client = cx.connect().await?;
+    let line = Line::new(&cx, cx.name("waited-for-long"));
+    let held = holder
+        .acquire(&line.name, &cx.ask())
+        .await
+        .seen("the holder acquires")?;
+    // A short ttl: what keeps a place in the queue alive is often as long as that.
+    let ask = cx.ask().ttl(cx.short_ttl());
+    let from = cx.now();
+    let mut waits = Vec::new();
+    // Uneven, so that whoever falls out after a fixed time, and comes back, changes the order whenever one looks.
+    for (number, percent) in [0, 37, 61, 113, 149].into_iter().enumerate() {
+        cx.sleep_until(from + ask.ttl * percent / 100).await;
+        waits.push(line.join(&client, &ask, number));
+        line.until_waiting(&*holder, number + 1).await?;
+    }
+    let long = ask.ttl * 5;
+    let long = if cx.is_virtual() {
+        long.max(endurance(&cx))
+    } else {
+        long
+    };
+    cx.sleep_until(from + long).await;
+    held.release().await.seen("the holder releases")?;
+    line.drain(waits).await?;
+    let order = line.order();
+    ensure!(
+        order.is_sorted(),
+        "after {long:?} of waiting those who waited were granted in the order {order:?}; they came in the order of their numbers"
+    );
+    cx.note(format_args!("waited for {long:?}, {:?} each", ask.ttl));
+    cx.evidence_by("kept_places", order.len() as u64);
+    Ok(())
+}
+
+pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
+    let holder = cx.connect().await?;
+    let clients = [cx.connect().await?, cx.connect().await?];
+    let mut rng = cx.rng();
+    for round in 0..cx.rounds(3, 30) {
+        let line = Line::new(&cx, cx.name(round));
+        let held = holder
+            .acquire(&line.name, &cx.ask())
+            .await
+            .seen("the holder acquires")?;
+        let mut priorities = [5, 1, 10, 5, 10, 7, 1, 5];
+        rng.shuffle(&mut priorities);
+        let mut waits = Vec::new();
+        for (number, priority) in priorities.into_iter().enumerate() {
+            let ask = cx.ask().priority(priority);
+            waits.push(line.join(&clients[number % 2], &ask, number));
+            line.until_waiting(&*holder, number + 1).await?;
+        }
+        held.release().await.seen("the holder releases")?;
+        line.drain(waits).await?;
+        let order = line.order();
+        let mut due: Vec<usize> = (0..priorities.len()).collect();
+        // A stable sort: within one priority by arrival.
+        due.sort_by_key(|n| std::cmp::Reverse(priorities[*n]));
+        ensure!(
+            order == due,
+            "waiters of the priorities {priorities:?} were granted in the order {order:?}, and {due:?} is right"
+        );
+        cx.evidence_by("hand_overs", order.len() as u64);
+    }
+    Ok(())
+}
+
+pub(super) async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
+    let (holder, low) = (cx.connect().await?, cx.connect().await?);
+    let ageing = cx.claims().ageing;
+    for round in 0..cx.rounds(2, 10) {
+        let line = Line::new(&cx, cx.name(round));
+        let held = holder
+            .acquire(&line.name, &cx.ask())
+            .await
+            .seen("the holder acquires")?;
+        const LOW: usize = 0;
+        let waiting = line.join(&low, &cx.ask().priority(1), LOW);
+        let from = cx.now();
+        line.until_waiting(&*holder, 1).await?;
+        let mut storm = Vec::new();
+        for number in 1..=6 {
+            storm.push(line.join(&holder, &cx.ask().priority(9), number));
+            line.until_waiting(&*holder, number + 1).await?;
+        }
+        held.release().await.seen("the holder releases")?;
+        match ageing {
+            // Strict: it is its turn when the others have had theirs.
+            None => line.drain(storm).await?,
+            // As many more as it takes.
+            Some(bound) => {
+                let end = from + bound + cx.slack();
+                while cx.now() < end && !line.order().contains(&LOW) {
+                    let next = storm.len() + 1;
+                    storm.push(line.join(&holder, &cx.ask().priority(9), next));
+                    cx.sleep(Duration::from_millis(1)).await;
+                }
+                ensure!(
+                    line.order().contains(&LOW),
+                    "the least urgent waiter was not served within {bound:?}, the claimed bound"
+                );
+                line.drain(storm).await?;
+            }
+        }
+        line.drain(vec![waiting]).await?;
+        let overtaken = line.order().iter().position(|n| *n == LOW).unwrap_or(0);
+        cx.evidence_by("overtaken", overtaken as u64);
+        cx.evidence("served");
+    }
+    Ok(())
+}

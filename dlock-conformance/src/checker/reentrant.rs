@@ -1,6 +1,6 @@
 //! Re-entrant locks: the levels of one owner are one hold, of which the last level's end is the end.
 //!
-//! Levels are put together where it is known that the owner held all the while ([`fold`]); then the holds are judged like any others.
+//! Levels are put together where it is known that the owner held all the while (`fold`); then the holds are judged like any others.
 //! Levels of one hold carry one token, and are no more than the declared depth.
 
 use std::collections::BTreeMap;

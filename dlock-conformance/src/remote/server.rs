@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::memory::{Sizes, Survives};
@@ -37,6 +37,8 @@ struct State {
     store: Memory,
     /// What is to be ended in a crash: the listener and the connections.
     tasks: Mutex<HashMap<u64, AbortHandle>>,
+    /// Told with the end of each.
+    ended: Condvar,
     next: AtomicU64,
     slow: Mutex<Duration>,
     /// How many of the next requests are dropped.
@@ -58,6 +60,7 @@ impl RemoteServer {
             store: Memory::new(clock.clone()),
             clock,
             tasks: Mutex::default(),
+            ended: Condvar::new(),
             next: AtomicU64::new(0),
             slow: Mutex::default(),
             drops: AtomicU64::new(0),
@@ -84,15 +87,17 @@ impl RemoteServer {
     }
 
     /// Stops it at once, as by a power cut. Its store keeps that; nobody listens until [`restart`](Self::restart).
+    ///
+    /// Blocks until its sockets are closed: not to be called on its own runtime.
     pub fn crash(&self, memory: Survives) {
-        self.state.abort_all();
+        self.state.end_all();
         self.state.store.crash(memory);
     }
 
     /// Starts it again, at the same address.
     ///
     /// # Errors
-    /// Those of the socket, as long as the old one is in use.
+    /// Those of the socket; it has one while it has not crashed.
     pub fn restart(&self) -> io::Result<()> {
         self.state.listen(TcpListener::bind(self.address)?)
     }
@@ -125,8 +130,17 @@ impl Drop for RemoteServer {
 
 impl State {
     fn abort_all(&self) {
-        let tasks = std::mem::take(&mut *lock(&self.tasks));
-        tasks.values().for_each(AbortHandle::abort);
+        lock(&self.tasks).values().for_each(AbortHandle::abort);
+    }
+
+    /// Returns when all have ended, with their sockets closed: before that nobody else can listen at the address.
+    fn end_all(&self) {
+        let mut tasks = lock(&self.tasks);
+        while !tasks.is_empty() {
+            // Each time: the listener may have begun to serve somebody before it heard of its end.
+            tasks.values().for_each(AbortHandle::abort);
+            tasks = self.ended.wait(tasks).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Runs it until the server crashes or ends.
@@ -137,8 +151,10 @@ impl State {
         let state = self.clone();
         self.runtime.spawn(
             async move {
+                // What it owns, its socket too, is dropped with this statement, and so before the end is told.
                 let _ = Abortable::new(task, registration).await;
                 lock(&state.tasks).remove(&number);
+                state.ended.notify_all();
             }
             .boxed(),
         );

@@ -79,7 +79,7 @@ pub struct Conditions {
 }
 
 /// Why a rule about networks did not run.
-const NO_SERVERS: &str =
+pub(crate) const NO_SERVERS: &str =
     "it needs a proxy before the server, and the harness names no server address (Harness::servers)";
 
 /// How much longer something may take beside other rules.

@@ -87,12 +87,12 @@ pub struct Traffic {
 #[must_use = "the fault ends when this is dropped"]
 pub struct FaultGuard {
     hits: Arc<AtomicU64>,
-    heal: Option<Box<dyn FnOnce() + Send>>,
+    heal: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl FaultGuard {
     /// A fault that has struck as often as `hits` says, and that `heal` ends.
-    pub fn new(hits: Arc<AtomicU64>, heal: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(hits: Arc<AtomicU64>, heal: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self {
             hits,
             heal: Some(Box::new(heal)),

@@ -86,7 +86,7 @@ impl Harness for Simulated {
     }
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
-        Ok(Some(Arc::new(SimulatedNetwork::default())))
+        Ok(Some(Arc::new(SimulatedNetwork::new(self.planted))))
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
@@ -96,8 +96,14 @@ impl Harness for Simulated {
                 self.clockwork
                     .0
                     .client_runtime_with(&format!("client {number}"), Duration::ZERO, 0);
-            let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
-            if let Some(network) = cx.route::<SimulatedNetwork>() {
+            let network = cx.route::<SimulatedNetwork>();
+            let mut plan = self.plan.clone();
+            if network.is_some() {
+                // What the network loses is waited for: it is the engine's to give up.
+                plan.hang = 1.0;
+            }
+            let link = Link::new(self.store.connect(), &runtime, &self.server, plan);
+            if let Some(network) = network {
                 network.add(&link);
             }
             let client = Client::builder(link, Arc::new(runtime))

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{Link, Partition, Trouble};
 
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network, Traffic};
@@ -15,6 +16,7 @@ pub(crate) struct SimulatedNetwork {
     links: Mutex<Links>,
     cuts: AtomicU64,
     next: AtomicU64,
+    planted: Planted,
 }
 
 fn partition(way: Direction) -> Partition {
@@ -26,6 +28,14 @@ fn partition(way: Direction) -> Partition {
 }
 
 impl SimulatedNetwork {
+    /// One with drivers in which that bug may be planted: they are what makes a connection anew.
+    pub(crate) fn new(planted: Planted) -> Self {
+        Self {
+            planted,
+            ..Self::default()
+        }
+    }
+
     /// One more client. Faults that are at work already do not concern it.
     pub(crate) fn add(&self, link: &Arc<Link>) {
         self.links().push(Arc::clone(link));
@@ -49,6 +59,10 @@ impl Network for SimulatedNetwork {
             Fault::Away => {
                 links.iter().for_each(|link| link.cut());
                 hits.fetch_add(links.len() as u64 + 1, Ordering::AcqRel);
+                // planted: 16.09
+                if self.planted.is(Bug::NoRecovery) {
+                    return FaultGuard::new(hits, || ());
+                }
                 return FaultGuard::new(hits, move || links.iter().for_each(|link| link.reconnect()));
             }
         };
@@ -64,7 +78,10 @@ impl Network for SimulatedNetwork {
         let links = self.links().clone();
         for link in &links {
             link.cut();
-            link.reconnect();
+            // planted: 16.01
+            if !self.planted.is(Bug::NoReconnect) {
+                link.reconnect();
+            }
         }
         self.cuts.fetch_add(links.len() as u64, Ordering::Relaxed);
         links.len()

@@ -149,6 +149,13 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
+        // planted: 6.04 and 6.06
+        #[cfg(dlock_saboteur)]
+        let deaf = (self.engine.bug.is(Bug::LostEdgeOnly) && self.lease.loss().is_some())
+            || (self.engine.bug.is(Bug::LostSingleObserver) && self.lease.is_observed());
+        #[cfg(dlock_saboteur)]
+        return deaf_if(deaf, self.lease.clone().lost());
+        #[cfg(not(dlock_saboteur))]
         self.lease.clone().lost()
     }
 
@@ -461,4 +468,13 @@ fn debug(what: &str, view: &View<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result
         .field("token", &view.lease.token())
         .field("remaining", &view.remaining())
         .finish_non_exhaustive()
+}
+
+/// Rules 6.04 and 6.06: an observer that is told nothing.
+#[cfg(dlock_saboteur)]
+async fn deaf_if(deaf: bool, lost: impl Future<Output = LossReason>) -> LossReason {
+    if deaf {
+        std::future::pending::<()>().await;
+    }
+    lost.await
 }

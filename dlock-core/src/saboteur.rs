@@ -211,6 +211,54 @@ pub enum Bug {
     AdmitOnReleaseOnly,
     /// `mixed_limits`, rule 11.15.
     MixedLimits,
+    /// `no_check_after_wait`, rule 1.05.
+    NoCheckAfterWait,
+    /// `deadline_from_reply`, rule 3.03.
+    DeadlineFromReply,
+    /// `retry_full_ttl`, rule 3.13.
+    RetryFullTtl,
+    /// `release_swallows_not_held`, rule 4.05.
+    ReleaseSwallowsNotHeld,
+    /// `renewer_survives_failed_release`, rule 4.06.
+    RenewerSurvivesFailedRelease,
+    /// `optimistic_renew`, rule 5.07.
+    OptimisticRenew,
+    /// `zombie_renewer`, rule 5.10.
+    ZombieRenewer,
+    /// `gives_up_on_first_error`, rule 5.11.
+    GivesUpOnFirstError,
+    /// `lost_fires_late`, rule 6.01.
+    LostFiresLate,
+    /// `lost_edge_only`, rule 6.04.
+    LostEdgeOnly,
+    /// `lost_single_observer`, rule 6.06.
+    LostSingleObserver,
+    /// `lost_recovers`, rule 6.07.
+    LostRecovers,
+    /// `lost_needs_poll`, rule 6.08.
+    LostNeedsPoll,
+    /// `lost_reply_immortal`, rule 15.01.
+    LostReplyImmortal,
+    /// `retry_sees_stranger`, rule 15.02.
+    RetrySeesStranger,
+    /// `retry_double_enqueue`, rule 15.03.
+    RetryDoubleEnqueue,
+    /// `retry_assumes_success`, rule 15.04.
+    RetryAssumesSuccess,
+    /// `io_error_is_ok`, rule 15.05.
+    IoErrorIsOk,
+    /// `unknown_as_failed`, rule 15.08.
+    UnknownAsFailed,
+    /// `no_reconnect`, rule 16.01.
+    NoReconnect,
+    /// `no_op_timeout`, rule 16.02.
+    NoOpTimeout,
+    /// `waiter_hangs_on_cut`, rule 16.03.
+    WaiterHangsOnCut,
+    /// `no_recovery`, rule 16.09.
+    NoRecovery,
+    /// `ignores_latency`, rule 16.10.
+    IgnoresLatency,
 }
 
 impl Bug {
@@ -318,6 +366,30 @@ impl Bug {
         Self::CloseKeepsRenewing,
         Self::AdmitOnReleaseOnly,
         Self::MixedLimits,
+        Self::NoCheckAfterWait,
+        Self::DeadlineFromReply,
+        Self::RetryFullTtl,
+        Self::ReleaseSwallowsNotHeld,
+        Self::RenewerSurvivesFailedRelease,
+        Self::OptimisticRenew,
+        Self::ZombieRenewer,
+        Self::GivesUpOnFirstError,
+        Self::LostFiresLate,
+        Self::LostEdgeOnly,
+        Self::LostSingleObserver,
+        Self::LostRecovers,
+        Self::LostNeedsPoll,
+        Self::LostReplyImmortal,
+        Self::RetrySeesStranger,
+        Self::RetryDoubleEnqueue,
+        Self::RetryAssumesSuccess,
+        Self::IoErrorIsOk,
+        Self::UnknownAsFailed,
+        Self::NoReconnect,
+        Self::NoOpTimeout,
+        Self::WaiterHangsOnCut,
+        Self::NoRecovery,
+        Self::IgnoresLatency,
     ];
 
     /// The rule that must catch it.
@@ -425,6 +497,30 @@ impl Bug {
             Self::CloseKeepsRenewing => "17.09",
             Self::AdmitOnReleaseOnly => "11.14",
             Self::MixedLimits => "11.15",
+            Self::NoCheckAfterWait => "1.05",
+            Self::DeadlineFromReply => "3.03",
+            Self::RetryFullTtl => "3.13",
+            Self::ReleaseSwallowsNotHeld => "4.05",
+            Self::RenewerSurvivesFailedRelease => "4.06",
+            Self::OptimisticRenew => "5.07",
+            Self::ZombieRenewer => "5.10",
+            Self::GivesUpOnFirstError => "5.11",
+            Self::LostFiresLate => "6.01",
+            Self::LostEdgeOnly => "6.04",
+            Self::LostSingleObserver => "6.06",
+            Self::LostRecovers => "6.07",
+            Self::LostNeedsPoll => "6.08",
+            Self::LostReplyImmortal => "15.01",
+            Self::RetrySeesStranger => "15.02",
+            Self::RetryDoubleEnqueue => "15.03",
+            Self::RetryAssumesSuccess => "15.04",
+            Self::IoErrorIsOk => "15.05",
+            Self::UnknownAsFailed => "15.08",
+            Self::NoReconnect => "16.01",
+            Self::NoOpTimeout => "16.02",
+            Self::WaiterHangsOnCut => "16.03",
+            Self::NoRecovery => "16.09",
+            Self::IgnoresLatency => "16.10",
         }
     }
 
@@ -533,6 +629,30 @@ impl Bug {
             Self::CloseKeepsRenewing => "close_keeps_renewing",
             Self::AdmitOnReleaseOnly => "admit_on_release_only",
             Self::MixedLimits => "mixed_limits",
+            Self::NoCheckAfterWait => "no_check_after_wait",
+            Self::DeadlineFromReply => "deadline_from_reply",
+            Self::RetryFullTtl => "retry_full_ttl",
+            Self::ReleaseSwallowsNotHeld => "release_swallows_not_held",
+            Self::RenewerSurvivesFailedRelease => "renewer_survives_failed_release",
+            Self::OptimisticRenew => "optimistic_renew",
+            Self::ZombieRenewer => "zombie_renewer",
+            Self::GivesUpOnFirstError => "gives_up_on_first_error",
+            Self::LostFiresLate => "lost_fires_late",
+            Self::LostEdgeOnly => "lost_edge_only",
+            Self::LostSingleObserver => "lost_single_observer",
+            Self::LostRecovers => "lost_recovers",
+            Self::LostNeedsPoll => "lost_needs_poll",
+            Self::LostReplyImmortal => "lost_reply_immortal",
+            Self::RetrySeesStranger => "retry_sees_stranger",
+            Self::RetryDoubleEnqueue => "retry_double_enqueue",
+            Self::RetryAssumesSuccess => "retry_assumes_success",
+            Self::IoErrorIsOk => "io_error_is_ok",
+            Self::UnknownAsFailed => "unknown_as_failed",
+            Self::NoReconnect => "no_reconnect",
+            Self::NoOpTimeout => "no_op_timeout",
+            Self::WaiterHangsOnCut => "waiter_hangs_on_cut",
+            Self::NoRecovery => "no_recovery",
+            Self::IgnoresLatency => "ignores_latency",
         }
     }
 }

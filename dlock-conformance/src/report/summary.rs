@@ -8,11 +8,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::text::first_line;
-use super::{Report, order, profile, profile_of_section};
+use super::{Report, RuleReport, order, profile, profile_of_section};
 use crate::catalogue;
 use crate::claims::Engine;
 use crate::outcome::Kind;
-use crate::rule::Level;
+use crate::rule::{Access, Level};
 use crate::rules;
 
 pub(super) fn markdown(report: &Report) -> String {
@@ -83,6 +83,13 @@ fn not_proven(text: &mut String, report: &Report) {
         if !ids.is_empty() {
             let _ = writeln!(text, "- {says} ({}): {}", ids.len(), ids.join(", "));
         }
+    }
+    let no_network = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::P);
+    if report.rules.iter().any(no_network) {
+        let _ = writeln!(
+            text,
+            "- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)"
+        );
     }
     if !report.missing_basis.is_empty() {
         let _ = writeln!(

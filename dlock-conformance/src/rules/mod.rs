@@ -1,6 +1,8 @@
 #![doc = include_str!("README.md")]
 
 mod colliding;
+mod faulty;
+mod late_replies;
 mod lease_window;
 mod names_apart;
 mod probes;
@@ -14,6 +16,7 @@ mod s04_guards;
 mod s04_release;
 mod s05_auto;
 mod s05_renew;
+mod s06_faults;
 mod s06_loss;
 mod s07_fencing;
 mod s07_readers;

@@ -9,6 +9,7 @@ use dlock_core::{ErrorKind, LockName};
 use futures::FutureExt;
 use futures::channel::oneshot;
 
+use super::late_replies::a_grant_is_live;
 use crate::checker::lost_update::LostUpdates;
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
@@ -40,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
         bug: CheckThenSet deterministic,
-        blast: ["1.01", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "11.02", "14.05"]
+        blast: ["1.01", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "11.02", "14.05", "15.04"]
         => one_winner_of_a_race
     },
     rule! {
@@ -53,8 +54,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["updates" >= 60, "contended" >= 20],
         budget: 120 s,
         bug: EarlyUnlock stochastic,
-        blast: ["1.01", "2.07", "3.12", "4.11", "7.02", "7.11", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "2.07", "3.12", "4.11", "7.02", "7.11", "11.02", "14.02", "14.05", "15.04"]
         => no_lost_update
+    },
+    rule! {
+        "1.05" MUST phase 1 [Lock, Wait, Lease]
+        layer: Engine, access: P, test: T,
+        title: "a grant is live",
+        statement: "A grant that is already over is never handed out: the call errs, or goes on waiting within its deadline.",
+        intent: "The reply came after the lease had run out; whoever is handed that guard works beside the next holder from the first moment.",
+        check_first: "Is the deadline of a grant looked at when it arrives, before there is a guard?",
+        evidence: ["late_grants" >= 2],
+        budget: 120 s,
+        bug: NoCheckAfterWait deterministic,
+        blast: []
+        => a_grant_is_live
     },
     rule! {
         "1.07" MUST phase 1 [Lock, Try, Wait]
@@ -66,7 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
         bug: OwnerIsClient deterministic,
-        blast: ["1.01", "1.03", "1.04", "3.12", "7.11", "8.09", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04"]
+        blast: ["1.01", "1.03", "1.04", "3.12", "7.11", "8.09", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04", "15.04"]
         => handles_of_one_client_exclude_each_other
     },
 ];

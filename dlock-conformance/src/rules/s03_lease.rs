@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName, Timestamp};
 
+use super::late_replies::{a_retried_grant_keeps_its_end, the_deadline_counts_from_the_send};
 use super::s03_handover::{beliefs_do_not_overlap, finer_ttls_round_up};
 use super::stale::{Successor, stale_guard};
 use crate::claims::Need;
@@ -41,6 +42,19 @@ pub(super) static RULES: &[Rule] = &[
         => no_early_grant
     },
     rule! {
+        "3.03" MUST phase 1 [Lock, Lease, PerGrantTtl]
+        layer: Both, access: P, test: T,
+        title: "the deadline counts from the send",
+        statement: "The guard's own deadline is computed from the time at which the request was sent, less the drift margin, never from the reply.",
+        intent: "The store has counted since the request arrived; a reply that took a second gives a holder that believes a second too long.",
+        check_first: "At which moment is the clock read to which the ttl is added?",
+        evidence: ["slow_replies" >= 1],
+        budget: 120 s,
+        bug: DeadlineFromReply deterministic,
+        blast: ["1.05", "3.12", "3.13", "16.10"]
+        => the_deadline_counts_from_the_send
+    },
+    rule! {
         "3.04" MUST phase 1 [Lock, Lease]
         layer: Engine, access: A, test: D,
         title: "validity is computed",
@@ -63,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "8.12", "9.03"]
+        blast: ["4.02", "8.12", "9.03", "15.04"]
         => an_expired_guard_harms_no_successor
     },
     rule! {
@@ -128,8 +142,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 8],
         budget: 60 s,
         bug: NegativeMargin deterministic,
-        blast: ["3.02", "3.04", "5.02", "5.04", "9.04"]
+        blast: ["3.02", "3.03", "3.04", "3.13", "5.02", "5.04", "5.07", "9.04", "16.10"]
         => beliefs_do_not_overlap
+    },
+    rule! {
+        "3.13" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
+        layer: Backend, access: P, test: T,
+        title: "a retried grant keeps its end",
+        statement: "An acquire whose reply was lost and that is sent again answers the remaining life of its grant: the local deadline is not past the store's.",
+        intent: "A store that answers the full ttl to a retry promises more than it will keep.",
+        check_first: "What does the store answer for a request id that it has granted already?",
+        evidence: ["lost_replies" >= 1],
+        budget: 120 s,
+        bug: RetryFullTtl deterministic,
+        blast: []
+        => a_retried_grant_keeps_its_end
     },
 ];
 

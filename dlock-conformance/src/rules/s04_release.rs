@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock_core::ErrorKind;
 
 use super::s04_guards::{a_drop_frees_promptly, a_leaked_guard_lapses};
+use super::s06_faults::{a_failed_release_lapses, release_says_how_it_went};
 use super::stale::{Successor, stale_guard};
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
@@ -56,6 +57,32 @@ pub(super) static RULES: &[Rule] = &[
         => no_second_release
     },
     rule! {
+        "4.05" MUST phase 1 [Lock, Lease, PerGrantTtl]
+        layer: Both, access: P, test: D,
+        title: "release says how it went",
+        statement: "Release tells apart: released, Lost, and Unknown where the transport failed.",
+        intent: "Whoever is told `released` reports that the work was done under the lock; after a loss it was not.",
+        check_first: "Which answers of the store and which errors of the driver become Ok?",
+        evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
+        budget: 120 s,
+        bug: ReleaseSwallowsNotHeld deterministic,
+        blast: ["3.06", "4.02"]
+        => release_says_how_it_went
+    },
+    rule! {
+        "4.06" MUST phase 1 [Lock, Lease, Try, AutoRenew]
+        layer: Engine, access: P, test: T,
+        title: "a failed release lapses",
+        statement: "If a release fails in transport the lock still lapses by its ttl: renewal has stopped before.",
+        intent: "A renewer that survives the failed release keeps a lock that nobody holds and nobody can release.",
+        check_first: "Is renewal stopped before the release is sent, or when it has succeeded?",
+        evidence: ["failed_releases" >= 1],
+        budget: 120 s,
+        bug: RenewerSurvivesFailedRelease deterministic,
+        blast: []
+        => a_failed_release_lapses
+    },
+    rule! {
         "4.07" MUST phase 1 [Lock, Try]
         layer: Backend, access: A, test: D,
         title: "lock and unlock on one session",
@@ -91,7 +118,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewed" >= 1, "freed" >= 1],
         budget: 60 s,
         bug: DropKeepsRenewing deterministic,
-        blast: ["4.10"]
+        blast: ["4.10", "5.10"]
         => renewal_ends_with_the_guard
     },
     rule! {
@@ -117,7 +144,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "11.02", "14.02", "14.05", "15.04"]
         => one_release_one_successor
     },
     rule! {

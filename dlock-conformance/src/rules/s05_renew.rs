@@ -5,8 +5,10 @@ use std::time::Duration;
 use futures::future::join;
 use futures::try_join;
 
+use super::late_replies::only_an_answer_moves_the_deadline;
 use super::lease_window::{granted_within, refused_as_lost};
 use super::s05_auto::{a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed};
+use super::s06_faults::{a_short_fault_loses_nothing, renewal_ends_with_the_hold};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
@@ -24,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["4.09", "4.12", "5.02", "5.09", "5.13", "5.14", "6.05"]
+        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.13", "5.14", "6.05", "16.01"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -37,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewals" >= 4, "refusals" >= 5],
         budget: 60 s,
         bug: RenewAdditive deterministic,
-        blast: ["5.01", "9.04"]
+        blast: ["5.01", "5.10", "9.04", "16.01", "16.10"]
         => renewal_is_a_reset
     },
     rule! {
@@ -93,6 +95,19 @@ pub(super) static RULES: &[Rule] = &[
         => renewal_racing_release_ends_released
     },
     rule! {
+        "5.07" MUST phase 1 [Lock, Lease, Renew]
+        layer: Engine, access: P, test: D,
+        title: "only an answer moves the deadline",
+        statement: "The local deadline moves only on a confirmed renewal.",
+        intent: "A renewal that is on its way may never arrive; a holder that counts on it works past its lease.",
+        check_first: "When is the new deadline written: before the request, or with the answer?",
+        evidence: ["unconfirmed" >= 1, "confirmed" >= 1],
+        budget: 120 s,
+        bug: OptimisticRenew deterministic,
+        blast: ["3.12"]
+        => only_an_answer_moves_the_deadline
+    },
+    rule! {
         "5.08" MUST phase 1 [Lock, Renew, Fence]
         layer: Both, access: A, test: D,
         title: "renewal keeps id and token",
@@ -115,8 +130,34 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 20],
         budget: 120 s,
         bug: AutorenewStopsAfter5 deterministic,
-        blast: ["6.05"]
+        blast: ["5.11", "6.05"]
         => auto_renewal_lasts
+    },
+    rule! {
+        "5.10" MUST phase 1 [Lock, Lease, Try, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: T,
+        title: "renewal ends with the hold",
+        statement: "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not made anew.",
+        intent: "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an upserting store it takes the lock again.",
+        check_first: "Which task renews, and who tells it each of the three ends?",
+        evidence: ["quiet_windows" >= 3],
+        budget: 120 s,
+        bug: ZombieRenewer deterministic,
+        blast: []
+        => renewal_ends_with_the_hold
+    },
+    rule! {
+        "5.11" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: T,
+        title: "a short fault loses nothing",
+        statement: "A fault that is shorter than what is left of the lease does not lose the lock.",
+        intent: "A single failed renewal is no loss; whoever gives up then loses its locks to every hiccup.",
+        check_first: "What happens after a renewal that failed, and how soon is it tried again?",
+        evidence: ["faults_survived" >= 2],
+        budget: 120 s,
+        bug: GivesUpOnFirstError deterministic,
+        blast: []
+        => a_short_fault_loses_nothing
     },
     rule! {
         "5.13" MAY phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold]

@@ -5,12 +5,29 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::select_all;
 
+use super::late_replies::lost_is_for_ever;
+use super::s06_faults::{
+    all_observers_are_told, loss_is_sticky, loss_is_told_by_the_deadline, loss_needs_no_poll,
+};
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
 pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "6.01" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: T,
+        title: "loss is told by the deadline",
+        statement: "If renewals fail, the loss signal fires no later than the local deadline.",
+        intent: "After the deadline somebody else may hold the lock; a signal that comes later comes too late.",
+        check_first: "What arms the signal: the deadline itself, or an answer of the store?",
+        evidence: ["losses" >= 1],
+        budget: 120 s,
+        bug: LostFiresLate deterministic,
+        blast: ["5.10", "5.13", "6.04", "6.06", "6.08", "16.01", "16.02"]
+        => loss_is_told_by_the_deadline
+    },
     rule! {
         "6.03" MUST phase 1 [Lock, LossSignal]
         layer: Engine, access: A, test: D,
@@ -25,6 +42,19 @@ pub(super) static RULES: &[Rule] = &[
         => no_loss_signal_after_release
     },
     rule! {
+        "6.04" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: D,
+        title: "loss is sticky",
+        statement: "The loss signal is sticky: an observer that comes late sees it at once.",
+        intent: "Code that begins to listen after the loss would wait for ever for what has happened already.",
+        check_first: "Is the signal an event, or a state that is looked at first?",
+        evidence: ["late_observers" >= 2],
+        budget: 120 s,
+        bug: LostEdgeOnly deterministic,
+        blast: ["6.07"]
+        => loss_is_sticky
+    },
+    rule! {
         "6.05" MUST phase 1 [Lease, AutoRenew, LossSignal]
         layer: Engine, access: A, test: T,
         title: "no spurious loss",
@@ -36,6 +66,45 @@ pub(super) static RULES: &[Rule] = &[
         bug: LostSpurious deterministic,
         blast: []
         => no_spurious_loss
+    },
+    rule! {
+        "6.06" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: D,
+        title: "all observers are told",
+        statement: "All observers of a guard get the loss signal, with the same reason.",
+        intent: "The one that was not told goes on working.",
+        check_first: "Does the notification wake one waiter, or all of them?",
+        evidence: ["observers_told" >= 8],
+        budget: 120 s,
+        bug: LostSingleObserver deterministic,
+        blast: ["6.04", "16.01"]
+        => all_observers_are_told
+    },
+    rule! {
+        "6.07" MUST phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl]
+        layer: Engine, access: P, test: D,
+        title: "lost is for ever",
+        statement: "A lost guard never becomes valid again, even if the answer to a renewal arrives late and says that it was renewed.",
+        intent: "Whoever was told of the loss has stopped; another part of the program that asks again later would go on.",
+        check_first: "Does the answer to a renewal check whether the deadline has passed, in one step with moving it?",
+        evidence: ["late_confirmations" >= 1],
+        budget: 120 s,
+        bug: LostRecovers deterministic,
+        blast: ["5.01", "9.04", "16.10"]
+        => lost_is_for_ever
+    },
+    rule! {
+        "6.08" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        layer: Engine, access: P, test: D,
+        title: "loss needs no poll",
+        statement: "The loss signal works when the application never asks the guard anything.",
+        intent: "A signal that needs somebody to look is none: whoever looks needs no signal.",
+        check_first: "Is the end of a lease noticed by a background task, or by the next call?",
+        evidence: ["losses_in_the_background" >= 1],
+        budget: 120 s,
+        bug: LostNeedsPoll deterministic,
+        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "16.01", "16.02"]
+        => loss_needs_no_poll
     },
 ];
 

@@ -38,7 +38,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 40],
         budget: 120 s,
         bug: TokenRepeats deterministic,
-        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "7.11", "11.02", "14.02"]
+        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "7.11", "11.02", "14.02", "15.04"]
         => tokens_increase
     },
     rule! {
@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.11", "7.12", "11.02", "14.02", "14.05"]
+        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.11", "7.12", "11.02", "14.02", "14.05", "15.04"]
         => tokens_increase_across_clients
     },
     rule! {

@@ -1,5 +1,278 @@
 //! §16 Connection, session, process, server, clock.
 
-use crate::rule::Rule;
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::ErrorKind;
+
+use super::faulty::{faulty, patience, struck};
+use crate::cx::Cx;
+use crate::network::{Cut, Direction, Fault};
+use crate::rule::{Rule, rule};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "16.01" MUST phase 1 [Lease, AutoRenew, LossSignal]
+        layer: Both, access: P, test: T,
+        title: "a reset is survived",
+        statement: "A connection that is reset while a guard renews itself is made anew, and the lock is kept; if that takes too long, the loss is told by the deadline.",
+        intent: "Connections break every day; a client that stays dead behind one loses every lock that it holds.",
+        check_first: "Who connects again, and does the renewal after that go over the new connection?",
+        evidence: ["kept" >= 2, "lost" >= 1],
+        budget: 120 s,
+        bug: NoReconnect deterministic,
+        blast: ["5.07", "15.01", "15.02", "15.03", "15.04"]
+        => a_reset_is_survived
+    },
+    rule! {
+        "16.02" MUST phase 1 [Lock, Lease, Try, Renew, AutoRenew, LossSignal]
+        layer: Both, access: P, test: T,
+        title: "a black hole ends every call",
+        statement: "Over a connection on which nothing arrives any more, operations end within the claimed bound, and loss is told by the deadline.",
+        intent: "TCP alone waits for a quarter of an hour; a program that waits with it is hung.",
+        check_first: "Has every request a time limit of its own?",
+        evidence: ["ended_calls" >= 4, "lost" >= 1],
+        budget: 120 s,
+        bug: NoOpTimeout deterministic,
+        blast: ["5.11"]
+        => a_black_hole_ends_every_call
+    },
+    rule! {
+        "16.03" MUST phase 1 [Lock, Wait]
+        layer: Both, access: P, test: T,
+        title: "a cut wait goes on",
+        statement: "A wait whose connection breaks resumes or errs; it never hangs.",
+        intent: "The notification went to a connection that is gone; a waiter that does not look again waits for ever.",
+        check_first: "What happens to a registered waiter when its stream of notifications ends?",
+        evidence: ["resumed_or_erred" >= 3],
+        budget: 120 s,
+        bug: WaiterHangsOnCut deterministic,
+        blast: ["15.03"]
+        => a_cut_wait_goes_on
+    },
+    rule! {
+        "16.09" MUST phase 1 [Lock, Try]
+        layer: Both, access: P, test: T,
+        title: "a server comes back",
+        statement: "While the server is away a call answers Unavailable within the claimed bound; when it is back the same client works again.",
+        intent: "A client that has to be thrown away after each restart of the server makes every restart an outage.",
+        check_first: "Is a failed connection forgotten, so that the next call makes a new one?",
+        evidence: ["unavailable" >= 1, "recovered" >= 2],
+        budget: 120 s,
+        bug: NoRecovery deterministic,
+        blast: ["5.11", "15.08"]
+        => a_server_comes_back
+    },
+    rule! {
+        "16.10" MUST phase 1 [Lock, Lease, Try, Renew, PerGrantTtl]
+        layer: Both, access: P, test: T,
+        title: "latency shortens validity",
+        statement: "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is shorter by that, after an acquire and after a renewal.",
+        intent: "Whoever counts the lease from the reply believes longer than the store by the whole latency.",
+        check_first: "From which moment does the deadline count: before the send, or after the reply?",
+        evidence: ["slow_round_trips" >= 2, "hand_overs" >= 1],
+        budget: 120 s,
+        bug: IgnoresLatency deterministic,
+        blast: []
+        => latency_shortens_validity
+    },
+];
+
+async fn a_reset_is_survived(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
+    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
+    for how in [Cut::Reset, Cut::Fin] {
+        let lost = held.lost();
+        f.net.cut(how);
+        if let Some(reason) = cx.timeout(ask.ttl + ask.ttl / 4, lost).await {
+            fail!("a guard that renews itself was lost to a connection that broke ({how:?}): {reason:?}");
+        }
+        ensure!(
+            held.is_valid(),
+            "a guard that renews itself is not valid after its connection broke"
+        );
+        cx.evidence("kept");
+    }
+    let lost = held.lost();
+    let away = f.net.begin(Fault::Away);
+    let limit = ask.ttl + cx.slack();
+    let what = "the loss signal of a guard whose server is away";
+    cx.within(limit, what, lost).await?;
+    cx.evidence("lost");
+    away.heal();
+    Ok(())
+}
+
+async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let renewing = cx.ask().ttl(cx.short_ttl()).auto_renew();
+    let ask = cx.ask();
+    let kept =
+        f.a.acquire(&cx.name("kept"), &renewing)
+            .await
+            .seen("A acquires")?;
+    let renewed =
+        f.a.acquire(&cx.name("renewed"), &ask)
+            .await
+            .seen("A acquires another")?;
+    let released =
+        f.a.acquire(&cx.name("released"), &ask)
+            .await
+            .seen("A acquires a third")?;
+    let (tried, waited) = (cx.name("tried"), cx.name("waited for"));
+    let lost = kept.lost();
+    let hole = f.net.begin(Fault::BlackHole(Direction::Both));
+    let from = cx.now();
+    let calls = async {
+        futures::join!(
+            renewed.renew(),
+            released.release(),
+            f.a.try_acquire(&tried, &ask),
+            f.a.acquire_timeout(&waited, &ask, Duration::from_millis(50)),
+            async {
+                lost.await;
+                cx.now()
+            },
+        )
+    };
+    let (renewal, release, tried, waited, lost_at) =
+        cx.within(patience(&cx), "calls over a black hole", calls).await?;
+    ensure!(
+        from.until(lost_at) <= renewing.ttl + cx.slack(),
+        "loss was told {:?} after the last thing that arrived; the ttl is {:?}",
+        from.until(lost_at),
+        renewing.ttl
+    );
+    cx.evidence("lost");
+    let errors = [renewal.err(), release.err(), tried.err(), waited.err()];
+    ensure!(
+        errors.iter().all(Option::is_some),
+        "a call over a black hole was answered"
+    );
+    cx.evidence_by("ended_calls", 4);
+    ensure!(hole.hits() > 0, "the black hole took nothing");
+    hole.heal();
+    Ok(())
+}
+
+async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask();
+    for (how, lost_push) in [(Cut::Reset, false), (Cut::Fin, false), (Cut::Reset, true)] {
+        let name = cx.name(format_args!("{how:?}-{lost_push}"));
+        let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
+        let waiting = f.a_acquires(&cx, &name, &ask, None);
+        // Long enough that it waits.
+        cx.sleep(Duration::from_millis(50)).await;
+        if lost_push {
+            // The news of the release, if the store sends any, is on its way when the connection breaks.
+            let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+            before.release().await.seen("B releases")?;
+            cx.sleep(Duration::from_millis(20)).await;
+            f.net.cut(how);
+            drop(hold);
+        } else {
+            f.net.cut(how);
+            cx.sleep(Duration::from_millis(20)).await;
+            before.release().await.seen("B releases")?;
+        }
+        let what = format!("A's wait, the connection of which broke ({how:?})");
+        if let Ok(held) = cx.within(patience(&cx), what, waiting).await? {
+            held.release().await.seen("A releases")?;
+        }
+        cx.evidence("resumed_or_erred");
+    }
+    Ok(())
+}
+
+async fn a_server_comes_back(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask();
+    for round in 0..2 {
+        let name = cx.name(round);
+        let away = f.net.begin(Fault::Away);
+        if round == 0 {
+            let what = "a try while the server is away";
+            let mut kinds = Vec::new();
+            // The first may go into the connection that has just broken; then it does not know. The next finds no server.
+            while kinds.last() != Some(&ErrorKind::Unavailable) && kinds.len() < 2 {
+                match cx
+                    .within(patience(&cx), what, f.a.try_acquire(&name, &ask))
+                    .await?
+                {
+                    Ok(_) => fail!("{what} was answered"),
+                    Err(e) => kinds.push(e.kind()),
+                }
+            }
+            ensure!(
+                matches!(
+                    kinds[..],
+                    [ErrorKind::Unavailable] | [ErrorKind::Unknown, ErrorKind::Unavailable]
+                ),
+                "{what} answers {kinds:?}, not Unavailable"
+            );
+            cx.evidence("unavailable");
+        }
+        away.heal();
+        let again = cx.within(
+            patience(&cx),
+            "an acquire after the server came back",
+            f.a.acquire(&name, &ask),
+        );
+        let held = again.await?.seen("A acquires after the server came back")?;
+        held.release()
+            .await
+            .seen("A releases after the server came back")?;
+        cx.evidence("recovered");
+    }
+    Ok(())
+}
+
+async fn latency_shortens_validity(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (name, ask) = (
+        cx.name("far away"),
+        cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
+    );
+    let slow = f.net.begin(Fault::Delay(Direction::Both, ask.ttl / 5));
+    let round_trip = ask.ttl * 2 / 5;
+    // What is left when the reply is here, and a little for what else takes time.
+    let most = ask.ttl - round_trip + ask.ttl / 10;
+    let held =
+        f.a.acquire(&name, &ask)
+            .await
+            .seen("A acquires over a slow network")?;
+    ensure!(
+        held.remaining() <= most,
+        "with a round trip of {round_trip:?} a lease of {:?} is valid for {:?} after an acquire",
+        ask.ttl,
+        held.remaining()
+    );
+    cx.evidence("slow_round_trips");
+    held.renew().await.seen("A renews over a slow network")?;
+    ensure!(
+        held.remaining() <= most,
+        "with a round trip of {round_trip:?} a lease of {:?} is valid for {:?} after a renewal",
+        ask.ttl,
+        held.remaining()
+    );
+    cx.evidence("slow_round_trips");
+    struck(&cx, &slow, "A's requests and replies are slow").await?;
+    let deadline = held.deadline();
+    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let taken = cx
+        .free_by(&*f.b, &name, &ask, by, "after A let its lease lapse")
+        .await?;
+    let now = cx.now();
+    ensure!(
+        deadline <= now + cx.skew(ask.ttl),
+        "B was granted {:?} before A stopped to believe",
+        now.until(deadline)
+    );
+    cx.evidence("hand_overs");
+    slow.heal();
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}

@@ -76,7 +76,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["causes_seen" >= 1],
         budget: 60 s,
         bug: ErrorDropsSource deterministic,
-        blast: []
+        blast: ["15.08"]
         => errors_keep_their_cause
     },
     rule! {

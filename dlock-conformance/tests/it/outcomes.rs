@@ -235,6 +235,16 @@ fn a_store_that_is_away_proves_nothing() {
 }
 
 #[test]
+fn without_a_server_nothing_is_said_about_networks() {
+    let report = run(Claiming::new(|c| c), &only("15.05"));
+    assert_eq!(report.total(), Some(Kind::NotRun));
+    assert!(report.rules[0].outcome.text().contains("Harness::servers"));
+    assert!(report.summary().contains("what happens when the network fails"));
+    // The simulated network needs no proxy.
+    assert_eq!(run(Simulated::new(1), &only("15.05")).total(), Some(Kind::Pass));
+}
+
+#[test]
 fn a_store_that_dies_during_the_run_is_an_error() {
     // Rules run in the order of their numbers in a simulation: the one before connects, the one after does not.
     for refused in [|id: &str| id != "4.02", |id: &str| id != "4.01"] {

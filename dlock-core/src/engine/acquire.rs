@@ -169,18 +169,25 @@ impl<'a> Request<'a> {
         self.in_store = true;
         let now = self.engine.now();
         let expires_in = grant.expires_in;
+        let bug = self.engine.bug;
+        // planted: 3.03
+        let grant = match bug.is(Bug::DeadlineFromReply) {
+            true => Grant::new(grant.key, grant.token, now, grant.expires_in),
+            false => grant,
+        };
         let counted_from = grant.counted_from;
         let mut options = self.ask.options.clone();
         // planted: 5.13
-        if self.engine.bug.is(Bug::MaxHoldIgnored) {
+        if bug.is(Bug::MaxHoldIgnored) {
             Arc::make_mut(&mut options).max_hold = None;
         }
         let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed);
         // planted: 3.12
-        if self.engine.bug.is(Bug::NegativeMargin) {
+        if bug.is(Bug::NegativeMargin) {
             lease.confirm(now, counted_from + expires_in / 8, expires_in);
         }
-        if !matches!(lease.look(now), Look::Valid(_)) {
+        // planted: 1.05
+        if !bug.is(Bug::NoCheckAfterWait) && !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
         self.engine.hold(&lease, self.losses)?;
@@ -200,8 +207,8 @@ impl<'a> Request<'a> {
 impl Drop for Request<'_> {
     fn drop(&mut self) {
         let bug = self.engine.bug;
-        // planted: 9.01
-        if self.armed && bug.is(Bug::CancelLeaksGrant) {
+        // planted: 9.01 and 15.01
+        if self.armed && (bug.is(Bug::CancelLeaksGrant) || bug.is(Bug::LostReplyImmortal) && self.strayed) {
             keep_renewing(self.engine, &self.acquire.key, self.ask.mode, &self.ask.options);
         // planted: 9.02
         } else if self.armed && !bug.is(Bug::CancelWaitsTtl) {
@@ -309,7 +316,26 @@ async fn pursue(
                         return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
                     }
                 }
+                // planted: 15.04
+                ErrorKind::Unknown if engine.bug.is(Bug::RetryAssumesSuccess) => {
+                    let key = request.acquire.key.clone();
+                    answer = Ok(Attempt::Granted(Grant::new(
+                        key,
+                        None,
+                        asked_at,
+                        request.acquire.ttl,
+                    )));
+                    continue;
+                }
                 ErrorKind::Unavailable | ErrorKind::Unknown => {
+                    // planted: 15.02 and 15.03
+                    let anew = match request.acquire.queue {
+                        Queueing::No => engine.bug.is(Bug::RetrySeesStranger),
+                        Queueing::Join => engine.bug.is(Bug::RetryDoubleEnqueue),
+                    };
+                    if anew && e.may_be_held() {
+                        request.acquire.key = engine.new_key(&request.ask.name);
+                    }
                     request.strayed |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     if failing.longer_than(engine.op_timeout, engine.now()) {
@@ -403,6 +429,10 @@ impl Failing {
         if request.engine.bug.is(Bug::ErrorDropsSource) {
             return Error::new(last.kind(), last.to_string());
         }
+        // planted: 15.08
+        if request.engine.bug.is(Bug::UnknownAsFailed) {
+            return Error::new(ErrorKind::Unavailable, "the lock was not acquired");
+        }
         if !self.may_be_held && !request.in_store && request.acquire.queue == Queueing::No {
             request.disarm();
             return last;
@@ -435,6 +465,8 @@ async fn give_up(request: Request<'_>) -> Error {
             timed_out()
         }
         Some(Err(e)) if e.kind() == ErrorKind::Closed => e,
+        // planted: 15.08
+        Some(Err(_)) if engine.bug.is(Bug::UnknownAsFailed) => timed_out(),
         Some(Err(e)) => {
             let message = "the wait limit ran out and the request could not be taken back yet";
             Error::new(ErrorKind::Unknown, message).with_source(e)

@@ -59,6 +59,11 @@ impl Core {
         if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
             return Ok(answer);
         }
+        // planted: 16.02
+        let limit = match self.bug.is(Bug::NoOpTimeout) && limit <= self.op_timeout {
+            true => FOREVER,
+            false => limit,
+        };
         match select(request, self.runtime.sleep(limit.min(FOREVER))).await {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right(_) => Err(no_answer(limit)),

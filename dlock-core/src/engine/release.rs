@@ -20,7 +20,7 @@ use futures::FutureExt as _;
 
 use super::core::{Core, Engine};
 use super::lease::{End, Lease};
-use super::planted::Assumed;
+use super::planted::{Assumed, keep_renewing};
 use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
@@ -45,6 +45,10 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
         Look::Valid(_) => engine.let_go(lease),
         Look::JustExpired => {
             engine.expired(lease);
+            // planted: 4.05
+            if engine.bug.is(Bug::ReleaseSwallowsNotHeld) {
+                return Ok(());
+            }
             let reason = lease.loss().unwrap_or(LossReason::Expired);
             return Err(Error::lost(reason).with_name(&lease.key.name));
         }
@@ -53,6 +57,8 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             End::Releasing => {}
             // Begun before, and done by the keeper since: this is the answer that was missing.
             End::Released if lease.hears_of_release() => return Ok(()),
+            // planted: 4.05
+            End::Lost(_) if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => return Ok(()),
             End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
             // planted: 4.03
             End::Released if engine.bug.is(Bug::DoubleReleaseFreesNext) => {
@@ -81,15 +87,29 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             owed.disarm();
             settle(engine, lease, released);
             lease.heard_of_release();
+            // planted: 5.10
+            if engine.bug.is(Bug::ZombieRenewer) && lease.options.renew_period(lease.span()).is_some() {
+                keep_renewing(engine, &lease.key, lease.mode(), &lease.options);
+            }
             match (released, lease.end()) {
                 // By this request, or by one of the keeper's before it.
                 (Released::Released, _) | (_, End::Released) => Ok(()),
+                // planted: 4.05
+                (_, End::Lost(_)) if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => Ok(()),
                 (_, End::Lost(reason)) => Err(Error::lost(reason).with_name(&lease.key.name)),
                 _ => Err(Error::lost(LossReason::Refused).with_name(&lease.key.name)),
             }
         }
         // The lease may have been released by the keeper meanwhile.
         Err(_) if lease.end() == End::Released && lease.hears_of_release() => Ok(()),
+        // planted: 4.06
+        Err(e) if engine.bug.is(Bug::RenewerSurvivesFailedRelease) => {
+            owed.disarm();
+            keep_renewing(engine, &lease.key, lease.mode(), &lease.options);
+            Err(Error::new(ErrorKind::Unknown, "the release failed").with_source(e))
+        }
+        // planted: 15.05
+        Err(_) if engine.bug.is(Bug::IoErrorIsOk) => Ok(()),
         Err(e) => {
             let message = "whether the lock was released is not known; it is tried again in the background";
             Err(Error::new(ErrorKind::Unknown, message)
@@ -200,6 +220,10 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
         .bug
         .is(Bug::CancelledRenewExtends)
         .then(|| Assumed::new(engine, lease));
+    // planted: 5.07
+    if engine.bug.is(Bug::OptimisticRenew) {
+        lease.confirm(engine.now(), engine.now(), lease.span());
+    }
     let outcome = match engine.ask(engine.op_timeout, part.renew(&items).map(Ok)).await {
         Ok(mut outcomes) => {
             if let Some(assumed) = assumed {
@@ -212,6 +236,15 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
     match outcome {
         Some(RenewOutcome::Renewed(r)) => {
             let now = engine.now();
+            // planted: 6.07
+            #[cfg(dlock_saboteur)]
+            if engine.bug.is(Bug::LostRecovers) {
+                lease.recover(now + r.expires_in);
+            }
+            // planted: 16.10
+            if engine.bug.is(Bug::IgnoresLatency) {
+                lease.confirm(now, now, r.expires_in);
+            }
             match lease.confirm(now, r.counted_from, r.expires_in) {
                 Look::Valid(_) => {
                     observe::renewed(&engine.caps, lease, now.since(r.counted_from));

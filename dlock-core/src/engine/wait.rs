@@ -119,6 +119,11 @@ fn poll_pushes(
             Poll::Ready(None) => {
                 // The connection is gone. Attempting again with the same key finds the queue entry, and a new stream.
                 *pushes = None;
+                // planted: 16.03
+                if engine.bug.is(Bug::WaiterHangsOnCut) {
+                    engine.state().timers.remove(&waiter.place);
+                    return None;
+                }
                 return Some(Woken::PushesEnded);
             }
         }

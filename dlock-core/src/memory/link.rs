@@ -189,6 +189,10 @@ impl MemoryLink {
             Ok(match state.table.attempt(now, request, effects)? {
                 Asked::Granted(held) => {
                     let mut grant = self.grant(request.key.clone(), held, sent, now);
+                    // planted: 3.13
+                    if self.bug.is(Bug::RetryFullTtl) {
+                        grant.expires_in = request.ttl;
+                    }
                     // planted: 7.01
                     if self.bug.is(Bug::TokenZero) && request.queue == Queueing::No {
                         grant.token = None;

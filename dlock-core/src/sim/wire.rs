@@ -43,6 +43,8 @@ struct State {
     troubles: Troubles,
     /// Ends when the connection is cut. A new one is made at once; while `down`, nothing is sent.
     connection: (oneshot::Sender<()>, Ending),
+    /// How many were cut before it: no reply comes over another one than its request went.
+    cuts: u64,
     down: bool,
     closed: bool,
     /// Send time of an answered request on the client's clock, and the server's clock when it was executed.
@@ -96,6 +98,7 @@ impl Wire {
                 hold: None,
                 troubles: Troubles::default(),
                 connection: ending(),
+                cuts: 0,
                 down: false,
                 closed: false,
                 anchor: None,
@@ -238,10 +241,12 @@ impl Wire {
         if swallowed {
             return self.break_off();
         }
+        let cuts = lock(&self.state).cuts;
         let Some(transit) = self.roll(|plan| plan.drop_reply) else {
             return;
         };
         if self.cross(transit, Way::Reply).await
+            && cuts == lock(&self.state).cuts
             && let Some(sender) = lock(&answer).take()
         {
             self.traffic.1.fetch_add(1, Ordering::Relaxed);
@@ -380,6 +385,7 @@ impl Wire {
         let old = {
             let mut state = lock(&self.state);
             state.down = true;
+            state.cuts += 1;
             state.anchor = None;
             std::mem::replace(&mut state.connection, ending())
         };

@@ -282,6 +282,17 @@ impl Keeper {
         if closing {
             return core.lose(&lease, LossReason::Closed, true);
         }
+        // planted: 6.01
+        if core.bug.is(Bug::LostFiresLate)
+            && let Some(late) = lease.deadline().filter(|d| *d <= now).map(|d| d + lease.span())
+            && now < late
+        {
+            return core.state().timers.set(late, Entry::Lease(lease));
+        }
+        // planted: 6.08
+        if core.bug.is(Bug::LostNeedsPoll) && lease.deadline().is_some_and(|d| d <= now) {
+            return;
+        }
         match lease.look(now) {
             Look::Valid(_) => {}
             Look::JustExpired => return core.expired(&lease),
@@ -477,6 +488,11 @@ impl Keeper {
                 Look::JustExpired => core.expired(lease),
                 Look::Ended => {}
             },
+            // planted: 5.10
+            RenewOutcome::Gone if core.bug.is(Bug::ZombieRenewer) && lease.token().is_none() => {
+                lease.confirm(now, now, lease.span());
+                lease.schedule_renewal(now, lease.span());
+            }
             RenewOutcome::Gone => core.lose(lease, LossReason::Refused, false),
             other => {
                 let why = match other {
@@ -488,6 +504,14 @@ impl Keeper {
                 };
                 observe::renewal_failed(&core.caps, lease, &why);
                 lease.emit(GuardEvent::RenewalFailed(why));
+                // planted: 5.11
+                if core.bug.is(Bug::GivesUpOnFirstError) {
+                    return core.lose(lease, LossReason::Refused, true);
+                }
+                // planted: 6.08
+                if core.bug.is(Bug::LostNeedsPoll) && lease.deadline().is_some_and(|d| d <= now) {
+                    return;
+                }
                 // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.
                 let left = match lease.look(now) {
                     Look::Valid(deadline) => now.until(deadline),

@@ -1,0 +1,86 @@
+//! What the rules about networks have in common: a client whose network is in the rule's hands, and one beside it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::LockName;
+
+use crate::cx::Cx;
+use crate::inconclusive;
+use crate::network::{Direction, Fault, FaultGuard, Network};
+use crate::subject::{Ask, Held, Subject};
+use crate::task::Task;
+use crate::verdict::{Seen, Verdict};
+
+/// A over a network that can fail, and B over one that does not.
+pub(super) struct Faulty {
+    pub(super) net: Arc<dyn Network>,
+    pub(super) a: Arc<dyn Subject>,
+    pub(super) b: Arc<dyn Subject>,
+}
+
+pub(super) type Acquiring = Task<dlock_core::Result<Box<dyn Held>>>;
+
+/// Both connected: the faults to come meet connections that stand.
+pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
+    let net = cx.network()?;
+    let (a, b) = (cx.connect_over(&net).await?, cx.connect().await?);
+    for (who, client) in [("a", &a), ("b", &b)] {
+        let first = client.acquire(&cx.name(format!("first-{who}")), &cx.ask()).await;
+        let first = first.seen(format_args!("{who} acquires over a healthy network"))?;
+        let released = first.release().await;
+        released.seen(format_args!("{who} releases over a healthy network"))?;
+    }
+    Ok(Faulty { net, a, b })
+}
+
+impl Faulty {
+    /// A asks in a task of its own.
+    pub(super) fn a_acquires(
+        &self,
+        cx: &Cx,
+        name: &LockName,
+        ask: &Ask,
+        limit: Option<Duration>,
+    ) -> Acquiring {
+        let (a, name, ask) = (Arc::clone(&self.a), name.clone(), ask.clone());
+        cx.spawn(async move {
+            match limit {
+                Some(limit) => a.acquire_timeout(&name, &ask, limit).await,
+                None => a.acquire(&name, &ask).await,
+            }
+        })
+    }
+
+    /// A asks, the store has answered, and A does not hear it while the guard lives.
+    pub(super) async fn a_is_granted_unheard(
+        &self,
+        cx: &Cx,
+        name: &LockName,
+        ask: &Ask,
+        limit: Option<Duration>,
+    ) -> Verdict<(Acquiring, FaultGuard)> {
+        let hold = self.net.begin(Fault::Hold(Direction::ToClient));
+        let acquiring = self.a_acquires(cx, name, ask, limit);
+        struck(cx, &hold, "the reply to A's acquire is kept").await?;
+        Ok((acquiring, hold))
+    }
+}
+
+/// Waits until the fault has struck: what it did not strike proves nothing.
+pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display + Send) -> Verdict {
+    let by = cx.now() + cx.claims().op_bound + cx.slack();
+    while fault.hits() == 0 {
+        if cx.now() >= by {
+            inconclusive!("{what}: the fault struck nothing");
+        }
+        cx.sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+/// How long an operation may go on while nobody answers.
+pub(super) fn patience(cx: &Cx) -> Duration {
+    cx.claims().give_up + cx.slack()
+}

@@ -1,0 +1,203 @@
+//! The bodies of rules about replies that come late: 1.05, 3.03, 3.13, 5.07, 6.07.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+
+use super::faulty::{faulty, patience, struck};
+use crate::cx::Cx;
+use crate::network::{Cut, Direction, Fault};
+use crate::subject::Held;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+/// 1.05.
+pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200)));
+    for round in 0..2 {
+        let name = cx.name(round);
+        let (acquiring, hold) = f
+            .a_is_granted_unheard(&cx, &name, &ask, Some(ask.ttl * 4))
+            .await?;
+        cx.sleep(ask.ttl + ask.ttl / 8).await;
+        // The grant that arrives now is over.
+        hold.heal();
+        cx.evidence("late_grants");
+        let what = "an acquire whose grant came after its end";
+        match cx.within(patience(&cx) + ask.ttl * 4, what, acquiring).await? {
+            Ok(held) => {
+                ensure!(
+                    held.is_valid() && !held.remaining().is_zero(),
+                    "{what} handed out a guard that is not valid"
+                );
+                held.release()
+                    .await
+                    .seen("A releases what it was granted in the end")?;
+            }
+            Err(e) => ensure!(
+                matches!(
+                    e.kind(),
+                    ErrorKind::Timeout | ErrorKind::Unknown | ErrorKind::Lost
+                ),
+                "{what} answers {:?}: {e}",
+                e.kind()
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// 3.03.
+pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600)));
+    let delay = ask.ttl / 3;
+    let slow = f.net.begin(Fault::Delay(Direction::ToClient, delay));
+    let held =
+        f.a.acquire(&cx.name("slow"), &ask)
+            .await
+            .seen("A acquires, and the reply is slow")?;
+    // The request was sent at least `delay` ago.
+    let most = cx.now() + (ask.ttl - delay);
+    ensure!(
+        held.deadline() <= most,
+        "the deadline is {:?} later than the send of the request and the ttl allow, {delay:?} after which the reply came",
+        most.until(held.deadline())
+    );
+    ensure!(slow.hits() > 0, "the reply was not slow");
+    slow.heal();
+    cx.evidence("slow_replies");
+    held.release().await.seen("A releases")?;
+    Ok(())
+}
+
+/// 3.13.
+pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (name, ask) = (
+        cx.name("retried"),
+        cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
+    );
+    let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, None).await?;
+    // By now the store counts.
+    let granted_by = cx.now();
+    cx.sleep(ask.ttl / 2).await;
+    f.net.cut(Cut::Reset);
+    drop(hold);
+    cx.evidence("lost_replies");
+    let held = match cx
+        .within(patience(&cx), "an acquire whose reply was lost", acquiring)
+        .await?
+    {
+        Ok(held) => held,
+        Err(e) if e.kind() == ErrorKind::Unknown => return Ok(()),
+        Err(e) => return Err(e).seen("an acquire whose reply was lost"),
+    };
+    // Unless it is another grant, after that one: then it says so by being later than its end.
+    let end = granted_by + ask.ttl + cx.skew(ask.ttl);
+    if cx.now() < end {
+        ensure!(
+            held.deadline() <= end,
+            "a grant that the store ends by {end:?} is believed for {:?} longer",
+            end.until(held.deadline())
+        );
+    }
+    Ok(())
+}
+
+/// 5.07.
+pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let held =
+        f.a.acquire(&cx.name("renewed"), &cx.ask())
+            .await
+            .seen("A acquires")?;
+    let held: Arc<dyn Held> = Arc::from(held);
+    let before = held.deadline();
+    cx.sleep(Duration::from_millis(20)).await;
+    let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
+    let renewing = {
+        let held = Arc::clone(&held);
+        cx.spawn(async move { held.renew().await })
+    };
+    struck(&cx, &hole, "A's renewal does not arrive").await?;
+    ensure!(
+        held.deadline() == before,
+        "the deadline moved by {:?} with a renewal that was sent and not answered",
+        before.until(held.deadline())
+    );
+    f.net.cut(Cut::Reset);
+    if cx
+        .within(patience(&cx), "a renewal that does not arrive", renewing)
+        .await?
+        .is_ok()
+    {
+        fail!("a renewal that did not arrive was reported as done");
+    }
+    ensure!(
+        held.deadline() == before,
+        "the deadline moved by {:?} with a renewal that failed",
+        before.until(held.deadline())
+    );
+    cx.evidence("unconfirmed");
+    hole.heal();
+    held.renew()
+        .await
+        .seen("A renews once the network is well again")?;
+    ensure!(
+        held.deadline() > before,
+        "a confirmed renewal did not move the deadline"
+    );
+    cx.evidence("confirmed");
+    held.release().await.seen("A releases")?;
+    Ok(())
+}
+
+/// 6.07.
+pub(super) async fn lost_is_for_ever(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(300)));
+    let held =
+        f.a.acquire(&cx.name("renewed late"), &ask)
+            .await
+            .seen("A acquires")?;
+    let held: Arc<dyn Held> = Arc::from(held);
+    let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+    let renewing = {
+        let held = Arc::clone(&held);
+        cx.spawn(async move { held.renew().await })
+    };
+    struck(&cx, &hold, "the reply to A's renewal is kept").await?;
+    cx.sleep_until(held.deadline() + Duration::from_millis(5)).await;
+    ensure!(
+        !held.is_valid(),
+        "a guard is valid past its deadline, before its renewal was answered"
+    );
+    let limit = cx.slack() + Duration::from_millis(1);
+    cx.within(
+        limit,
+        "the loss signal of a guard that is past its deadline",
+        held.lost(),
+    )
+    .await?;
+    // It says that the lease is renewed, and it is too late.
+    hold.heal();
+    cx.evidence("late_confirmations");
+    let renewed = cx
+        .within(patience(&cx), "a renewal whose answer came late", renewing)
+        .await?;
+    ensure!(
+        renewed.is_err(),
+        "a renewal that was answered after the loss was reported as done"
+    );
+    for _ in 0..10 {
+        ensure!(
+            !held.is_valid() && held.remaining().is_zero() && held.loss().is_some(),
+            "a guard that was lost is valid again after the late answer to a renewal"
+        );
+        cx.sleep(ask.ttl / 20).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! The bodies of the rules of §6 that need a network that fails, and of 5.10 and 5.11.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::faulty::{Faulty, faulty, patience, struck};
+use crate::cx::Cx;
+use crate::network::{Cut, Direction, Fault, FaultGuard};
+use crate::subject::Held;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+/// A guard that renews itself, of a client that reaches nobody any more; and the fault.
+async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Box<dyn Held>, FaultGuard)> {
+    let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
+    let held = f.a.acquire(&cx.name(what), &ask).await.seen("A acquires")?;
+    let hole = f.net.begin(Fault::BlackHole(Direction::Both));
+    Ok((held, hole))
+}
+
+/// 6.01.
+pub(super) async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let lost = held.lost();
+    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    // Nothing moves it from here on.
+    let deadline = held.deadline();
+    let what = "the loss signal of a guard whose renewals fail";
+    cx.within(cx.now().until(deadline) + cx.slack(), what, lost)
+        .await?;
+    cx.evidence("losses");
+    Ok(())
+}
+
+/// 6.04.
+pub(super) async fn loss_is_sticky(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let limit = held.ttl() + cx.slack();
+    cx.within(limit, "the first observer of a loss", held.lost())
+        .await?;
+    ensure!(hole.hits() > 0, "no renewal was lost");
+    for observer in ["second", "third"] {
+        let what = format!("the {observer} observer of a loss, which came after it");
+        let reason = cx.within(cx.slack(), what, held.lost()).await?;
+        ensure!(
+            held.loss() == Some(reason),
+            "a late observer is told {reason:?}, and the guard says {:?}",
+            held.loss()
+        );
+        cx.evidence("late_observers");
+        cx.sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// 6.06.
+pub(super) async fn all_observers_are_told(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let observers = join_all((0..8).map(|_| cx.spawn(held.lost())));
+    let limit = held.ttl() + cx.slack();
+    let reasons = cx
+        .within(limit, "the eight observers of one loss", observers)
+        .await?;
+    ensure!(hole.hits() > 0, "no renewal was lost");
+    ensure!(
+        reasons.windows(2).all(|two| two[0] == two[1]),
+        "the observers of one loss are told different reasons: {reasons:?}"
+    );
+    cx.evidence_by("observers_told", reasons.len() as u64);
+    Ok(())
+}
+
+/// 6.08.
+pub(super) async fn loss_needs_no_poll(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (held, hole) = cut_off(&cx, &f, "left alone").await?;
+    let signal = cx.spawn(held.lost());
+    // Nobody asks the guard anything meanwhile.
+    let limit = held.ttl() + cx.slack();
+    let what = "the loss signal of a guard that nobody looks at";
+    cx.within(limit, what, signal).await?;
+    ensure!(hole.hits() > 0, "no renewal was lost");
+    cx.evidence("losses_in_the_background");
+    Ok(())
+}
+
+/// 5.10.
+pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    for how in ["released", "dropped", "lost"] {
+        let name = cx.name(how);
+        let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+        let before = f.net.traffic().requests;
+        cx.sleep(ask.ttl).await;
+        ensure!(
+            f.net.traffic().requests > before,
+            "a guard that renews itself sends no renewals"
+        );
+        match how {
+            "released" => {
+                held.release().await.seen("A releases")?;
+            }
+            "dropped" => drop(held),
+            _ => {
+                let away = f.net.begin(Fault::Away);
+                let limit = ask.ttl + cx.slack();
+                cx.within(limit, "the loss of a guard whose server is away", held.lost())
+                    .await?;
+                away.heal();
+                drop(held);
+            }
+        }
+        // What the end itself has to send, again if it failed at first.
+        cx.sleep(cx.slack() + ask.ttl).await;
+        let settled = f.net.traffic().requests;
+        cx.sleep(ask.ttl * 2).await;
+        let after = f.net.traffic().requests;
+        ensure!(
+            after == settled,
+            "{} requests were sent in two ttls by a client whose only guard was {how}",
+            after - settled
+        );
+        let taken = cx
+            .expect_free(&*f.b, &name, &ask, format!("after A's guard was {how}"))
+            .await?;
+        taken.release().await.seen("B releases")?;
+        cx.evidence("quiet_windows");
+    }
+    Ok(())
+}
+
+/// 5.11.
+pub(super) async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(900))).auto_renew();
+    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
+    // Longer than the time between two renewals, shorter than what is left of the lease after that.
+    let short = ask.ttl * 2 / 5;
+    for fault in [Fault::Away, Fault::BlackHole(Direction::Both)] {
+        let lost = held.lost();
+        let at_work = f.net.begin(fault);
+        cx.sleep(short).await;
+        let hits = at_work.hits();
+        at_work.heal();
+        if let Some(reason) = cx.timeout(ask.ttl, lost).await {
+            fail!(
+                "a fault of {short:?} ({fault:?}) lost a lock with a ttl of {:?}: {reason:?}",
+                ask.ttl
+            );
+        }
+        ensure!(
+            held.is_valid(),
+            "a guard is not valid after a fault of {short:?} ({fault:?})"
+        );
+        if hits > 0 {
+            cx.evidence("faults_survived");
+        }
+    }
+    held.release().await.seen("A releases what it kept")?;
+    Ok(())
+}
+
+/// 4.05.
+pub(super) async fn release_says_how_it_went(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let plain =
+        f.a.acquire(&cx.name("plain"), &cx.ask())
+            .await
+            .seen("A acquires")?;
+    plain.release().await.seen("A releases what it holds")?;
+    cx.evidence("released");
+
+    let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(100)));
+    let over =
+        f.a.acquire(&cx.name("over"), &brief)
+            .await
+            .seen("A acquires for a short time")?;
+    cx.sleep(brief.ttl + cx.skew(brief.ttl)).await;
+    match over.release().await {
+        Err(e) if e.kind() == dlock_core::ErrorKind::Lost => cx.evidence("lost"),
+        other => fail!("the release of a lock that had lapsed answers {other:?}, not Lost"),
+    }
+
+    let held =
+        f.a.acquire(&cx.name("unheard"), &cx.ask())
+            .await
+            .seen("A acquires")?;
+    let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
+    let releasing = cx.spawn(async move { held.release().await });
+    struck(&cx, &hole, "A's release does not arrive").await?;
+    f.net.cut(Cut::Reset);
+    match cx
+        .within(patience(&cx), "a release that does not arrive", releasing)
+        .await?
+    {
+        Err(e) if e.kind() == dlock_core::ErrorKind::Unknown => cx.evidence("unknown"),
+        other => fail!("a release that was sent and not answered answers {other:?}, not Unknown"),
+    }
+    Ok(())
+}
+
+/// 4.06.
+pub(super) async fn a_failed_release_lapses(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (name, ask) = (cx.name("held"), cx.ask().ttl(cx.short_ttl()).auto_renew());
+    let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+    let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
+    let releasing = cx.spawn(async move { held.release().await });
+    struck(&cx, &hole, "A's release does not arrive").await?;
+    f.net.cut(Cut::Reset);
+    let released = cx
+        .within(patience(&cx), "a release that does not arrive", releasing)
+        .await?;
+    if released.is_err() {
+        cx.evidence("failed_releases");
+    }
+    // From now on a renewer that is left behind would reach the store.
+    hole.heal();
+    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let taken = cx
+        .free_by(&*f.b, &name, &ask, by, "after A's release had failed")
+        .await?;
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::{mpsc, oneshot};
 use futures::future::{Either, FutureExt, select};
+use futures::sink::SinkExt;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::wire::{Ending, Wire};
@@ -87,27 +88,35 @@ pub(super) fn forward_pushes(wire: &Arc<Wire>, mut pushes: BoxStream<'static, Pu
     wire.server.spawn(forward.boxed());
 }
 
+/// How many changes a connection carries for a client that does not take them; then the server has to wait, as over TCP.
+const IN_TRANSIT: usize = 16;
+
 /// Carries a stream of changes, in order. A cut ends it with an error.
 pub(super) fn forward_changes(
     wire: &Arc<Wire>,
     mut changes: BoxStream<'static, Result<Change>>,
 ) -> BoxStream<'static, Result<Change>> {
-    let (to_client, arriving) = mpsc::unbounded();
+    let (mut to_client, arriving) = mpsc::channel(IN_TRANSIT);
+    // Each sender has a place of its own, however full the others have made it.
+    let mut last_word = to_client.clone();
     let (wanted, unwanted) = oneshot::channel::<()>();
     let (at_server, mut unwanted) = (wire.clone(), unwanted);
     let mut cut = wire.connection();
     let forward = async move {
         loop {
-            let next = select(changes.next(), select(&mut unwanted, &mut cut));
-            match next.await {
-                Either::Left((Some(change), _)) => {
-                    at_server.stream_item().await;
-                    let _ = to_client.unbounded_send(change);
-                }
-                Either::Left((None, _)) | Either::Right((Either::Left(_), _)) => return,
+            let carry = async {
+                let Some(change) = changes.next().await else {
+                    return false;
+                };
+                at_server.stream_item().await;
+                to_client.send(change).await.is_ok()
+            };
+            match select(carry.boxed(), select(&mut unwanted, &mut cut)).await {
+                Either::Left((true, _)) => {}
+                Either::Left((false, _)) | Either::Right((Either::Left(_), _)) => return,
                 Either::Right((Either::Right(_), _)) => {
                     let broke = Error::new(ErrorKind::Unavailable, "the connection of the watch broke");
-                    let _ = to_client.unbounded_send(Err(broke));
+                    let _ = last_word.try_send(Err(broke));
                     return;
                 }
             }

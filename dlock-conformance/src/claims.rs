@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_core::{Capabilities, Capability, Nature, Strength};
+use dlock_core::{Capabilities, Capability, Nature, Owner, Strength};
 use serde::{Deserialize, Serialize};
+
+use crate::policy::{Merging, RwPolicy};
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty rules have
 /// seen that the subject refuses.
@@ -41,6 +43,10 @@ pub enum Need {
     Reentrant,
     /// Readers.
     Shared,
+    /// Readers, and a promise of who goes first: an [`RwPolicy`] other than `Any`.
+    RwOrder,
+    /// Readers that wait while a writer waits: `RwPolicy::InLine` or `WritersFirst`.
+    WriterPreference,
     /// Permits.
     Permits,
     /// Exclusive to shared in one step.
@@ -96,6 +102,9 @@ struct Bound {
     usual: Duration,
     most: Duration,
 }
+
+/// The largest depth of re-entry and backlog of changes that a rule goes up to.
+const MOST_COUNTED: u32 = 1 << 16;
 
 /// A rule that is known not to hold, and why. Shown in every report; never a pass.
 #[derive(Clone, Debug, Serialize)]
@@ -160,6 +169,14 @@ pub struct Claims {
     pub ageing: Option<Duration>,
     /// How far the clocks of client and store may drift apart.
     pub skew: Skew,
+    /// How often one owner can hold a re-entrant lock at once.
+    pub reentry_depth: u32,
+    /// Who goes first among readers and writers that wait.
+    pub rw: RwPolicy,
+    /// What becomes of changes that a watcher is not told one by one.
+    pub merging: Merging,
+    /// How many changes wait for a watcher that does not take them, before a snapshot takes their place.
+    pub watch_backlog: u32,
     /// Whose engine it is.
     pub engine: Engine,
     /// Which rules are known not to hold.
@@ -170,9 +187,17 @@ pub struct Claims {
 impl Claims {
     /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and without an answer
     /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation and dropped guards 500 ms, no hidden
-    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms.
+    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms. Readers and writers are served
+    /// in line if there is a queue, in any order if not; a watcher is told where changes are missing, and at most 1024 wait for it.
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
+            reentry_depth: Owner::MAX_DEPTH,
+            rw: match capabilities.has(Capability::Queue) {
+                true => RwPolicy::InLine,
+                false => RwPolicy::Any,
+            },
+            merging: Merging::Marked,
+            watch_backlog: 1024,
             product: product.into(),
             version: version.into(),
             capabilities,
@@ -225,13 +250,14 @@ impl Claims {
     ///
     /// # Errors
     /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
-    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100.
+    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100, a depth of re-entry or a backlog of 65536.
     pub fn check(&self) -> Result<(), String> {
         let mut too_wide: Vec<String> = self
             .bounds()
             .iter()
             .filter(|b| b.claimed > b.most)
             .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
+            .chain(self.uncountable())
             .collect();
         if self.starvation_factor > MOST_STARVATION {
             let factor = self.starvation_factor;
@@ -247,6 +273,16 @@ impl Claims {
                 too_wide.join("; ")
             ))
         }
+    }
+
+    /// The numbers that no rule can count up to.
+    fn uncountable(&self) -> impl Iterator<Item = String> {
+        let numbers = [
+            ("reentry_depth", self.reentry_depth),
+            ("watch_backlog", self.watch_backlog),
+        ];
+        let beyond = numbers.into_iter().filter(|(_, n)| *n > MOST_COUNTED);
+        beyond.map(|(name, n)| format!("{name} is {n}, and {MOST_COUNTED} is the most"))
     }
 
     /// The bounds of more than twice what is usual, for the report: what passed under them says less.
@@ -363,6 +399,34 @@ impl Claims {
         self
     }
 
+    /// How often one owner can hold a re-entrant lock at once; 1000 unless set, which is what the engine of `dlock-core` keeps.
+    #[must_use]
+    pub fn reentry_depth(mut self, depth: u32) -> Self {
+        self.reentry_depth = depth;
+        self
+    }
+
+    /// Who goes first among readers and writers that wait.
+    #[must_use]
+    pub fn rw(mut self, policy: RwPolicy) -> Self {
+        self.rw = policy;
+        self
+    }
+
+    /// What becomes of changes that a watcher is not told one by one.
+    #[must_use]
+    pub fn merging(mut self, merging: Merging) -> Self {
+        self.merging = merging;
+        self
+    }
+
+    /// How many changes wait for a watcher that does not take them.
+    #[must_use]
+    pub fn watch_backlog(mut self, changes: u32) -> Self {
+        self.watch_backlog = changes;
+        self
+    }
+
     /// Waives a rule. The report shows it; it is never a pass.
     #[must_use]
     pub fn waive(
@@ -397,6 +461,8 @@ impl Claims {
             Need::Fair => caps.has(Capability::Queue),
             Need::Priority => caps.has(Capability::Priority),
             Need::Shared => caps.has(Capability::Shared),
+            Need::RwOrder => caps.has(Capability::Shared) && self.rw != RwPolicy::Any,
+            Need::WriterPreference => caps.has(Capability::Shared) && self.rw.serves_writers(),
             Need::Permits => caps.has(Capability::Permits),
             Need::Downgrade => caps.has(Capability::Downgrade),
             Need::Upgrade => caps.has(Capability::Upgrade),

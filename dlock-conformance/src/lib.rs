@@ -19,6 +19,7 @@ pub mod matrix;
 pub mod network;
 mod outcome;
 mod panics;
+mod policy;
 pub mod proxy;
 #[cfg(feature = "remote")]
 #[doc(hidden)]
@@ -47,6 +48,7 @@ pub use engine_subject::EngineSubject;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded, Watching};
 pub use outcome::{Kind, Outcome};
+pub use policy::{Merging, RwPolicy};
 pub use report::{Histories, Report, RuleReport};
 pub use rng::Rng;
 pub use rule::{Access, Detection, Evidence, Layer, Level, Rule, Test};

@@ -216,6 +216,10 @@ impl Report {
                 "skew",
                 format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
             ),
+            ("reentry_depth", claims.reentry_depth.to_string()),
+            ("rw", format!("{:?}", claims.rw)),
+            ("merging", format!("{:?}", claims.merging)),
+            ("watch_backlog", claims.watch_backlog.to_string()),
         ];
         let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {

@@ -172,6 +172,12 @@ impl Client {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn owner(&self) -> Owner {
+        // planted: 10.03
+        #[cfg(dlock_saboteur)]
+        if self.engine.bug.is(Bug::ReentForAll) {
+            let everybody = || Owner::new(&self.engine);
+            return self.engine.everybody.get_or_init(everybody).clone();
+        }
         Owner::new(&self.engine)
     }
 

@@ -36,6 +36,9 @@ pub struct Guard {
     /// Not 0 once this guard has let go, of a lease that others may share. A whole word: a guard is moved from future to future, and
     /// a byte with its padding is copied in pieces that the processor has to wait for.
     left: AtomicUsize,
+    /// Until when its own hold would last if it had one, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    entered_until: Option<Timestamp>,
 }
 
 /// How an upgrade went.
@@ -57,7 +60,16 @@ impl Guard {
             engine,
             lease,
             left: AtomicUsize::new(0),
+            #[cfg(dlock_saboteur)]
+            entered_until: None,
         }
+    }
+
+    /// Notes that it shares the lease of another guard since then.
+    #[cfg(dlock_saboteur)]
+    pub(crate) fn entered_at(mut self, now: Timestamp) -> Self {
+        self.entered_until = Some(now + self.lease.options.ttl);
+        self
     }
 
     /// The name of the lock.
@@ -105,6 +117,14 @@ impl Guard {
 
     /// How long it may be believed yet: from the clock, not from a flag. Zero once it is over.
     pub fn remaining(&self) -> Duration {
+        // planted: 10.04
+        #[cfg(dlock_saboteur)]
+        if self.engine.bug.is(Bug::PartialLoss)
+            && !self.has_left()
+            && let Some(until) = self.entered_until
+        {
+            return self.engine.now().until(until);
+        }
         self.view().remaining()
     }
 
@@ -266,14 +286,16 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn release(&self) -> Result<()> {
-        if self.leave() && !self.lease.leave() {
+        // planted: 10.02
+        let frees = self.engine.bug.is(Bug::FirstReleaseFrees);
+        if self.leave() && !self.lease.leave() && !frees {
             // Others of the same owner hold it yet.
             return match self.lease.loss() {
                 Some(reason) => Err(Error::lost(reason).with_name(self.name())),
                 None => Ok(()),
             };
         }
-        if self.lease.is_shared_by_others() {
+        if self.lease.is_shared_by_others() && !frees {
             return Err(self.gone());
         }
         release(&self.engine, &self.lease).await

@@ -111,6 +111,8 @@ pub enum Bug {
     TokenBeforeGrant,
     /// `read_token_stale`, rule 7.11.
     ReadTokenStale,
+    /// `token_bump_on_reenter`, rule 7.10.
+    TokenBumpOnReenter,
     /// `resource_accepts_stale`, rule 7.12.
     ResourceAcceptsStale,
     /// `resource_check_then_write`, rule 7.13.
@@ -153,6 +155,16 @@ pub enum Bug {
     ThreadAffineState,
     /// `stale_waker`, rule 9.10.
     StaleWaker,
+    /// `reent_unbounded`, rule 10.01.
+    ReentUnbounded,
+    /// `first_release_frees`, rule 10.02.
+    FirstReleaseFrees,
+    /// `reent_for_all`, rule 10.03.
+    ReentForAll,
+    /// `partial_loss`, rule 10.04.
+    PartialLoss,
+    /// `reent_by_thread`, rule 10.06.
+    ReentByThread,
     /// `readers_exclusive`, rule 11.01.
     ReadersExclusive,
     /// `reader_during_write`, rule 11.02.
@@ -163,6 +175,36 @@ pub enum Bug {
     ReaderExpiryFreesAll,
     /// `reader_releases_other`, rule 11.05.
     ReaderReleasesOther,
+    /// `writer_starved`, rule 11.06.
+    WriterStarved,
+    /// `reader_barges`, rule 11.07.
+    ReaderBarges,
+    /// `cancelled_writer_blocks`, rule 11.08.
+    CancelledWriterBlocks,
+    /// `rw_cross_wait`, rule 11.09.
+    RwCrossWait,
+    /// `downgrade_gap`, rule 11.10.
+    DowngradeGap,
+    /// `upgrade_deadlock`, rule 11.11.
+    UpgradeDeadlock,
+    /// `failed_upgrade_drops_read`, rule 11.12.
+    FailedUpgradeDropsRead,
+    /// `self_deadlock_forever`, rule 11.13.
+    SelfDeadlockForever,
+    /// `watch_gap`, rule 12.01.
+    WatchGap,
+    /// `watch_reorder`, rule 12.02.
+    WatchReorder,
+    /// `watch_misses_last`, rule 12.03.
+    WatchMissesLast,
+    /// `watch_no_expire_event`, rule 12.04.
+    WatchNoExpireEvent,
+    /// `watch_unbounded`, rule 12.07.
+    WatchUnbounded,
+    /// `watch_enqueues`, rule 12.08.
+    WatchEnqueues,
+    /// `watch_no_handoff`, rule 12.09.
+    WatchNoHandoff,
     /// `name_max_255`, rule 13.01.
     NameMax255,
     /// `name_truncated`, rule 13.02.
@@ -316,6 +358,7 @@ impl Bug {
         Self::TokenPerClient,
         Self::TokenBeforeGrant,
         Self::ReadTokenStale,
+        Self::TokenBumpOnReenter,
         Self::ResourceAcceptsStale,
         Self::ResourceCheckThenWrite,
         Self::FenceKeyLeak,
@@ -337,11 +380,31 @@ impl Bug {
         Self::CloseHangs,
         Self::ThreadAffineState,
         Self::StaleWaker,
+        Self::ReentUnbounded,
+        Self::FirstReleaseFrees,
+        Self::ReentForAll,
+        Self::PartialLoss,
+        Self::ReentByThread,
         Self::ReadersExclusive,
         Self::ReaderDuringWrite,
         Self::WriterAfterFirstReader,
         Self::ReaderExpiryFreesAll,
         Self::ReaderReleasesOther,
+        Self::WriterStarved,
+        Self::ReaderBarges,
+        Self::CancelledWriterBlocks,
+        Self::RwCrossWait,
+        Self::DowngradeGap,
+        Self::UpgradeDeadlock,
+        Self::FailedUpgradeDropsRead,
+        Self::SelfDeadlockForever,
+        Self::WatchGap,
+        Self::WatchReorder,
+        Self::WatchMissesLast,
+        Self::WatchNoExpireEvent,
+        Self::WatchUnbounded,
+        Self::WatchEnqueues,
+        Self::WatchNoHandoff,
         Self::NameMax255,
         Self::NameTruncated,
         Self::NameHash32,
@@ -447,6 +510,7 @@ impl Bug {
             Self::TokenPerClient => "7.05",
             Self::TokenBeforeGrant => "7.09",
             Self::ReadTokenStale => "7.11",
+            Self::TokenBumpOnReenter => "7.10",
             Self::ResourceAcceptsStale => "7.12",
             Self::ResourceCheckThenWrite => "7.13",
             Self::FenceKeyLeak => "7.16",
@@ -468,11 +532,31 @@ impl Bug {
             Self::CloseHangs => "9.07",
             Self::ThreadAffineState => "9.09",
             Self::StaleWaker => "9.10",
+            Self::ReentUnbounded => "10.01",
+            Self::FirstReleaseFrees => "10.02",
+            Self::ReentForAll => "10.03",
+            Self::PartialLoss => "10.04",
+            Self::ReentByThread => "10.06",
             Self::ReadersExclusive => "11.01",
             Self::ReaderDuringWrite => "11.02",
             Self::WriterAfterFirstReader => "11.03",
             Self::ReaderExpiryFreesAll => "11.04",
             Self::ReaderReleasesOther => "11.05",
+            Self::WriterStarved => "11.06",
+            Self::ReaderBarges => "11.07",
+            Self::CancelledWriterBlocks => "11.08",
+            Self::RwCrossWait => "11.09",
+            Self::DowngradeGap => "11.10",
+            Self::UpgradeDeadlock => "11.11",
+            Self::FailedUpgradeDropsRead => "11.12",
+            Self::SelfDeadlockForever => "11.13",
+            Self::WatchGap => "12.01",
+            Self::WatchReorder => "12.02",
+            Self::WatchMissesLast => "12.03",
+            Self::WatchNoExpireEvent => "12.04",
+            Self::WatchUnbounded => "12.07",
+            Self::WatchEnqueues => "12.08",
+            Self::WatchNoHandoff => "12.09",
             Self::NameMax255 => "13.01",
             Self::NameTruncated => "13.02",
             Self::NameHash32 => "13.03",
@@ -579,6 +663,7 @@ impl Bug {
             Self::TokenPerClient => "token_per_client",
             Self::TokenBeforeGrant => "token_before_grant",
             Self::ReadTokenStale => "read_token_stale",
+            Self::TokenBumpOnReenter => "token_bump_on_reenter",
             Self::ResourceAcceptsStale => "resource_accepts_stale",
             Self::ResourceCheckThenWrite => "resource_check_then_write",
             Self::FenceKeyLeak => "fence_key_leak",
@@ -600,11 +685,31 @@ impl Bug {
             Self::CloseHangs => "close_hangs",
             Self::ThreadAffineState => "thread_affine_state",
             Self::StaleWaker => "stale_waker",
+            Self::ReentUnbounded => "reent_unbounded",
+            Self::FirstReleaseFrees => "first_release_frees",
+            Self::ReentForAll => "reent_for_all",
+            Self::PartialLoss => "partial_loss",
+            Self::ReentByThread => "reent_by_thread",
             Self::ReadersExclusive => "readers_exclusive",
             Self::ReaderDuringWrite => "reader_during_write",
             Self::WriterAfterFirstReader => "writer_after_first_reader",
             Self::ReaderExpiryFreesAll => "reader_expiry_frees_all",
             Self::ReaderReleasesOther => "reader_releases_other",
+            Self::WriterStarved => "writer_starved",
+            Self::ReaderBarges => "reader_barges",
+            Self::CancelledWriterBlocks => "cancelled_writer_blocks",
+            Self::RwCrossWait => "rw_cross_wait",
+            Self::DowngradeGap => "downgrade_gap",
+            Self::UpgradeDeadlock => "upgrade_deadlock",
+            Self::FailedUpgradeDropsRead => "failed_upgrade_drops_read",
+            Self::SelfDeadlockForever => "self_deadlock_forever",
+            Self::WatchGap => "watch_gap",
+            Self::WatchReorder => "watch_reorder",
+            Self::WatchMissesLast => "watch_misses_last",
+            Self::WatchNoExpireEvent => "watch_no_expire_event",
+            Self::WatchUnbounded => "watch_unbounded",
+            Self::WatchEnqueues => "watch_enqueues",
+            Self::WatchNoHandoff => "watch_no_handoff",
             Self::NameMax255 => "name_max_255",
             Self::NameTruncated => "name_truncated",
             Self::NameHash32 => "name_hash32",

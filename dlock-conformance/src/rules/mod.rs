@@ -27,7 +27,11 @@ mod s08_waking;
 mod s09_cancellation;
 mod s09_contract;
 mod s10_reentrancy;
+mod s11_admission;
+mod s11_convert;
+mod s11_policy;
 mod s11_shared;
+mod s12_cost;
 mod s12_watch;
 mod s13_names;
 mod s14_independence;
@@ -36,10 +40,12 @@ mod s16_faults;
 mod s17_contract;
 mod s18_quorum;
 mod stale;
+mod watching;
 
 use crate::rule::Rule;
 
-static SECTIONS: [&[Rule]; 18] = [
+/// A section in several files is several of these, in the order of its numbers.
+static SECTIONS: &[&[Rule]] = &[
     s01_exclusion::RULES,
     s02_acquire::RULES,
     s03_lease::RULES,
@@ -51,6 +57,9 @@ static SECTIONS: [&[Rule]; 18] = [
     s09_cancellation::RULES,
     s10_reentrancy::RULES,
     s11_shared::RULES,
+    s11_policy::RULES,
+    s11_convert::RULES,
+    s11_admission::RULES,
     s12_watch::RULES,
     s13_names::RULES,
     s14_independence::RULES,

@@ -7,6 +7,7 @@ use dlock_core::{LockName, Token};
 
 use super::s07_readers::{dead_names_keep_no_tokens, readers_tokens_lie_between};
 use super::s07_resource::{check_and_write_are_one_step, resource_refuses_stale_tokens};
+use super::s10_reentrancy::reentry_keeps_the_token;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
@@ -92,6 +93,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: TokenBeforeGrant stochastic,
         blast: ["5.08", "7.02", "7.11", "11.02", "14.05"]
         => token_and_grant_are_one_step
+    },
+    rule! {
+        "7.10" MUST phase 2 [Fence, Reentrant, Wait]
+        layer: Engine, access: A, test: D,
+        title: "reentry keeps the token",
+        statement: "Every level of a re-entrant hold has the token of the hold; the next grant has a larger one.",
+        intent: "A new token on re-entry makes the outer level a stale holder of its own lock, which the resource refuses.",
+        check_first: "Does re-entry draw a token, or show that of the lease?",
+        evidence: ["reentries" >= 20],
+        budget: 60 s,
+        bug: TokenBumpOnReenter deterministic,
+        blast: []
+        => reentry_keeps_the_token
     },
     rule! {
         "7.11" MUST phase 2 [Lock, Wait, Fence, Shared, FencedReads]

@@ -140,7 +140,7 @@ pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
 }
 
 /// Polls each time on a thread of its own; only in a simulation, where nothing asks for the threads of a runtime.
-async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
+pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     poll_fn(|task| {
         cx.evidence("polls_elsewhere");
         let (waker, future) = (task.waker().clone(), &mut future);
@@ -154,7 +154,7 @@ async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>
 }
 
 /// Hands the future from task to task, once for each poll: a runtime with several threads moves it between them.
-async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
+pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     let mut threads = std::collections::HashSet::new();
     loop {
         let polled = cx.spawn(async move {

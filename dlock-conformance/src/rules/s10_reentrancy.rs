@@ -1,5 +1,443 @@
 //! §10 Re-entrancy.
 
-use crate::rule::Rule;
+use std::time::Duration;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::{ErrorKind, LockName};
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+
+use super::s09_contract::{on_changing_threads, through_tasks};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "10.01" MUST phase 2 [Reentrant, Try, Wait]
+        layer: Engine, access: A, test: D,
+        title: "reentry up to the declared depth",
+        statement: "An owner may acquire what it holds up to the declared depth, in every way there is; beyond it the answer is LimitReached, and the hold stands.",
+        intent: "A count without a limit hides a loop that acquires and never releases, until the count wraps or the memory is full.",
+        check_first: "Is the count compared before it is raised, for try, wait and timed wait alike?",
+        evidence: ["levels" >= 2, "refused_beyond_depth" >= 6],
+        budget: 60 s,
+        bug: ReentUnbounded deterministic,
+        blast: []
+        => reentry_up_to_the_declared_depth
+    },
+    rule! {
+        "10.02" MUST phase 2 [Reentrant, Wait]
+        layer: Engine, access: A, test: X,
+        title: "last release frees",
+        statement: "A re-entrant lock is free after as many releases as acquires, in whichever order the guards go, and not before.",
+        intent: "A helper that takes and releases the lock of its caller leaves the caller without it.",
+        check_first: "Does the release of one level count down, or end the lease?",
+        evidence: ["inner_releases" >= 20, "grants" >= 20],
+        budget: 120 s,
+        bug: FirstReleaseFrees deterministic,
+        blast: ["7.10", "10.01", "10.03", "10.06"]
+        => last_release_frees
+    },
+    rule! {
+        "10.03" MUST phase 2 [Reentrant, Try, Wait]
+        layer: Engine, access: A, test: X,
+        title: "others are excluded at every depth",
+        statement: "At every depth everybody else is excluded: other clients under the same number, other owners of the client, and handles without an owner.",
+        intent: "Re-entry that asks only whether the lock is held re-entrantly, and not by whom, is no lock.",
+        check_first: "Is the owner compared on re-entry, or only the client, or only that the lock is re-entrant?",
+        evidence: ["refusals" >= 30, "deepest" >= 4],
+        budget: 120 s,
+        bug: ReentForAll deterministic,
+        blast: ["10.06"]
+        => others_are_excluded_at_every_depth
+    },
+    rule! {
+        "10.04" MUST phase 2 [Reentrant, Wait, Lease, PerGrantTtl, LossSignal]
+        layer: Engine, access: A, test: T,
+        title: "loss ends every level",
+        statement: "When the lease is lost every level is lost at once: no guard is valid, each is told, and no re-entry revives it.",
+        intent: "The inner level that counts its own time works on under a lock that the outer one has lost.",
+        check_first: "Do the levels share one deadline and one loss, or does re-entry begin a hold of its own?",
+        evidence: ["levels_told" >= 3, "refused_after_loss" >= 1],
+        budget: 60 s,
+        bug: PartialLoss deterministic,
+        blast: []
+        => loss_ends_every_level
+    },
+    rule! {
+        "10.06" MUST phase 2 [Reentrant, Try, Wait]
+        layer: Engine, access: A, test: D,
+        title: "owner is the key",
+        statement: "The owner is the declared key: it may re-enter from any task and thread, and the thread that holds the lock may not under another key.",
+        intent: "A task that wakes on another thread deadlocks with itself, and two tasks on one thread walk in together.",
+        check_first: "Is the owner kept with the guard's key, or taken from the thread or task that asks?",
+        evidence: ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
+        budget: 60 s,
+        bug: ReentByThread deterministic,
+        blast: []
+        => owner_is_the_key
+    },
+];
+
+/// The owner that most of these rules act as.
+const OWNER: u32 = 1;
+
+async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("deep"), cx.ask().reentrant(OWNER));
+    let depth = cx.claims().reentry_depth;
+    ensure!(
+        depth >= 1,
+        "a depth of {depth} is claimed, which nobody could hold"
+    );
+    let bound = cx.claims().op_bound;
+    let mut held = Vec::new();
+    for level in 1..=depth {
+        let entered = enter(&*a, &name, &ask, level);
+        let what = format!("level {level} of {depth}");
+        match cx.within(bound, &what, entered).await?.seen(&what)? {
+            Some(guard) => held.push(guard),
+            None => fail!("{what}: the owner is refused what it holds"),
+        }
+        cx.evidence("levels");
+    }
+    for after in ["at the declared depth", "one level down and up again"] {
+        for way in 0..3 {
+            let what = format!("{after}: one more");
+            let answer = cx
+                .within(bound, &what, enter(&*a, &name, &ask, way))
+                .await?
+                .map(|guard| guard.is_some());
+            match answer {
+                Err(e) if e.kind() == ErrorKind::LimitReached => cx.evidence("refused_beyond_depth"),
+                other => fail!("{what} than {depth} answers {other:?} rather than LimitReached"),
+            }
+        }
+        let valid = held.iter().filter(|guard| guard.is_valid()).count();
+        ensure!(
+            valid == held.len(),
+            "after a refusal beyond the depth {valid} of {} levels are valid",
+            held.len()
+        );
+        if let Some(top) = held.pop() {
+            top.release().await.seen("releasing the innermost level")?;
+        }
+        match enter(&*a, &name, &ask, 0).await.seen("entering again")? {
+            Some(guard) => held.push(guard),
+            None => fail!("the owner is refused after it released one of {depth} levels"),
+        }
+    }
+    for guard in held.iter().rev() {
+        guard.release().await.seen("releasing a level")?;
+    }
+    let plain = cx.ask();
+    let free = cx.expect_free(&*b, &name, &plain, "after every level was released");
+    free.await?.release().await.seen("B releases")
+}
+
+/// Enters in one of the three ways.
+fn enter<'a>(
+    client: &'a dyn Subject,
+    name: &'a LockName,
+    ask: &'a Ask,
+    way: u32,
+) -> BoxFuture<'a, dlock_core::Result<Option<Box<dyn Held>>>> {
+    match way % 3 {
+        0 => client.try_acquire(name, ask),
+        1 => client.acquire(name, ask).map(|held| held.map(Some)).boxed(),
+        _ => {
+            let limit = Duration::from_secs(5);
+            let waits = client.acquire_timeout(name, ask, limit);
+            waits.map(|held| held.map(Some)).boxed()
+        }
+    }
+}
+
+async fn last_release_frees(cx: Cx) -> Verdict {
+    let name = cx.name("nested");
+    let rounds = cx.rounds(10, 100);
+    let mut tasks = Vec::new();
+    for n in 0..4 {
+        let (task, name, mut rng) = (cx.clone(), name.clone(), cx.rng());
+        let client = cx.connect().await?;
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            // The history has the outermost hold alone: in between nobody else may be granted.
+            let (lane, ask) = (cx.lane(&client), cx.ask().reentrant(n));
+            for _ in 0..rounds {
+                let outer = lane.acquire(&name, &ask).await.seen("the outermost acquire")?;
+                cx.evidence("grants");
+                let mut inner = Vec::new();
+                for level in 2..2 + rng.below(4) {
+                    let entered = enter(&*client, &name, &ask, u32::try_from(level).unwrap_or(0));
+                    match entered.await.seen(format_args!("level {level}"))? {
+                        Some(guard) => inner.push(guard),
+                        None => fail!("level {level}: the owner is refused what it holds"),
+                    }
+                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
+                        .await;
+                }
+                while !inner.is_empty() {
+                    let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
+                    let guard = inner.swap_remove(which);
+                    let left = inner.len() + 1;
+                    if rng.one_in(3) {
+                        drop(guard);
+                    } else {
+                        let what = format!("releasing a level, with {left} left");
+                        guard.release().await.seen(what)?;
+                    }
+                    cx.evidence("inner_releases");
+                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
+                        .await;
+                    ensure!(
+                        outer.is_valid(),
+                        "the outermost guard is not valid any more, with {left} levels left"
+                    );
+                }
+                lane.release(&outer).await.seen("the outermost release")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    cx.check_history()
+}
+
+async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (plain, mine) = (cx.ask(), cx.ask().reentrant(OWNER));
+    let other = cx.ask().reentrant(OWNER + 1);
+    let strangers = [
+        ("another client under the same number", &b, &mine),
+        ("another client", &b, &plain),
+        ("another owner of the same client", &a, &other),
+        ("a handle without an owner", &a, &plain),
+    ];
+    let (lane, try_lane) = (cx.lane(&a), [cx.lane(&b), cx.lane(&a)]);
+    let mut rng = cx.rng();
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let outer = lane.acquire(&name, &mine).await.seen("the owner acquires")?;
+        let mut inner: Vec<Box<dyn Held>> = Vec::new();
+        // Up at first, so that depth is certain; then up and down.
+        for step in 0..10 {
+            if step < 4 || inner.is_empty() || rng.one_in(2) {
+                let guard = a.acquire(&name, &mine).await;
+                inner.push(guard.seen("the owner enters again")?);
+            } else if let Some(guard) = inner.pop() {
+                guard.release().await.seen("the owner releases a level")?;
+            }
+            let depth = inner.len() + 1;
+            let (who, client, ask) = strangers[step % strangers.len()];
+            let recorded = &try_lane[usize::from(std::sync::Arc::ptr_eq(client, &a))];
+            let tried = recorded.try_acquire(&name, ask).await;
+            let tried = tried.seen(format_args!("{who} tries"))?;
+            ensure!(
+                tried.is_none(),
+                "{who} was granted what an owner holds {depth} times"
+            );
+            cx.evidence("refusals");
+            if rng.one_in(4) {
+                let limit = Duration::from_millis(10);
+                match client.acquire_timeout(&name, ask, limit).await {
+                    Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("refusals"),
+                    Err(e) => fail!("{who} waits and is told {e} ({:?})", e.kind()),
+                    Ok(_) => fail!("{who} waited and was granted what an owner holds {depth} times"),
+                }
+            }
+            if depth >= 5 {
+                cx.evidence("deepest");
+            }
+        }
+        for guard in inner {
+            guard.release().await.seen("the owner releases a level")?;
+        }
+        lane.release(&outer).await.seen("the owner releases")?;
+    }
+    cx.check_history()
+}
+
+/// Three levels, entered at different times.
+async fn three_levels(cx: &Cx, a: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict<Vec<Box<dyn Held>>> {
+    let mut levels = Vec::new();
+    for level in 1..=3 {
+        let entered = a.acquire(name, ask).await;
+        levels.push(entered.seen(format_args!("level {level}"))?);
+        cx.sleep(ask.ttl / 6).await;
+    }
+    Ok(levels)
+}
+
+/// No level is valid, and each has been told by `by`.
+async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Verdict {
+    for (level, guard) in (1..).zip(levels) {
+        ensure!(
+            !guard.is_valid() && guard.remaining().is_zero(),
+            "{how}, and level {level} is valid yet, for {:?}",
+            guard.remaining()
+        );
+    }
+    let told = join_all(levels.iter().map(|guard| guard.lost()));
+    if cx.timeout(cx.slack(), told).await.is_none() {
+        fail!("{how}, and not every level was told within {:?}", cx.slack());
+    }
+    cx.evidence_by("levels_told", levels.len() as u64);
+    for (level, guard) in (1..).zip(levels) {
+        match guard.release().await {
+            Err(e) if e.kind() == ErrorKind::Lost => {}
+            other => fail!("{how}: the release of level {level} answers {other:?} rather than Lost"),
+        }
+    }
+    Ok(())
+}
+
+async fn loss_ends_every_level(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name("lapses");
+    let ask = cx.ask().ttl(cx.short_ttl()).reentrant(OWNER);
+    let levels = three_levels(&cx, &*a, &name, &ask).await?;
+    let deadline = levels[0].deadline();
+    ensure!(
+        cx.now() >= deadline || levels.iter().all(|guard| guard.is_valid()),
+        "a level is not valid before the deadline"
+    );
+    cx.sleep_until(deadline).await;
+    let bound = cx.skew(ask.ttl) + cx.slack();
+    let plain = cx.ask();
+    let successor = b.acquire_timeout(&name, &plain, ask.ttl / 2 + bound);
+    // Its levels are looked at as soon as the deadline has passed, while the successor waits.
+    let lost = every_level_is_lost(&cx, &levels, "the lease has lapsed");
+    let (lost, successor) = futures::future::join(lost, successor).await;
+    lost?;
+    let successor = successor.seen("B waits for what has lapsed")?;
+    match a.try_acquire(&name, &ask).await {
+        Ok(None) => {}
+        Err(e) if e.kind() == ErrorKind::Lost => {}
+        other => fail!(
+            "re-entry into a lease that was lost answers {:?}",
+            other.map(|granted| granted.is_some())
+        ),
+    }
+    cx.evidence("refused_after_loss");
+    drop(levels);
+    ensure!(successor.is_valid(), "the successor is not valid");
+    cx.expect_held(&*a, &name, &ask, "the former owner, with the successor there")
+        .await?;
+    successor.release().await.seen("B releases")?;
+    let by = cx.now() + cx.slack();
+    let anew = cx.free_by(&*a, &name, &ask, by, "the owner, anew").await?;
+    anew.release()
+        .await
+        .seen("the owner releases what it acquired anew")?;
+    let (claims, observe) = (cx.claims(), b.observe());
+    let Some(observe) = observe.filter(|_| claims.has(Need::ForceRelease) && claims.has(Need::Renew)) else {
+        return Ok(());
+    };
+    // The same for a lease that somebody else ended, as the next renewal finds out.
+    let (name, ask) = (cx.name("forced"), cx.ask().reentrant(OWNER));
+    let mut levels = Vec::new();
+    for level in 1..=3 {
+        let entered = a.acquire(&name, &ask).await;
+        levels.push(entered.seen(format_args!("level {level}"))?);
+    }
+    observe.force_release(&name).await.seen("force_release")?;
+    match levels[1].renew().await {
+        Err(e) if e.kind() == ErrorKind::Lost => {}
+        other => fail!("renewing what was ended by force answers {other:?} rather than Lost"),
+    }
+    every_level_is_lost(&cx, &levels, "a renewal was refused").await
+}
+
+async fn owner_is_the_key(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let (mine, other) = (cx.ask().reentrant(OWNER), cx.ask().reentrant(OWNER + 1));
+    for round in 0..cx.rounds(6, 60) {
+        let name = cx.name(round);
+        let held = a.acquire(&name, &mine).await.seen("the owner acquires")?;
+        let entering = {
+            let (a, name, mine, limit) = (a.clone(), name.clone(), mine.clone(), cx.claims().op_bound);
+            async move { a.acquire_timeout(&name, &mine, limit).await }.boxed()
+        };
+        let entered = if cx.is_virtual() {
+            on_changing_threads(&cx, entering).await
+        } else {
+            through_tasks(&cx, entering).await
+        };
+        let inner = entered.seen(format_args!(
+            "round {round}: the owner enters from another thread"
+        ))?;
+        cx.evidence("reentered_elsewhere");
+        cx.expect_held(&*a, &name, &other, "the same task, as another owner")
+            .await?;
+        cx.evidence("strangers_refused");
+        if cx.is_virtual() {
+            held.release().await.seen("the outer release")?;
+        } else {
+            // From another task than the one that acquired it.
+            cx.spawn(async move { held.release().await })
+                .await
+                .seen("the outer release")?;
+        }
+        ensure!(
+            inner.is_valid(),
+            "the inner guard is not valid after the outer release"
+        );
+        cx.expect_held(&*a, &name, &other, "another owner, with one level left")
+            .await?;
+        inner.release().await.seen("the inner release")?;
+        cx.expect_free(&*a, &name, &other, "another owner, after the last release")
+            .await?
+            .release()
+            .await
+            .seen("the other owner releases")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("same"), cx.ask().reentrant(OWNER));
+    let mut last = None;
+    for round in 0..cx.rounds(4, 40) {
+        let outer = a.acquire(&name, &ask).await.seen("the owner acquires")?;
+        let token = outer.token();
+        ensure!(
+            token.is_some() && token > last,
+            "round {round}: a new hold has token {token:?} after {last:?}"
+        );
+        for way in 0..6 {
+            let Some(inner) = enter(&*a, &name, &ask, way).await.seen("the owner enters")? else {
+                fail!("the owner is refused what it holds");
+            };
+            ensure!(
+                inner.token() == token && outer.token() == token,
+                "a hold with token {token:?} has {:?} on re-entry, and {:?} outside of it",
+                inner.token(),
+                outer.token()
+            );
+            cx.evidence("reentries");
+            inner.release().await.seen("releasing a level")?;
+            ensure!(
+                outer.token() == token,
+                "a hold with token {token:?} has {:?} after a level of it was released",
+                outer.token()
+            );
+        }
+        outer.release().await.seen("the owner releases")?;
+        let between = b.acquire(&name, &cx.ask()).await.seen("B acquires")?;
+        ensure!(
+            between.token() > token,
+            "the next grant has token {:?} after {token:?}",
+            between.token()
+        );
+        last = between.token();
+        between.release().await.seen("B releases")?;
+    }
+    Ok(())
+}

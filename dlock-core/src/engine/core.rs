@@ -65,6 +65,9 @@ pub(crate) struct Core {
     /// The thread that it was set up on, for a planted bug.
     #[cfg(dlock_saboteur)]
     pub(crate) home: std::thread::ThreadId,
+    /// The one owner of all re-entrant locks, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    pub(crate) everybody: std::sync::OnceLock<crate::reentrant::Owner>,
     client: u128,
     sequence: AtomicU64,
     random: AtomicU64,
@@ -151,6 +154,8 @@ impl Engine {
             bug,
             #[cfg(dlock_saboteur)]
             home: std::thread::current().id(),
+            #[cfg(dlock_saboteur)]
+            everybody: std::sync::OnceLock::new(),
             client: u128::from(word(0)) << 64 | u128::from(word(1)),
             sequence: AtomicU64::new(1),
             random: AtomicU64::new(word(2)),
@@ -495,6 +500,14 @@ impl Core {
         let state = self.state();
         let mut entries = state.timers.entries();
         entries.any(|entry| matches!(entry, Entry::Waiter(waiter) if waiter.key.name == *name))
+    }
+
+    /// Whether a shared hold of that name is under the keeper's care, for a planted bug.
+    pub(super) fn reads(&self, name: &LockName) -> bool {
+        let state = self.state();
+        let mut entries = state.timers.entries();
+        entries
+            .any(|entry| matches!(entry, Entry::Lease(l) if l.key.name == *name && !l.mode().is_exclusive()))
     }
 
     /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next look.

@@ -36,8 +36,8 @@ pub struct MemoryLink {
     pub(super) runtime: Arc<dyn Runtime>,
     /// Whether the clock of the runtime is the store's: then it is read once per call.
     same_clock: bool,
-    id: u64,
-    closed: Arc<AtomicBool>,
+    pub(super) id: u64,
+    pub(super) closed: Arc<AtomicBool>,
     gate: MemoryGate,
     /// Which bug is planted.
     #[allow(dead_code)] // read only by planted bugs
@@ -454,6 +454,14 @@ impl Watch for MemoryLink {
         self.open()?;
         self.need(Capability::Watch)?;
         self.check_name(name)?;
+        // planted: 12.01
+        if self.bug.is(Bug::WatchGap) {
+            return Box::pin(self.watch_late(name)).await;
+        }
+        // planted: 12.08
+        if self.bug.is(Bug::WatchEnqueues) {
+            self.wait_to_watch(name)?;
+        }
         let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
         Ok(Changes::new(shared, runtime, closed, self.id, name.clone()).boxed())
     }

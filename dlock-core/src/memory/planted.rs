@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
 
 use super::link::MemoryLink;
+use super::watch::Changes;
+#[cfg(dlock_saboteur)]
+use super::watch::Watcher;
 use crate::error::Result;
 use crate::name::LockName;
-use crate::spi::{Access, Acquire, Admission, Attempt, FencedValue, Wake};
+#[cfg(dlock_saboteur)]
+use crate::saboteur::{Bug, Planted};
+use crate::spi::{
+    Access, Acquire, Admission, Attempt, Change, FencedValue, LeaseKey, Queueing, RequestId, Wake, Watch as _,
+};
 use crate::token::Token;
 
 use super::gate::MemoryGate;
@@ -42,6 +51,75 @@ impl MemoryLink {
             Ok(attempt)
         })
     }
+}
+
+/// From how many watchers of a name on rule 12.08's bug shows.
+const CROWD: usize = 16;
+
+impl MemoryLink {
+    /// Rule 12.01: the snapshot is taken some time before the watcher is entered.
+    pub(super) fn watch_late<'a>(
+        &'a self,
+        name: &'a LockName,
+    ) -> BoxFuture<'a, Result<BoxStream<'static, Result<Change>>>> {
+        Box::pin(async move {
+            let snapshot = Change::Snapshot {
+                now: self.inspect(name).await?,
+                skipped: false,
+            };
+            self.runtime.sleep(Duration::from_millis(4)).await;
+            let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
+            let changes = Changes::new(shared, runtime, closed, self.id, name.clone());
+            Ok(stream::iter([Ok(snapshot)]).chain(changes.skip(1)).boxed())
+        })
+    }
+
+    /// Rule 12.08: a watcher stands in line with those who want the lock, if there are many.
+    pub(super) fn wait_to_watch(&self, name: &LockName) -> Result<()> {
+        let watchers = self.shared.lock().watchers.get(name).map_or(0, Vec::len);
+        if watchers >= CROWD {
+            let id = RequestId::new(self.shared.next_link().into(), 1);
+            let mut request = Acquire::new(LeaseKey::new(name.clone(), id), Duration::from_secs(60));
+            request.queue = Queueing::Join;
+            self.ask(&request)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(dlock_saboteur)]
+impl Watcher {
+    /// Rules 12.02 and 12.03: each eighth grant is told after the next one, or a release only when there is something else to tell.
+    pub(super) fn tell_late(&mut self, change: Change, bug: Planted) -> Vec<Change> {
+        let (late, told) = &mut self.late;
+        let before = late.take();
+        if bug.is(Bug::WatchMissesLast) {
+            return match change {
+                Change::Released { .. } => {
+                    *late = Some(change);
+                    before.into_iter().collect()
+                }
+                other => before.into_iter().chain([other]).collect(),
+            };
+        }
+        if !matches!(change, Change::Granted(_)) {
+            *late = before;
+            return vec![change];
+        }
+        *told += 1;
+        if before.is_none() && told.is_multiple_of(8) {
+            *late = Some(change);
+            return Vec::new();
+        }
+        [change].into_iter().chain(before).collect()
+    }
+}
+
+/// Rule 12.09: what is held before a call and after it has not changed.
+pub(super) fn without_hand_overs(changes: Vec<(LockName, Change)>) -> Vec<(LockName, Change)> {
+    let handed_over = changes.iter().any(|(_, c)| matches!(c, Change::Released { .. }))
+        && changes.iter().any(|(_, c)| matches!(c, Change::Granted(_)));
+    if handed_over { Vec::new() } else { changes }
 }
 
 impl MemoryGate {

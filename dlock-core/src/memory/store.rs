@@ -9,12 +9,13 @@ use futures::channel::mpsc::UnboundedSender;
 
 use super::gate::Gates;
 use super::link::MemoryLink;
+use super::planted::without_hand_overs;
 use super::table::{Effects, Held, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::{Capabilities, Capability};
 use crate::name::LockName;
 use crate::runtime::Runtime;
-use crate::saboteur::Planted;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{Grant, LeaseKey, Lock, Push, Signal};
 use crate::timestamp::Timestamp;
 use crate::token::Strength;
@@ -405,9 +406,15 @@ impl State {
             let listeners = self.waiters.get(&key).into_iter().flatten();
             outbox.changed.extend(listeners.map(|l| l.sender.clone()));
         }
-        for (name, change) in news.changes {
+        // planted: 12.09
+        let changes = match self.bug.is(Bug::WatchNoHandoff) {
+            true => without_hand_overs(news.changes),
+            false => news.changes,
+        };
+        let bug = self.bug;
+        for (name, change) in changes {
             for watcher in self.watchers.get_mut(&name).into_iter().flatten() {
-                watcher.note(change.clone());
+                watcher.note(change.clone(), bug);
                 outbox.wakers.extend(watcher.waker.take());
             }
         }

@@ -13,6 +13,7 @@ use super::table::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::runtime::Runtime;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::Change;
 use crate::timestamp::Timestamp;
 
@@ -29,14 +30,30 @@ pub(super) struct Watcher {
     /// The buffer was full; what comes is in the snapshot that the stream takes when it is next asked.
     overflown: bool,
     pub(super) waker: Option<Waker>,
+    /// What a planted bug tells too late, and how much it has told.
+    #[cfg(dlock_saboteur)]
+    pub(super) late: (Option<Change>, u64),
 }
 
 impl Watcher {
-    pub(super) fn note(&mut self, change: Change) {
+    pub(super) fn note(&mut self, change: Change, bug: Planted) {
+        // planted: 12.02, 12.03
+        #[cfg(dlock_saboteur)]
+        if bug.is(Bug::WatchReorder) || bug.is(Bug::WatchMissesLast) {
+            for change in self.tell_late(change, bug) {
+                self.keep(change, bug);
+            }
+            return;
+        }
+        self.keep(change, bug);
+    }
+
+    fn keep(&mut self, change: Change, bug: Planted) {
         if self.overflown {
             return;
         }
-        if self.buffer.len() >= BUFFER {
+        // planted: 12.07
+        if self.buffer.len() >= BUFFER && !bug.is(Bug::WatchUnbounded) {
             self.buffer = VecDeque::new();
             self.overflown = true;
             return;
@@ -92,6 +109,8 @@ impl Changes {
                 buffer: VecDeque::from([snapshot]),
                 overflown: false,
                 waker: None,
+                #[cfg(dlock_saboteur)]
+                late: (None, 0),
             });
             (id, state.epoch)
         });
@@ -142,10 +161,11 @@ fn note_now(state: &mut State, effects: &mut Effects) {
     if !effects.observed {
         return;
     }
+    let bug = state.bug;
     let news = effects.news();
     for (name, change) in std::mem::take(&mut news.changes) {
         for watcher in state.watchers.get_mut(&name).into_iter().flatten() {
-            watcher.note(change.clone());
+            watcher.note(change.clone(), bug);
         }
         news.nudged.push(name);
     }

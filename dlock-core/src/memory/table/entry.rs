@@ -173,7 +173,10 @@ impl Entry {
                 if desk.bug.is(Bug::TokenResetOnExpiry) {
                     desk.counter = 0;
                 }
-                effects.change(name, || Change::Expired { id: lease.id });
+                // planted: 12.04
+                if !desk.bug.is(Bug::WatchNoExpireEvent) {
+                    effects.change(name, || Change::Expired { id: lease.id });
+                }
             }
         }
         if let Some(queue) = self.queue.as_mut().filter(|q| q.next_expiry <= now) {
@@ -204,6 +207,14 @@ impl Entry {
         while let Some(mode) = self.head_mode() {
             // planted: 4.11
             let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.news().granted.len() == 1;
+            // planted: 11.09
+            if desk.bug.is(Bug::RwCrossWait)
+                && self.holders.is_empty()
+                && !mode.is_exclusive()
+                && self.writer_waits()
+            {
+                break;
+            }
             if !self.admissible(mode, desk.bug) && !one_more {
                 break;
             }
@@ -234,6 +245,41 @@ impl Entry {
     pub(super) fn is_next_unimportant(&self) -> bool {
         let next = self.queue.as_ref().and_then(|q| q.waiters.front());
         next.is_some_and(|w| w.priority < Acquire::DEFAULT_PRIORITY)
+    }
+
+    /// Grants to readers that stand behind a writer: only a planted bug does.
+    pub(super) fn admit_readers_first(
+        &mut self,
+        desk: &mut Desk,
+        name: &LockName,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        while let Some(waiter) = self.first_reader().and_then(|position| self.withdraw(position)) {
+            let id = waiter.id;
+            let held = self.grant(desk, name, waiter, desk.claim_window, now, effects);
+            effects
+                .news()
+                .granted
+                .push((LeaseKey::new(name.clone(), id), held));
+        }
+    }
+
+    fn first_reader(&self) -> Option<usize> {
+        let mode = Mode::READER;
+        let position = self.queue.as_ref()?.waiters.iter().position(|w| w.mode == mode)?;
+        self.holders.iter().all(|l| l.mode == mode).then_some(position)
+    }
+
+    fn writer_waits(&self) -> bool {
+        let mut waiters = self.queue.iter().flat_map(|q| &q.waiters);
+        waiters.any(|w| w.mode.is_exclusive())
+    }
+
+    /// Whether that queued request wants to be alone, for a planted bug.
+    pub(super) fn is_writer(&self, id: RequestId) -> bool {
+        let mut waiters = self.queue.iter().flat_map(|q| &q.waiters);
+        waiters.any(|w| w.id == id && w.mode.is_exclusive())
     }
 
     pub(super) fn next_in_line(&self) -> Option<RequestId> {

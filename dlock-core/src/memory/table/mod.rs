@@ -337,7 +337,9 @@ impl Table {
         };
         // planted: 1.01
         let unchecked = desk.bug.is(Bug::GrantWithoutCheck) && desk.counter % 50 == 49;
-        if turn == 0 && entry.admissible(request.mode, desk.bug) || unchecked {
+        // planted: 11.07
+        let barges = desk.bug.is(Bug::ReaderBarges) && !request.mode.is_exclusive();
+        if (turn == 0 || barges) && entry.admissible(request.mode, desk.bug) || unchecked {
             desk.begin(key.id)?;
             return Ok(Asked::Granted(entry.grant(
                 desk,
@@ -448,6 +450,10 @@ impl Table {
                     Release::KeepFor(_) | Release::Now => {
                         entry.holders.remove(index);
                         effects.change(&key.name, || Change::Released { id: key.id });
+                        // planted: 11.06
+                        if desk.bug.is(Bug::WriterStarved) && !entry.holders.is_empty() {
+                            entry.admit_readers_first(desk, &key.name, now, effects);
+                        }
                     }
                 }
                 true
@@ -473,6 +479,14 @@ impl Table {
                 // planted: 14.04
                 if desk.bug.is(Bug::CloneSharesOwner) {
                     entry.holders.retain(|l| l.id.client() != key.id.client());
+                }
+                // planted: 11.08
+                if desk.bug.is(Bug::CancelledWriterBlocks)
+                    && entry.position(key.id).is_some()
+                    && entry.holders.iter().any(|l| !l.mode.is_exclusive())
+                    && entry.is_writer(key.id)
+                {
+                    return Abandoned::Withdrawn;
                 }
                 if let Some(position) = entry.position(key.id) {
                     entry.withdraw(position);
@@ -600,11 +614,24 @@ impl Table {
             if to.is_exclusive() && !from.is_exclusive() && others {
                 // Both shared leases stay while both ask: each would wait for the other to go.
                 let rival = entry.holders.iter().any(|l| l.upgrading && l.id != key.id);
-                if rival {
+                // planted: 11.12
+                if desk.bug.is(Bug::FailedUpgradeDropsRead) {
+                    entry.holders.remove(index);
+                    return Ok(Conversion::Busy);
+                }
+                // planted: 11.11
+                if rival && !desk.bug.is(Bug::UpgradeDeadlock) {
                     return Ok(Conversion::WouldDeadlock);
                 }
                 entry.holders[index].upgrading = true;
                 return Ok(Conversion::Busy);
+            }
+            // planted: 11.10
+            let gap = desk.bug.is(Bug::DowngradeGap) && from.is_exclusive() && !to.is_exclusive();
+            if gap {
+                let lease = entry.holders.remove(index);
+                entry.admit(desk, &key.name, now, effects);
+                entry.holders.insert(index, lease);
             }
             entry.fix_class(to);
             let lease = &mut entry.holders[index];

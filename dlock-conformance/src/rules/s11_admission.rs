@@ -1,0 +1,201 @@
+//! §11 Readers, writers and permits: who is let in, and who is not let in line.
+
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName};
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Subject};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "11.14" MUST phase 1 [Shared, Wait]
+        layer: Both, access: A, test: D,
+        title: "everyone admissible is admitted",
+        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one release admits every admissible reader.",
+        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long given up.",
+        check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
+        evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
+        budget: 60 s,
+        bug: AdmitOnReleaseOnly deterministic,
+        blast: []
+        => everyone_admissible_is_admitted
+    },
+    rule! {
+        "11.15" MUST phase 1 [Permits, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "mismatched permits are refused",
+        statement: "While a name is in use with n permits, asking for it with another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin.",
+        intent: "Two deployments that disagree about the limit would each let in as many as they think right.",
+        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as the grant?",
+        evidence: ["mismatches_refused" >= 4],
+        budget: 60 s,
+        bug: MixedLimits deterministic,
+        blast: []
+        => mismatched_permits_are_refused
+    },
+];
+
+async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().wake_p99 + cx.claims().cancel_prompt + cx.slack();
+    let queued = Duration::from_millis(30);
+    for cancels in [true, false] {
+        let name = cx.name(format!("withdrawn-{cancels}"));
+        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let patience = if cancels {
+            cx.long_ttl()
+        } else {
+            Duration::from_millis(120)
+        };
+        let writer = cx.spawn({
+            let (b, name, write) = (b.clone(), name.clone(), write.clone());
+            async move { b.acquire_timeout(&name, &write, patience).await.map(drop) }
+        });
+        cx.sleep(queued).await;
+        let reader = cx.spawn({
+            let (c, name, read) = (c.clone(), name.clone(), read.clone());
+            async move { c.acquire(&name, &read).await }
+        });
+        cx.sleep(queued).await;
+        if cancels {
+            ensure!(
+                writer.cancel().await.is_none(),
+                "the writer did not wait for the reader"
+            );
+        } else {
+            match writer.await {
+                Err(e) if e.kind() == ErrorKind::Timeout => {}
+                other => fail!("the writer behind a reader answers {other:?} rather than Timeout"),
+            }
+        }
+        let how = if cancels { "was cancelled" } else { "timed out" };
+        let second = cx
+            .within(
+                bound,
+                format!("letting in a reader beside a reader, after the writer before it {how}"),
+                reader,
+            )
+            .await?
+            .seen("the second reader")?;
+        ensure!(reading.is_valid(), "the first reader is not valid any more");
+        cx.evidence("admitted_after_withdrawal");
+        reading.release().await.seen("the first reader releases")?;
+        second.release().await.seen("the second reader releases")?;
+    }
+    let name = cx.name("all");
+    let writing = cx.expect_free(&*a, &name, &write, "the writer").await?;
+    let mut waiting = Vec::new();
+    for i in 0..8 {
+        let client = if i % 2 == 0 { b.clone() } else { c.clone() };
+        let (name, read) = (name.clone(), read.clone());
+        waiting.push(cx.spawn(async move { client.acquire(&name, &read).await }));
+    }
+    cx.sleep(queued).await;
+    writing.release().await.seen("the writer releases")?;
+    let mut reading = Vec::new();
+    for (i, reader) in waiting.into_iter().enumerate() {
+        let what = format!("letting in reader {i} of 8, all of whom one release admits");
+        reading.push(cx.within(bound, what, reader).await?.seen("a waiting reader")?);
+        cx.evidence("readers_admitted_by_one_release");
+    }
+    ensure!(
+        reading.iter().all(|r| r.is_valid()),
+        "a reader is not valid beside the others"
+    );
+    Ok(())
+}
+
+async fn refused_as_mismatch(
+    cx: &Cx,
+    client: &dyn Subject,
+    name: &LockName,
+    ask: &Ask,
+    what: &str,
+) -> Verdict {
+    let limit = cx.claims().op_bound;
+    let tried = cx
+        .within(limit, what, client.try_acquire(name, ask))
+        .await?
+        .map(drop);
+    let waited = cx
+        .within(
+            limit,
+            format!("{what}: refusing to queue"),
+            client.acquire_timeout(name, ask, limit * 4),
+        )
+        .await?
+        .map(drop);
+    for (how, answer) in [("try_acquire", tried), ("a waiting acquire", waited)] {
+        match answer {
+            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("mismatches_refused"),
+            Err(e) => fail!(
+                "{what}: {how} answers {e} ({:?}) rather than InvalidInput",
+                e.kind()
+            ),
+            Ok(()) => fail!("{what}: {how} was not refused as a mismatch"),
+        }
+    }
+    Ok(())
+}
+
+async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name("permits");
+    let three = cx.ask().permit(3);
+    let first = cx
+        .expect_free(&*a, &name, &three, "the first of 3 permits")
+        .await?;
+    refused_as_mismatch(
+        &cx,
+        &*b,
+        &name,
+        &cx.ask().permit(5),
+        "5 permits while 3 are in use",
+    )
+    .await?;
+    refused_as_mismatch(
+        &cx,
+        &*b,
+        &name,
+        &cx.ask().permit(2),
+        "2 permits while 3 are in use",
+    )
+    .await?;
+    if cx.claims().has(Need::Shared) {
+        refused_as_mismatch(
+            &cx,
+            &*b,
+            &name,
+            &cx.ask().reader(),
+            "a reader while permits are in use",
+        )
+        .await?;
+    }
+    let second = cx
+        .expect_free(&*b, &name, &three, "the second of 3 permits")
+        .await?;
+    first.release().await.seen("the first permit's release")?;
+    second.release().await.seen("the second permit's release")?;
+    // Nothing of the refused ones is left, and the class is free again.
+    cx.expect_free(
+        &*b,
+        &name,
+        &cx.ask().permit(5),
+        "5 permits, once the name is free",
+    )
+    .await?
+    .release()
+    .await
+    .seen("releasing one of 5 permits")?;
+    cx.expect_free(&*a, &name, &cx.ask(), "exclusively, once the name is free")
+        .await?
+        .release()
+        .await
+        .seen("releasing the exclusive hold")
+}

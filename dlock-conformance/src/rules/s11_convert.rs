@@ -1,0 +1,238 @@
+//! §11 Readers, writers and permits: downgrade and upgrade.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use futures::future::join_all;
+
+use super::s11_policy::{acquiring, queued, write_beside_own_read_ends};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Convert, Held, Upgraded};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "11.10" MUST phase 3 [Shared, Downgrade, Wait]
+        layer: Backend, access: A, test: X,
+        title: "downgrade is one step",
+        statement: "A downgrade is atomic: no writer that waits is let in between the exclusive hold and the shared one.",
+        intent: "Who writes, downgrades and reads back what was written reads what somebody else has written since.",
+        check_first: "Is it one request that changes the mode, or a release and an acquire?",
+        evidence: ["writers_waiting" >= 5, "looks" >= 20],
+        budget: 60 s,
+        bug: DowngradeGap deterministic,
+        blast: []
+        => downgrade_is_one_step
+    },
+    rule! {
+        "11.11" MUST phase 3 [Shared, Upgrade, Try]
+        layer: Backend, access: A, test: D,
+        title: "upgraders never deadlock",
+        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or the others are told WouldDeadlock.",
+        intent: "Two readers that each wait for the other to leave wait for ever.",
+        check_first: "Does the second upgrader learn that another one is at it?",
+        evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
+        budget: 60 s,
+        bug: UpgradeDeadlock deterministic,
+        blast: []
+        => upgraders_never_deadlock
+    },
+    rule! {
+        "11.12" MUST phase 3 [Shared, Upgrade, Try]
+        layer: Both, access: A, test: D,
+        title: "failed upgrade keeps the read",
+        statement: "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it was.",
+        intent: "A reader that loses its hold by asking for more reads on without a lock.",
+        check_first: "Is the shared hold given up before the exclusive one is certain?",
+        evidence: ["failed_upgrades" >= 4],
+        budget: 60 s,
+        bug: FailedUpgradeDropsRead deterministic,
+        blast: ["11.11"]
+        => failed_upgrade_keeps_the_read
+    },
+    rule! {
+        "11.13" MUST phase 2 [Shared, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "write beside own read ends",
+        statement: "Asking for a name exclusively while holding it shared, without an upgrade, ends by its deadline, and leaves the shared hold and nothing else.",
+        intent: "Code that locks for writing in a function called under a read lock waits for itself; with a deadline it must at least end.",
+        check_first: "Is the wait limit kept where the client itself is in the way?",
+        evidence: ["ended" >= 3],
+        budget: 60 s,
+        bug: SelfDeadlockForever deterministic,
+        blast: []
+        => write_beside_own_read_ends
+    },
+];
+
+/// The part of a guard that changes its mode, where that is claimed.
+fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
+    held.convert()
+        .ok_or_else(|| Failure::Broken("a guard has no conversions although they are claimed".to_owned()))
+}
+
+async fn downgrade_is_one_step(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let mut rng = cx.rng();
+    let bound = cx.claims().wake_p99 + cx.slack();
+    for round in 0..cx.rounds(6, 60) {
+        let name = cx.name(round);
+        // What a writer writes as soon as it is let in.
+        let written = Arc::new(AtomicU64::new(0));
+        let held = cx.expect_free(&*a, &name, &write, "the first writer").await?;
+        let writer = cx.spawn({
+            let (b, name, write, written) = (b.clone(), name.clone(), write.clone(), written.clone());
+            async move {
+                let held = b.acquire(&name, &write).await?;
+                written.store(1, Ordering::SeqCst);
+                held.release().await
+            }
+        });
+        queued(&cx, &*c, &name, 1).await?;
+        cx.evidence("writers_waiting");
+        let reader = rng.one_in(2).then(|| acquiring(&cx, &c, &name, &read));
+        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
+            .await;
+        let token = held.token();
+        converts(&*held)?.downgrade().await.seen("the downgrade")?;
+        for look in 0..4 {
+            ensure!(
+                written.load(Ordering::SeqCst) == 0,
+                "round {round}: a writer was let in after the downgrade, while the reader that it made holds"
+            );
+            ensure!(
+                held.is_valid(),
+                "round {round}: the guard is not valid after its downgrade"
+            );
+            ensure!(
+                held.token() == token,
+                "round {round}: the downgrade turned token {token:?} into {:?}",
+                held.token()
+            );
+            if look == 2 {
+                cx.expect_held(&*c, &name, &write, "a writer, beside a downgraded hold")
+                    .await?;
+            }
+            cx.evidence("looks");
+            cx.sleep(Duration::from_millis(2)).await;
+        }
+        held.release().await.seen("the downgraded hold is released")?;
+        let what = "letting in the writer that waits, after the downgraded hold";
+        cx.within(bound * 2, what, async {
+            // In whichever order these two are served.
+            match reader {
+                Some(reader) => {
+                    let reads = async { reader.await?.release().await };
+                    futures::future::try_join(writer, reads).await.map(drop)
+                }
+                None => writer.await,
+            }
+        })
+        .await?
+        .seen(what)?;
+    }
+    Ok(())
+}
+
+async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(cx.connect().await?);
+    }
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().op_bound;
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let upgraders = 2 + round % 2;
+        let mut tasks = Vec::new();
+        let mut reading = Vec::new();
+        for client in &clients[..upgraders] {
+            reading.push(cx.expect_free(&**client, &name, &read, "a reader").await?);
+        }
+        for held in reading {
+            let task = cx.clone();
+            tasks.push(cx.spawn(async move {
+                let cx = task;
+                loop {
+                    match converts(&*held)?.try_upgrade().await.seen("an upgrade")? {
+                        Upgraded::Done => {
+                            cx.evidence("upgraded");
+                            held.release().await.seen("the one that upgraded releases")?;
+                            return Ok::<bool, Failure>(true);
+                        }
+                        Upgraded::WouldDeadlock => {
+                            cx.evidence("told_of_the_deadlock");
+                            held.release().await.seen("one that gives up releases")?;
+                            return Ok(false);
+                        }
+                        // As one who waits for the others to leave.
+                        Upgraded::Busy => cx.sleep(Duration::from_millis(3)).await,
+                    }
+                }
+            }));
+        }
+        let what = format!("{upgraders} readers that upgrade, each until it wins or is told to give up");
+        let mut won = 0;
+        for answer in cx.within(bound, &what, join_all(tasks)).await? {
+            won += u32::from(answer?);
+        }
+        ensure!(won >= 1, "{what}: every one of them was told to give up");
+        let free = cx.expect_free(&*clients[0], &name, &write, "after all upgraders");
+        free.await?.release().await.seen("a writer releases")?;
+    }
+    Ok(())
+}
+
+async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
+    let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    for round in 0..cx.rounds(2, 20) {
+        let name = cx.name(round);
+        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        let token = first.token();
+        for (who, held) in [("first", &first), ("second", &second)] {
+            match converts(&**held)?.try_upgrade().await.seen("an upgrade")? {
+                Upgraded::Done => fail!("the {who} reader was upgraded beside another"),
+                Upgraded::Busy | Upgraded::WouldDeadlock => cx.evidence("failed_upgrades"),
+            }
+            ensure!(
+                held.is_valid(),
+                "the {who} reader is not valid after an upgrade that failed"
+            );
+            if cx.claims().has(Need::Renew) {
+                let renewed = held.renew().await;
+                renewed.seen(format_args!(
+                    "the {who} reader renews after an upgrade that failed"
+                ))?;
+            }
+        }
+        ensure!(
+            first.token() == token,
+            "an upgrade that failed turned token {token:?} into {:?}",
+            first.token()
+        );
+        second.release().await.seen("the second reader releases")?;
+        match second.release().await {
+            Err(e) if e.kind() == ErrorKind::Lost => {}
+            other => fail!("the second release of a reader answers {other:?} rather than Lost"),
+        }
+        cx.expect_held(
+            &*w,
+            &name,
+            &write,
+            "a writer, beside a reader whose upgrade failed",
+        )
+        .await?;
+        first.release().await.seen("the first reader releases")?;
+        let free = cx.expect_free(&*w, &name, &write, "a writer, after both readers");
+        free.await?.release().await.seen("the writer releases")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! §11 Readers, writers and permits: who goes first among those who wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName};
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Held, Subject};
+use crate::sweep::{Cut, Sweep, Waking};
+use crate::task::Task;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail, inconclusive};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "11.06" SHOULD phase 2 [Shared, RwOrder, Wait]
+        layer: Backend, access: A, test: T,
+        title: "nobody starves",
+        statement: "Under the declared policy a writer gets in while readers come and go without a gap, and a reader while writers do.",
+        intent: "A configuration that is read all the time is never written again, and nobody sees why.",
+        check_first: "Do waiting readers pass a waiting writer when some other reader leaves?",
+        evidence: ["served" >= 2, "storm_grants" >= 20],
+        budget: 120 s,
+        bug: WriterStarved deterministic,
+        blast: []
+        => nobody_starves
+    },
+    rule! {
+        "11.07" MUST phase 2 [Shared, WriterPreference, Try, Wait]
+        layer: Backend, access: A, test: D,
+        title: "new readers wait behind a writer",
+        statement: "Where writers are not to be overtaken, a reader that comes while a writer waits is not let in before it, by try or by wait.",
+        intent: "One reader that may always come in beside the others keeps every writer out.",
+        check_first: "Does a new reader look at the queue, or only at who holds?",
+        evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
+        budget: 60 s,
+        bug: ReaderBarges deterministic,
+        blast: ["11.06"]
+        => new_readers_wait_behind_a_writer
+    },
+    rule! {
+        "11.08" MUST phase 2 [Shared, Try, Wait]
+        layer: Both, access: A, test: Z,
+        title: "withdrawn writer blocks nobody",
+        statement: "A waiting writer that was dropped at any poll, or timed out, stops holding back readers within the claimed bound.",
+        intent: "A writer that gave up and still counts as waiting locks every reader out until its queue entry lapses.",
+        check_first: "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant takes down?",
+        evidence: ["sweeps_completed" >= 3, "readers_let_in" >= 6],
+        budget: 120 s,
+        bug: CancelledWriterBlocks deterministic,
+        blast: ["11.13", "11.14"]
+        => withdrawn_writer_blocks_nobody
+    },
+    rule! {
+        "11.09" MUST phase 2 [Shared, Wait]
+        layer: Both, access: A, test: D,
+        title: "mixed queue drains",
+        statement: "A queue of readers and writers in any order behind a writer drains completely, each of them granted once.",
+        intent: "A reader that waits for the writer behind it, which waits for the reader, is a deadlock that outlives everybody's patience (kazoo 649, etcd 6408).",
+        check_first: "Does anybody wait for an entry that is behind its own?",
+        evidence: ["granted" >= 12],
+        budget: 60 s,
+        bug: RwCrossWait deterministic,
+        blast: ["11.02", "11.06"]
+        => mixed_queue_drains
+    },
+];
+
+/// For how long one of a storm holds at most.
+const GUST: Duration = Duration::from_millis(12);
+/// How many tasks a storm is made of.
+const STORMERS: u32 = 6;
+
+/// Waits until `n` are queued, as far as that can be seen.
+pub(super) async fn queued(cx: &Cx, observer: &dyn Subject, name: &LockName, n: u32) -> Verdict {
+    let Some(observe) = observer.observe().filter(|_| cx.claims().has(Need::Inspect)) else {
+        cx.sleep(Duration::from_millis(30)).await;
+        return Ok(());
+    };
+    let in_line = async {
+        loop {
+            if observe.inspect(name).await.seen("inspect")?.waiting >= n {
+                return Ok(());
+            }
+            cx.sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let bound = cx.claims().op_bound;
+    cx.within(bound, format!("seeing {n} in line for a held name"), in_line)
+        .await?
+}
+
+/// A task that acquires.
+pub(super) fn acquiring(
+    cx: &Cx,
+    client: &Arc<dyn Subject>,
+    name: &LockName,
+    ask: &Ask,
+) -> Task<dlock_core::Result<Box<dyn Held>>> {
+    let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
+    cx.spawn(async move { client.acquire(&name, &ask).await })
+}
+
+async fn nobody_starves(cx: Cx) -> Verdict {
+    let policy = cx.claims().rw;
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    for round in 0..cx.rounds(2, 20) {
+        if policy.serves_writers() {
+            let name = cx.name(format_args!("readers-{round}"));
+            storm(&cx, &name, &read, ("a writer", &write)).await?;
+        }
+        if policy.serves_readers() {
+            let name = cx.name(format_args!("writers-{round}"));
+            storm(&cx, &name, &write, ("a reader", &read)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Somebody asks while others come and go without a gap.
+async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -> Verdict {
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for n in 0..STORMERS {
+        let (task, over, name, gust) = (cx.clone(), over.clone(), name.clone(), gust.clone());
+        let (client, mut rng) = (cx.connect().await?, cx.rng());
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            cx.sleep(GUST / STORMERS * n).await;
+            while !over.load(Ordering::Relaxed) {
+                let held = client.acquire(&name, &gust).await.seen("one of the storm")?;
+                cx.evidence("storm_grants");
+                // Not in step: while one of them goes others stay.
+                cx.sleep(rng.duration(GUST / 3, GUST)).await;
+                held.release().await.seen("one of the storm releases")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    let client = cx.connect().await?;
+    cx.sleep(GUST * 4).await;
+    // Those who hold, and all of the others if they came before.
+    let bound = (GUST + cx.claims().wake_p99) * STORMERS + cx.slack();
+    let answer = client.acquire_timeout(name, ask, bound).await;
+    over.store(true, Ordering::Relaxed);
+    match answer {
+        Ok(held) => held.release().await.seen(format_args!("{who} releases"))?,
+        Err(e) if e.kind() == ErrorKind::Timeout => fail!(
+            "{who} was not let in within {bound:?}, while {STORMERS} others came and went, each for {GUST:?} at most"
+        ),
+        Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
+    }
+    cx.evidence("served");
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
+}
+
+async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
+    let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().wake_p99 + cx.slack();
+    for round in 0..cx.rounds(3, 30) {
+        let name = cx.name(round);
+        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let mut writer = acquiring(&cx, &w, &name, &write);
+        queued(&cx, &*b, &name, 1).await?;
+        for (who, client) in [
+            ("another client's reader", &b),
+            ("a second reader of the first", &a),
+        ] {
+            let tried = client.try_acquire(&name, &read).await.seen(who)?;
+            ensure!(
+                tried.is_none(),
+                "round {round}: {who} was let in although a writer waits"
+            );
+            cx.evidence("readers_held_back");
+        }
+        let mut reader = acquiring(&cx, &b, &name, &read);
+        if cx.timeout(Duration::from_millis(30), &mut reader).await.is_some() {
+            fail!("round {round}: a reader that waits was let in although a writer waits before it");
+        }
+        cx.evidence("readers_held_back");
+        reading.release().await.seen("the first reader releases")?;
+        let what = "letting in the writer that waits, after the reader before it";
+        let writing = cx.within(bound, what, &mut writer).await?.seen("the writer")?;
+        cx.evidence("writer_grants");
+        if cx.timeout(Duration::from_millis(5), &mut reader).await.is_some() {
+            fail!("round {round}: the reader behind the writer was let in beside it");
+        }
+        writing.release().await.seen("the writer releases")?;
+        let what = "letting in the reader that waits, after the writer before it";
+        let last = cx.within(bound, what, reader).await?.seen("the last reader")?;
+        last.release().await.seen("the last reader releases")?;
+    }
+    Ok(())
+}
+
+/// After that many polls an acquire that neither completed nor timed out is given up.
+const MOST_POLLS: usize = 200;
+
+async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
+    let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().cancel_prompt + cx.slack();
+    let patience = Duration::from_millis(40);
+    for waking in Waking::ALL {
+        let mut sweep = Sweep::new(waking, MOST_POLLS);
+        for k in 0.. {
+            let name = cx.name(format_args!("{waking:?}-{k}"));
+            let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+            let Some(cut) = sweep.next(w.acquire_timeout(&name, &write, patience)).await else {
+                break;
+            };
+            let how = match cut {
+                Cut::Dropped => format!("{waking:?} waker: was dropped after {k} polls"),
+                Cut::Completed(Err(e)) if e.kind() == ErrorKind::Timeout => "timed out".to_owned(),
+                Cut::Completed(Err(e)) => fail!("a writer behind a reader: {e} ({:?})", e.kind()),
+                Cut::Completed(Ok(_)) => fail!("a writer was let in beside a reader"),
+            };
+            let by = cx.now() + bound;
+            let when = format!("a reader beside a reader, after the writer that waited {how}");
+            let second = cx.free_by(&*b, &name, &read, by, &when).await?;
+            cx.evidence("readers_let_in");
+            ensure!(
+                reading.is_valid(),
+                "{when}: the first reader is not valid any more"
+            );
+            second.release().await.seen("the second reader releases")?;
+            reading.release().await.seen("the first reader releases")?;
+        }
+        if !sweep.is_complete() {
+            inconclusive!("{waking:?} waker: neither granted nor timed out after {MOST_POLLS} polls");
+        }
+        cx.evidence("sweeps_completed");
+    }
+    // One that has long been in line, with a reader that waits behind it.
+    for round in 0..cx.rounds(2, 20) {
+        let name = cx.name(format_args!("in-line-{round}"));
+        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let writer = acquiring(&cx, &w, &name, &write);
+        queued(&cx, &*b, &name, 1).await?;
+        ensure!(
+            writer.cancel().await.is_none(),
+            "a writer was let in beside a reader"
+        );
+        let by = cx.now() + bound;
+        let when = "a reader beside a reader, after the writer in line was cancelled";
+        let second = cx.free_by(&*b, &name, &read, by, when).await?;
+        cx.evidence("readers_let_in");
+        second.release().await.seen("the second reader releases")?;
+        reading.release().await.seen("the first reader releases")?;
+    }
+    Ok(())
+}
+
+async fn mixed_queue_drains(cx: Cx) -> Verdict {
+    const HOLD: Duration = Duration::from_millis(2);
+    let clients = [cx.connect().await?, cx.connect().await?, cx.connect().await?];
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let mut rng = cx.rng();
+    let mut orders = vec!["rw".to_owned(), "wr".to_owned(), "rrwrw".to_owned()];
+    for _ in 0..cx.rounds(1, 20) {
+        orders.push((0..6).map(|_| if rng.one_in(2) { 'r' } else { 'w' }).collect());
+    }
+    for (n, order) in orders.iter().enumerate() {
+        let name = cx.name(format_args!("{n}-{order}"));
+        let first = cx
+            .expect_free(&*clients[0], &name, &write, "the first writer")
+            .await?;
+        let mut tasks = Vec::new();
+        for (i, mode) in order.chars().enumerate() {
+            let (task, client) = (cx.clone(), clients[i % clients.len()].clone());
+            let name_of_all = name.clone();
+            let ask = if mode == 'r' { read.clone() } else { write.clone() };
+            tasks.push(cx.spawn(async move {
+                let held = client.acquire(&name_of_all, &ask).await.seen("waiting in line")?;
+                task.evidence("granted");
+                task.sleep(HOLD).await;
+                held.release().await.seen("releasing")
+            }));
+            let in_line = u32::try_from(i + 1).unwrap_or(u32::MAX);
+            queued(&cx, &*clients[0], &name, in_line).await?;
+        }
+        first.release().await.seen("the first writer releases")?;
+        let length = u32::try_from(order.len()).unwrap_or(u32::MAX);
+        let bound = (HOLD + cx.claims().wake_p99) * length + cx.slack();
+        let by = cx.now() + bound;
+        for (i, task) in tasks.into_iter().enumerate() {
+            let what = format!("the queue {order} (readers and writers) behind a writer: number {i} of it");
+            cx.within(cx.now().until(by), what, task).await??;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (read, write) = (cx.ask().reader(), cx.ask());
+    let bound = cx.claims().op_bound;
+    for round in 0..cx.rounds(3, 30) {
+        let name = cx.name(round);
+        let reading = cx.expect_free(&*a, &name, &read, "the reader").await?;
+        let what = "trying to write beside one's own read";
+        let tried = cx.within(bound, what, a.try_acquire(&name, &write)).await?;
+        ensure!(
+            tried.seen(what)?.is_none(),
+            "a reader that did not upgrade was granted the name as a writer too"
+        );
+        let patience = Duration::from_millis(60);
+        let what = format!("waiting {patience:?} to write beside one's own read");
+        let limit = patience + bound + cx.slack();
+        match cx
+            .within(limit, &what, a.acquire_timeout(&name, &write, patience))
+            .await?
+        {
+            Err(e) if e.kind() == ErrorKind::Timeout => {}
+            // A library that knows its own holds may say so before it waits.
+            Err(e) if e.kind() == ErrorKind::InvalidInput => {}
+            Err(e) => fail!("{what}: {e} ({:?}) rather than Timeout", e.kind()),
+            Ok(_) => fail!("{what}: granted"),
+        }
+        cx.evidence("ended");
+        ensure!(reading.is_valid(), "{what}: the read hold is not valid any more");
+        // Nothing of the attempt is left in the way.
+        let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
+        let other = cx
+            .free_by(&*b, &name, &read, by, "another reader, after that")
+            .await?;
+        other.release().await.seen("the other reader releases")?;
+        reading.release().await.seen("the reader releases")?;
+        let free = cx.expect_free(&*b, &name, &write, "a writer, after every reader");
+        free.await?.release().await.seen("the writer releases")?;
+    }
+    Ok(())
+}

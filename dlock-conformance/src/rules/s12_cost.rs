@@ -1,0 +1,158 @@
+//! §12 Watch: what a stream of changes costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_core::LockName;
+use futures::future::try_join_all;
+
+use super::s12_watch::Comer;
+use super::watching::{Grants, Watching, observer};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::policy::Merging;
+use crate::subject::Subject;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// How many changes may be on their way besides those that wait.
+const ON_THE_WAY: usize = 64;
+
+pub(super) async fn slow_consumer_is_told(cx: Cx) -> Verdict {
+    let (a, w) = (cx.connect().await?, cx.connect().await?);
+    let (name, grants) = (cx.name("slow"), Grants::default());
+    let mut streams = Vec::new();
+    for (who, client) in [
+        ("a slow reader beside the holder", &a),
+        ("a slow reader elsewhere", &w),
+    ] {
+        // It takes the snapshot, and then nothing.
+        streams.push(Watching::begin(&cx, &**client, &name, who).await?);
+    }
+    let most = cx.claims().watch_backlog as usize + ON_THE_WAY;
+    // Two changes each.
+    let cycles = most / 2 + 20;
+    let comer = Comer {
+        cx: cx.clone(),
+        client: a.clone(),
+        name: name.clone(),
+        grants: grants.clone(),
+        rng: cx.rng(),
+    };
+    comer.come_and_go(cycles, Duration::ZERO).await?;
+    cx.evidence_by("changes_not_taken", 2 * cycles as u64);
+    let asked = cx.now();
+    let last = a.acquire(&name, &cx.ask()).await.seen("the last holder")?;
+    grants.note(last.id(), asked);
+    let (bound, ids) = (cx.claims().op_bound + cx.slack(), [last.id()]);
+    for stream in &mut streams {
+        while !stream.believes(&ids) && stream.items() <= most + 1 {
+            if !stream.next(&cx, bound).await? {
+                fail!("a slow reader waits for {bound:?} and is not told who holds now");
+            }
+        }
+        let items = stream.items() - 1;
+        ensure!(
+            items <= most,
+            "more than {most} changes waited for a reader that took none of {}; the declared backlog is {}",
+            2 * cycles,
+            cx.claims().watch_backlog
+        );
+        // That a snapshot stands for those that are missing.
+        stream.is_unbroken(&grants, cx.claims().merging)?;
+        ensure!(
+            stream.skips > 0 || cx.claims().merging == Merging::Silent,
+            "{} of {} changes were told, and nothing says that the others are missing",
+            items,
+            2 * cycles
+        );
+        cx.evidence("slow_consumers");
+    }
+    // Told of what it missed, it goes on as any other.
+    last.release().await.seen("the last holder releases")?;
+    let by = cx.now() + cx.slack();
+    try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &[]))).await?;
+    Ok(())
+}
+
+/// How long so many cycles take.
+async fn cycles(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdict<Duration> {
+    let (from, ask) = (cx.now(), cx.ask());
+    for cycle in 0..n {
+        let what = format!("cycle {cycle} of an uncontended acquire and release");
+        cx.within(cx.claims().op_bound, &what, async {
+            client.acquire(name, &ask).await?.release().await
+        })
+        .await?
+        .seen(&what)?;
+    }
+    Ok(from.until(cx.now()))
+}
+
+pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
+    const CYCLES: u32 = 30;
+    let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("watched"), cx.ask());
+    let alone = cycles(&cx, &*a, &name, CYCLES).await?;
+    let over = Arc::new(AtomicBool::new(false));
+    let (mut readers, mut idle) = (Vec::new(), Vec::new());
+    for n in 0..24 {
+        let client = if n % 2 == 0 { &a } else { &w };
+        let mut stream = Watching::begin(&cx, &**client, &name, format!("watcher {n}")).await?;
+        cx.evidence("watchers");
+        if n % 6 > 0 {
+            idle.push(stream);
+            continue;
+        }
+        let (task, over) = (cx.clone(), over.clone());
+        readers.push(cx.spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                stream.next(&task, Duration::from_millis(20)).await?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    if cx.claims().has(Need::Inspect) {
+        let seen = observer(&*b)?.inspect(&name).await.seen("inspect")?;
+        ensure!(
+            seen.holders.is_empty() && seen.waiting == 0,
+            "with watchers and nobody else there, {} hold and {} wait",
+            seen.holders.len(),
+            seen.waiting
+        );
+    }
+    let held = cx
+        .expect_free(&*b, &name, &ask, "a try, with watchers and nobody else there")
+        .await?;
+    let waiting = super::s11_policy::acquiring(&cx, &a, &name, &ask);
+    super::s11_policy::queued(&cx, &*b, &name, 1).await?;
+    held.release().await.seen("B releases")?;
+    let bound = cx.claims().wake_p99 + cx.slack();
+    let next = cx.within(
+        bound,
+        "the hand-over to the only waiter, with watchers there",
+        waiting,
+    );
+    next.await?.seen("A waits")?.release().await.seen("A releases")?;
+    let watched = cycles(&cx, &*a, &name, CYCLES).await?;
+    cx.evidence_by("cycles_watched", CYCLES.into());
+    cx.note(format_args!(
+        "{CYCLES} cycles took {alone:?} alone, and {watched:?} with 24 watchers"
+    ));
+    let most = alone * 10 + cx.slack() * 4;
+    ensure!(
+        watched <= most,
+        "{CYCLES} cycles took {watched:?} with watchers, and {alone:?} without"
+    );
+    over.store(true, Ordering::SeqCst);
+    for reader in readers {
+        reader.await?;
+    }
+    drop(idle);
+    cx.expect_free(&*b, &name, &ask, "a try, after the watchers have gone")
+        .await?
+        .release()
+        .await
+        .seen("B releases")
+}

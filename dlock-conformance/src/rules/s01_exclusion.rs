@@ -28,7 +28,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 80, "contended" >= 20],
         budget: 120 s,
         bug: GrantWithoutCheck stochastic,
-        blast: ["1.04", "2.07", "7.09", "9.05", "11.02", "14.01", "14.05"]
+        blast: ["1.04", "2.07", "7.09", "9.05", "11.02", "12.01", "12.03", "14.01", "14.05"]
         => one_holder_at_a_time
     },
     rule! {
@@ -41,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
         bug: CheckThenSet deterministic,
-        blast: ["1.01", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "11.02", "14.05", "15.04"]
+        blast: ["1.01", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "10.02", "11.02", "12.01", "12.02", "12.03", "14.05", "15.04"]
         => one_winner_of_a_race
     },
     rule! {
@@ -54,7 +54,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["updates" >= 60, "contended" >= 20],
         budget: 120 s,
         bug: EarlyUnlock stochastic,
-        blast: ["1.01", "2.07", "3.12", "4.11", "7.02", "7.11", "11.02", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "2.07", "3.12", "4.11", "7.02", "7.11", "10.02", "10.04", "11.02", "11.06", "11.07", "12.09", "14.02", "14.05", "15.04"]
         => no_lost_update
     },
     rule! {
@@ -80,7 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
         bug: OwnerIsClient deterministic,
-        blast: ["1.01", "1.03", "1.04", "3.12", "7.11", "8.09", "11.01", "11.02", "11.03", "11.05", "14.03", "14.04", "15.04"]
+        blast: ["1.01", "1.03", "1.04", "3.12", "7.11", "8.09", "10.03", "10.06", "11.01", "11.02", "11.03", "11.05", "11.07", "11.09", "11.13", "12.02", "12.03", "14.03", "14.04", "15.04"]
         => handles_of_one_client_exclude_each_other
     },
 ];

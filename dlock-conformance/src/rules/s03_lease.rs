@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.10", "3.11", "11.04"]
+        blast: ["3.07", "3.08", "3.10", "3.11", "11.04", "12.04"]
         => an_unrenewed_lease_lapses
     },
     rule! {

@@ -52,7 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewals_after_the_end" >= 2],
         budget: 60 s,
         bug: RenewResurrects deterministic,
-        blast: []
+        blast: ["10.04"]
         => renewal_after_the_end_is_lost
     },
     rule! {

@@ -48,7 +48,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 8],
         budget: 60 s,
         bug: NameHash32 deterministic,
-        blast: []
+        blast: ["12.04"]
         => colliding_hashes_stay_apart
     },
     rule! {

@@ -50,7 +50,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: [],
         budget: 60 s,
         bug: ClaimsMoreThanItHas deterministic,
-        blast: []
+        blast: ["11.10", "11.11", "11.12"]
         => declared_is_delivered
     },
     rule! {
@@ -63,7 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
         bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "17.09"]
+        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "12.04", "17.09"]
         => no_panic_escapes
     },
     rule! {
@@ -89,7 +89,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["looks" >= 6],
         budget: 60 s,
         bug: CapsFlap deterministic,
-        blast: ["5.04"]
+        blast: ["5.04", "12.01", "12.02", "12.03", "12.04", "12.07", "12.08", "12.09"]
         => capabilities_are_constant
     },
     rule! {

@@ -124,6 +124,12 @@ pub(crate) fn attempt(
             what: "the runtime dropped the rule before it ended".to_owned(),
         },
     };
+    let outcome = match outcome {
+        Outcome::Fail { seen } => Outcome::Fail {
+            seen: seen + &cx.afterthought(),
+        },
+        other => other,
+    };
     Attempt {
         outcome,
         seed,

@@ -560,7 +560,9 @@ impl Cx {
         match judgement.map_err(Failure::Kit)? {
             Judgement::Legal => Ok(()),
             Judgement::Unknown(why) => Err(Failure::Inconclusive(why)),
-            Judgement::Illegal(violation) => fail!("{violation}\n{}", timeline::of(&violation, model)),
+            Judgement::Illegal(violation) => {
+                fail!("{violation}\n{}", timeline::of(&violation, &events, model))
+            }
         }
     }
 
@@ -592,6 +594,22 @@ impl Cx {
 
     pub(crate) fn take_history(&self) -> Vec<Event> {
         self.0.history.events()
+    }
+
+    /// What the history says of a run that failed before it was judged.
+    pub(crate) fn afterthought(&self) -> String {
+        let events = self.0.history.events();
+        if events.is_empty() || !lock(&self.0.asked).is_empty() {
+            return String::new();
+        }
+        let model = self.model();
+        match Check::Exclusion.judge(&events, &model, checker::wgl::BUDGET / 10) {
+            Ok(Judgement::Illegal(violation)) => {
+                let drawing = timeline::of(&violation, &events, &model);
+                format!("\nits history is illegal by itself: {violation}\n{drawing}")
+            }
+            _ => format!("\nwhat happened last:\n{}", timeline::latest(&events, &model)),
+        }
     }
 
     /// What the history was judged by, or is to be judged by where the rule did not come to it.

@@ -64,7 +64,7 @@ fn one(file: &Path, out: &mut impl Write) -> Result<u8, Trouble> {
             Ok(Judgement::Legal) => (0, "legal".to_owned()),
             Ok(Judgement::Unknown(why)) => (2, format!("not decided: {why}")),
             Ok(Judgement::Illegal(violation)) => {
-                let drawing = timeline::of(&violation, &asked.model);
+                let drawing = timeline::of(&violation, &events, &asked.model);
                 (1, format!("illegal: {violation}\n{drawing}"))
             }
             Err(why) => (3, format!("not judged: {why}")),

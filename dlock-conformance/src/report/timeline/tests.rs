@@ -38,22 +38,26 @@ fn is_drawn(drawing: &str, expected: &str) {
 }
 
 #[test]
-fn a_violation_is_drawn_as_the_least_that_shows_it() {
-    let violation = violation(&Check::Exclusion, CLASH);
-    is_drawn(
-        &of(&violation, &MODEL),
-        "
-  ms        |0.0            |5.8            |11.6           |17.3           |23.1
-> lane 1    ===========================#t1#####################################################>
-> lane 2                                                           ============================>
-  granted   ~~~~~~~~~~~~~~~~~~~~~~~~~~~[t1######################################################
-  granted                                                          ~~~~~~~~~~~~~~~~~~~~~~~~~~~~#
-> here                                                                                         ^
-  = asks  # holds  ~ may hold  > goes on
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 1000.000 ms
-  op 3, lane 2: acquire exclusive at 20.000 ms; ok at 30.000 ms, token 2, ttl 1000.000 ms
-",
+fn a_violation_is_drawn_with_whom_it_is_about_and_nobody_else() {
+    let bystander = "2000000-3000000 C try c held";
+    let text = format!("{CLASH}\n{bystander}");
+    let violation = violation(&Check::Exclusion, &text);
+    assert_eq!(
+        of(&violation, &history(&text), &MODEL),
+        draw(&history(CLASH), &[1, 3], &MODEL)
     );
+}
+
+#[test]
+fn the_last_operations_are_drawn_where_nothing_else_is_known() {
+    let mut text = String::new();
+    for n in 0..40_u64 {
+        let at = n * 1_000_000;
+        text += &format!("{at}-{} A try g{n} held\n", at + 500_000);
+    }
+    let drawing = latest(&history(&text), &MODEL);
+    assert_eq!(drawing.matches('h').count(), LATEST + 1, "{drawing}");
+    assert!(drawing.contains("h refused"), "{drawing}");
 }
 
 #[test]
@@ -134,7 +138,7 @@ fn a_write_that_came_too_late_is_drawn_beside_the_one_that_overtook_it() {
         40000000-50000000 B read - token=1";
     let violation = violation(&Check::Resource, text);
     is_drawn(
-        &of(&violation, &MODEL),
+        &of(&violation, &history(text), &MODEL),
         "
   ms        |0.0            |9.6            |19.3           |28.9           |38.6
   lane 1    =================================================w

@@ -320,7 +320,7 @@ impl Watch for RemoteLock {
             number: reply.number,
         };
         let changes = changes.map(move |change| {
-            let _while_wanted = &watching;
+            watching.connection.tell(&Request::Taken(watching.number));
             change
         });
         Ok(changes.boxed())

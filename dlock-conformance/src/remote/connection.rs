@@ -18,6 +18,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Bounded by the server, which sends no more than a window of changes ahead of what was taken.
 type Changes = mpsc::UnboundedSender<Result<Change>>;
 
 /// What the server says without being asked, and who hears it.
@@ -98,6 +99,12 @@ impl Connection {
         // Under the lock, so that no end comes between. A writer that has gone makes the reader end, which answers this call.
         let _ = self.out.unbounded_send(frame(number, kind::REQUEST, request));
         Ok((number, reply))
+    }
+
+    /// Puts something on its way that has no reply. To a broken connection nothing is said.
+    pub(super) fn tell(&self, request: &Request) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let _ = self.out.unbounded_send(frame(number, kind::REQUEST, request));
     }
 
     /// Nobody listens to what that request entered.

@@ -101,6 +101,7 @@ requests! {
     10 Inspect(name: LockName),
     11 ForceRelease(name: LockName),
     12 Unwatch(watch: u64),
+    13 Taken(watch: u64),
 }
 
 /// The answer to an attempt: how a waiter is woken is not part of it.

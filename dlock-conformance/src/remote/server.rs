@@ -14,6 +14,7 @@ use dlock_core::{Capabilities, Error, ErrorKind, Memory, Result, Runtime};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Abortable};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
+use futures::stream;
 use futures::{FutureExt, Stream, StreamExt};
 use smol::Async;
 
@@ -24,6 +25,9 @@ use super::frame::{Answer, Request, frame, kind, read_frame};
 
 /// How far the clock is ahead at first, so that it can be set back.
 const AHEAD: Duration = Duration::from_secs(3600);
+/// So many changes are sent of which the client has not said that somebody took them. The others wait in the store, which
+/// bounds them: sockets and the client's memory would not.
+const WINDOW: usize = 32;
 
 /// A lock server on a port of this machine, on a thread of its own. It ends when this is dropped.
 pub struct RemoteServer {
@@ -183,6 +187,7 @@ impl State {
         let peer = Arc::new(Peer {
             out,
             streams: Mutex::default(),
+            takers: Mutex::default(),
         });
         let write = async move {
             while let Some(bytes) = frames.next().await {
@@ -226,6 +231,8 @@ struct Peer {
     out: mpsc::UnboundedSender<Vec<u8>>,
     /// What is told to it without being asked, by the number of the request that began it.
     streams: Mutex<HashMap<u64, AbortHandle>>,
+    /// For each watch, how the client's word that it has taken a change reaches the task that sends them.
+    takers: Mutex<HashMap<u64, mpsc::UnboundedSender<()>>>,
 }
 
 impl Drop for Peer {
@@ -299,15 +306,25 @@ impl Peer {
                 match watching {
                     Ok(changes) => {
                         answer!(Ok(()));
+                        let (taker, taken) = mpsc::unbounded();
+                        lock(&self.takers).insert(number, taker);
+                        let window = stream::repeat(()).take(WINDOW).chain(taken);
+                        let changes = window.zip(changes).map(|((), change)| change);
                         self.forward(state, number, kind::CHANGE, changes);
                     }
                     Err(error) => answer!(Result::<()>::Err(error)),
                 }
             }
             Request::Unwatch(watch) => {
+                lock(&self.takers).remove(&watch);
                 let stream = lock(&self.streams).remove(&watch);
                 stream.iter().for_each(AbortHandle::abort);
                 answer!(Result::Ok(()));
+            }
+            Request::Taken(watch) => {
+                if let Some(taker) = lock(&self.takers).get(&watch) {
+                    let _ = taker.unbounded_send(());
+                }
             }
             Request::Inspect(name) => answer!(match store.watch_part() {
                 Some(part) => part.inspect(&name).await,

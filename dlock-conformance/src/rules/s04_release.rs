@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
         bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02"]
+        blast: ["3.06", "4.02", "10.04"]
         => release_says_how_it_went
     },
     rule! {

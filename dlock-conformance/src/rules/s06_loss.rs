@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["late_observers" >= 2],
         budget: 120 s,
         bug: LostEdgeOnly deterministic,
-        blast: ["6.07"]
+        blast: ["6.07", "10.04"]
         => loss_is_sticky
     },
     rule! {
@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["observers_told" >= 8],
         budget: 120 s,
         bug: LostSingleObserver deterministic,
-        blast: ["6.04", "16.01"]
+        blast: ["6.04", "10.04", "16.01"]
         => all_observers_are_told
     },
     rule! {

@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 16],
         budget: 60 s,
         bug: LifoQueue deterministic,
-        blast: ["8.03", "8.05", "8.07", "8.08"]
+        blast: ["8.03", "8.05", "8.07", "8.08", "11.06", "11.07"]
         => first_come_first_served
     },
     rule! {
@@ -79,7 +79,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["tries" >= 12],
         budget: 60 s,
         bug: BargingTry deterministic,
-        blast: []
+        blast: ["11.07"]
         => a_try_does_not_overtake
     },
     rule! {

@@ -39,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
         budget: 60 s,
         bug: ReaderBarges deterministic,
-        blast: ["11.06"]
+        blast: ["8.05", "11.06"]
         => new_readers_wait_behind_a_writer
     },
     rule! {
@@ -65,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["granted" >= 12],
         budget: 60 s,
         bug: RwCrossWait deterministic,
-        blast: ["11.02", "11.06"]
+        blast: ["7.11", "11.02", "11.06"]
         => mixed_queue_drains
     },
 ];

@@ -28,7 +28,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 80, "contended" >= 20],
         budget: 120 s,
         bug: GrantWithoutCheck stochastic,
-        blast: ["1.04", "2.07", "7.09", "9.05", "11.02", "12.01", "12.03", "14.01", "14.05"]
+        blast: ["1.04", "2.07", "7.09", "9.05", "11.02", "12.01", "12.02", "12.03", "14.01", "14.05"]
         => one_holder_at_a_time
     },
     rule! {

@@ -64,7 +64,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stalls" >= 2],
         budget: 60 s,
         bug: CachedValidFlag deterministic,
-        blast: []
+        blast: ["10.04"]
         => validity_is_computed
     },
     rule! {

@@ -19,7 +19,7 @@ use crate::harness::Harness;
 use crate::outcome::Kind;
 use crate::report::text::first_line;
 use crate::report::{RuleReport, order};
-use crate::rule::{Detection, Rule};
+use crate::rule::{Detection, Rule, Test};
 use crate::rules;
 use crate::simulated::Simulated;
 
@@ -35,6 +35,10 @@ pub struct Options {
     pub others: u64,
     /// Seeds for each rule on the correct backend.
     pub correct: u64,
+    /// Of these, seeds for a rule of timing or of chance, which takes longer.
+    pub correct_timed: u64,
+    /// Whether bugs are planted at all.
+    pub plant: bool,
     /// Names of bugs; all, if there is none.
     pub bugs: Vec<String>,
     /// How many bugs at once.
@@ -48,6 +52,8 @@ impl Default for Options {
             stochastic: 200,
             others: 5,
             correct: 20,
+            correct_timed: 20,
+            plant: true,
             bugs: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
@@ -62,7 +68,25 @@ impl Options {
             stochastic: 10,
             others: 1,
             correct: 3,
+            correct_timed: 3,
             ..Self::default()
+        }
+    }
+
+    /// The correct backend alone, on so many seeds that what goes wrong once in a hundred runs shows.
+    pub fn soak() -> Self {
+        Self {
+            correct: 1000,
+            correct_timed: 100,
+            plant: false,
+            ..Self::default()
+        }
+    }
+
+    fn seeds(&self, rule: &Rule) -> u64 {
+        match rule.test {
+            Test::T | Test::X => self.correct_timed,
+            _ => self.correct,
         }
     }
 }
@@ -203,24 +227,17 @@ impl Matrix {
 /// Runs it. `tell` hears a line per bug as it is done.
 pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
     let started = Instant::now();
-    let mut correct = Vec::new();
-    let mut correct_runs = 0;
-    for rule in rules::all() {
-        for seed in 0..options.correct {
-            correct_runs += 1;
-            let attempt = attempt(rule, Planted::NONE, seed);
-            if attempt.outcome.kind() != Kind::Pass {
-                correct.push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome));
-            }
-        }
+    let (correct, correct_runs) = correct(options, tell);
+    if options.plant {
+        tell(&format!(
+            "correct backend: {} of {correct_runs} runs are no pass",
+            correct.len()
+        ));
     }
-    tell(&format!(
-        "correct backend: {} of {correct_runs} runs are no pass",
-        correct.len()
-    ));
     let bugs: Vec<Bug> = Bug::ALL
         .iter()
         .copied()
+        .filter(|_| options.plant)
         .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.name()))
         .collect();
     let next = AtomicUsize::new(0);
@@ -252,6 +269,36 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
         correct_runs,
         took: started.elapsed(),
     }
+}
+
+/// The correct backend, by every rule: which runs were no pass, and how many there were.
+fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64) {
+    let rules: Vec<_> = rules::all().collect();
+    let runs = rules.iter().map(|rule| options.seeds(rule)).sum();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let bad = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| {
+                while let Some(rule) = rules.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for seed in 0..options.seeds(rule) {
+                        let attempt = attempt(rule, Planted::NONE, seed);
+                        if attempt.outcome.kind() != Kind::Pass {
+                            let what = format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome);
+                            bad.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+                        }
+                    }
+                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    if !options.plant && done.is_multiple_of(10) {
+                        tell(&format!("{done} of {} rules", rules.len()));
+                    }
+                }
+            });
+        }
+    });
+    let mut bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    bad.sort();
+    (bad, runs)
 }
 
 /// Without the numbers of lines of source: every edit above them would make the file stale.

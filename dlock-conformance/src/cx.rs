@@ -327,6 +327,12 @@ impl Cx {
         match harness.connect(self).await {
             Ok(connected) => {
                 self.0.run.connects();
+                if lock(&self.0.clients).iter().any(|c| Arc::ptr_eq(c, &connected)) {
+                    return Err(Failure::Kit(
+                        "the harness gave a client that it had given before: `Harness::connect` is to make a new one, which shares nothing"
+                            .to_owned(),
+                    ));
+                }
                 lock(&self.0.clients).push(Arc::clone(&connected));
                 Ok(connected)
             }

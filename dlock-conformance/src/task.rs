@@ -4,6 +4,8 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use dlock_core::Runtime;
@@ -17,6 +19,7 @@ use futures::future::{AbortHandle, Abortable};
 pub struct Task<T> {
     abort: AbortHandle,
     result: oneshot::Receiver<Ended<T>>,
+    done: Arc<AtomicBool>,
 }
 
 enum Ended<T> {
@@ -32,6 +35,8 @@ impl<T: Send + 'static> Task<T> {
     {
         let (abort, registration) = AbortHandle::new_pair();
         let (tell, result) = oneshot::channel();
+        let done = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&done);
         runtime.spawn(
             async move {
                 // The future is dropped before the result is told, so that whoever waits for a cancelled task knows
@@ -39,6 +44,7 @@ impl<T: Send + 'static> Task<T> {
                 let ended = AssertUnwindSafe(Abortable::new(future, registration))
                     .catch_unwind()
                     .await;
+                ends.store(true, Ordering::Release);
                 let _ = tell.send(match ended {
                     Ok(Ok(value)) => Ended::Done(value),
                     Ok(Err(_)) => Ended::Cancelled,
@@ -47,7 +53,7 @@ impl<T: Send + 'static> Task<T> {
             }
             .boxed(),
         );
-        Self { abort, result }
+        Self { abort, result, done }
     }
 
     /// Drops the task's future at its next poll, and waits until that is done. The result, if it was sooner.
@@ -61,6 +67,11 @@ impl<T: Send + 'static> Task<T> {
             Ok(Ended::Panicked(panic)) => std::panic::resume_unwind(panic),
             Ok(Ended::Cancelled) | Err(oneshot::Canceled) => None,
         }
+    }
+
+    /// Whether it has come to its end, in whichever way.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
     }
 
     /// Lets it run on.

@@ -8,7 +8,7 @@ use dlock_core::LockName;
 
 use crate::cx::Cx;
 use crate::inconclusive;
-use crate::network::{Direction, Fault, FaultGuard, Network};
+use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
 use crate::subject::{Ask, Held, Subject};
 use crate::task::Task;
 use crate::verdict::{Seen, Verdict};
@@ -36,6 +36,14 @@ pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
 }
 
 impl Faulty {
+    /// Breaks A's connections. Where there was none to break, nothing can be said.
+    pub(super) fn cut(&self, how: Cut) -> Verdict {
+        if self.net.cut(how) == 0 {
+            inconclusive!("there was no connection to break ({how:?})");
+        }
+        Ok(())
+    }
+
     /// A asks in a task of its own.
     pub(super) fn a_acquires(
         &self,

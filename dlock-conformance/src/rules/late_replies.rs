@@ -84,7 +84,7 @@ pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     // By now the store counts.
     let granted_by = cx.now();
     cx.sleep(ask.ttl / 2).await;
-    f.net.cut(Cut::Reset);
+    f.cut(Cut::Reset)?;
     drop(hold);
     cx.evidence("lost_replies");
     let held = match cx
@@ -128,7 +128,7 @@ pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
         "the deadline moved by {:?} with a renewal that was sent and not answered",
         before.until(held.deadline())
     );
-    f.net.cut(Cut::Reset);
+    f.cut(Cut::Reset)?;
     if cx
         .within(patience(&cx), "a renewal that does not arrive", renewing)
         .await?

@@ -227,6 +227,7 @@ async fn a_release_wakes_a_waiter(cx: Cx) -> Verdict {
         };
         // From "not yet queued" to "long asleep".
         cx.sleep(Duration::from_millis(20 * round as u64 % 100)).await;
+        ensure!(!waiting.is_done(), "round {round}: B does not wait while A holds");
         held.release().await.seen("A releases")?;
         let bound = cx.claims().op_bound + cx.slack();
         let next = cx

@@ -348,6 +348,7 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
             cx.spawn(async move { waiter.acquire(&name, &ask).await })
         };
         cx.sleep(Duration::from_millis(10)).await;
+        ensure!(!waiting.is_done(), "B does not wait while A holds");
         holder.vanish();
         let left = cx.now().until(by);
         let taken = cx

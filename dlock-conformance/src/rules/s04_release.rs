@@ -92,7 +92,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["cycles" >= 200],
         budget: 60 s,
         bug: UnlockOnOtherConn deterministic,
-        blast: ["5.14", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
+        blast: ["5.14", "7.16", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
         => lock_and_unlock_on_one_session
     },
     rule! {
@@ -144,7 +144,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "10.02", "11.02", "11.07", "12.02", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04"]
         => one_release_one_successor
     },
     rule! {

@@ -193,7 +193,7 @@ pub(super) async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let releasing = cx.spawn(async move { held.release().await });
     struck(&cx, &hole, "A's release does not arrive").await?;
-    f.net.cut(Cut::Reset);
+    f.cut(Cut::Reset)?;
     match cx
         .within(patience(&cx), "a release that does not arrive", releasing)
         .await?
@@ -212,7 +212,7 @@ pub(super) async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let releasing = cx.spawn(async move { held.release().await });
     struck(&cx, &hole, "A's release does not arrive").await?;
-    f.net.cut(Cut::Reset);
+    f.cut(Cut::Reset)?;
     let released = cx
         .within(patience(&cx), "a release that does not arrive", releasing)
         .await?;

@@ -115,6 +115,7 @@ pub(super) async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     // What the first names make the store set up is not what each name leaves.
     use_up(&cx, &*a, 0..names).await?;
     let before = footprint(&cx).await?;
+    counts(&cx, &*a, before).await?;
     use_up(&cx, &*a, names..names * 2).await?;
     // A store may clear up a little later.
     let by = cx.now() + cx.claims().op_bound;
@@ -133,6 +134,31 @@ pub(super) async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
         );
         cx.sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// That the harness counts at all: names that are held are kept somewhere.
+async fn counts(cx: &Cx, client: &dyn crate::Subject, before: u64) -> Verdict {
+    const HELD: u64 = 20;
+    let mut held = Vec::new();
+    for n in 0..HELD {
+        let name = cx.name(format_args!("held-{n}"));
+        held.push(
+            client
+                .acquire(&name, &cx.ask())
+                .await
+                .seen("A acquires a free name")?,
+        );
+    }
+    let with = footprint(cx).await?;
+    if with < before + HELD {
+        return Err(Failure::Kit(format!(
+            "the harness counts {before} records, and {with} with {HELD} names held: it does not count what the store keeps"
+        )));
+    }
+    for held in held {
+        held.release().await.seen("A releases it")?;
+    }
+    Ok(())
 }
 
 async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64>) -> Verdict {

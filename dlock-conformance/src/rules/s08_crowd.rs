@@ -115,6 +115,11 @@ pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
         }
     }
     cx.sleep(Duration::from_millis(20)).await;
+    let early = waits.iter().filter(|waiting| waiting.is_done()).count();
+    ensure!(
+        early == 0,
+        "{early} of {crowd} waiters did not wait for the holder"
+    );
     held.release().await.seen("the holder releases")?;
     let each = cx.claims().wake_p99 * u32::try_from(crowd).unwrap_or(u32::MAX);
     let bound = each + cx.claims().op_bound + cx.slack();

@@ -49,6 +49,16 @@ impl Line {
         })
     }
 
+    /// Nobody is granted as long as the holder has not let go.
+    fn nobody_passed(&self) -> Verdict {
+        let passed = self.order();
+        ensure!(
+            passed.is_empty(),
+            "{passed:?} of those who wait were granted beside the holder"
+        );
+        Ok(())
+    }
+
     /// Who was granted so far.
     pub(super) fn order(&self) -> Vec<usize> {
         self.granted
@@ -111,6 +121,7 @@ pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
             waits.push(line.join(&clients[number % clients.len()], &ask, number));
             line.until_waiting(&*holder, number + 1).await?;
         }
+        line.nobody_passed()?;
         held.release().await.seen("the holder releases")?;
         line.drain(waits).await?;
         let order = line.order();
@@ -233,6 +244,7 @@ pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
         long
     };
     cx.sleep_until(from + long).await;
+    line.nobody_passed()?;
     held.release().await.seen("the holder releases")?;
     line.drain(waits).await?;
     let order = line.order();
@@ -263,6 +275,7 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
             waits.push(line.join(&clients[number % 2], &ask, number));
             line.until_waiting(&*holder, number + 1).await?;
         }
+        line.nobody_passed()?;
         held.release().await.seen("the holder releases")?;
         line.drain(waits).await?;
         let order = line.order();
@@ -296,6 +309,7 @@ pub(super) async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
             storm.push(line.join(&holder, &cx.ask().priority(9), number));
             line.until_waiting(&*holder, number + 1).await?;
         }
+        line.nobody_passed()?;
         held.release().await.seen("the holder releases")?;
         match ageing {
             // Strict: it is its turn when the others have had theirs.

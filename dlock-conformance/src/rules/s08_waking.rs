@@ -170,6 +170,10 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
         // The release falls before, into and after the registration of the waiter.
         cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
             .await;
+        ensure!(
+            !waiting.is_done(),
+            "hand-over {round}: the waiter does not wait while the name is held"
+        );
         held.release()
             .await
             .seen(format_args!("hand-over {round}: the holder releases"))?;
@@ -196,6 +200,10 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
         let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
         // Long enough that it waits for sure.
         cx.sleep(Duration::from_millis(20)).await;
+        ensure!(
+            !waiting.is_done(),
+            "hand-over {round}: the waiter does not wait while the name is held"
+        );
         let released = cx.now();
         held.release()
             .await

@@ -210,6 +210,7 @@ pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             .await?
             .seen("A acquires")?;
         let (granted_at, released_at) = (cx.now(), releasing.await.seen("B releases")?);
+        ensure!(released_at <= granted_at, "{what}: granted before the release");
         ensure!(
             released_at.until(granted_at) <= bound,
             "{what}: granted only {:?} after the release",

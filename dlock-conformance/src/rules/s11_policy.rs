@@ -1,7 +1,7 @@
 //! §11 Readers, writers and permits: who goes first among those who wait.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName};
@@ -123,19 +123,22 @@ async fn nobody_starves(cx: Cx) -> Verdict {
 
 /// Somebody asks while others come and go without a gap.
 async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -> Verdict {
-    let over = Arc::new(AtomicBool::new(false));
+    let (over, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = Vec::new();
     for n in 0..STORMERS {
         let (task, over, name, gust) = (cx.clone(), over.clone(), name.clone(), gust.clone());
+        let inside = inside.clone();
         let (client, mut rng) = (cx.connect().await?, cx.rng());
         tasks.push(cx.spawn(async move {
             let cx = task;
             cx.sleep(GUST / STORMERS * n).await;
             while !over.load(Ordering::Relaxed) {
                 let held = client.acquire(&name, &gust).await.seen("one of the storm")?;
+                inside.fetch_add(1, Ordering::SeqCst);
                 cx.evidence("storm_grants");
                 // Not in step: while one of them goes others stay.
                 cx.sleep(rng.duration(GUST / 3, GUST)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
                 held.release().await.seen("one of the storm releases")?;
             }
             Ok::<(), Failure>(())
@@ -146,8 +149,10 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
     // Those who hold, and all of the others if they came before.
     let bound = (GUST + cx.claims().wake_p99) * STORMERS + cx.slack();
     let answer = client.acquire_timeout(name, ask, bound).await;
+    let beside = inside.load(Ordering::SeqCst);
     over.store(true, Ordering::Relaxed);
     match answer {
+        Ok(_) if beside > 0 => fail!("{who} was let in beside {beside} of those who came and went"),
         Ok(held) => held.release().await.seen(format_args!("{who} releases"))?,
         Err(e) if e.kind() == ErrorKind::Timeout => fail!(
             "{who} was not let in within {bound:?}, while {STORMERS} others came and went, each for {GUST:?} at most"
@@ -287,6 +292,10 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
             let in_line = u32::try_from(i + 1).unwrap_or(u32::MAX);
             queued(&cx, &*clients[0], &name, in_line).await?;
         }
+        ensure!(
+            !tasks.iter().any(Task::is_done),
+            "somebody in the queue {order} did not wait for the first writer"
+        );
         first.release().await.seen("the first writer releases")?;
         let length = u32::try_from(order.len()).unwrap_or(u32::MAX);
         let bound = (HOLD + cx.claims().wake_p99) * length + cx.slack();

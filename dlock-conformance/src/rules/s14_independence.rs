@@ -75,7 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
         bug: CrossNameRelease stochastic,
-        blast: ["4.07", "5.14", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
+        blast: ["4.07", "5.14", "7.16", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
         => names_do_not_meet
     },
 ];
@@ -202,6 +202,7 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
             async move { a.acquire(&name, &ask).await }
         });
         cx.sleep(Duration::from_millis(15)).await;
+        ensure!(!waiter.is_done(), "round {round}: the waiter does not wait");
         cx.within(
             bound,
             "releasing a name that the same client waits for",

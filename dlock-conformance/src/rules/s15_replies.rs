@@ -102,7 +102,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         let limit = if recovers { ask.ttl } else { ask.ttl / 4 };
         let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, Some(limit)).await?;
         let away = if recovers {
-            f.net.cut(Cut::Reset);
+            f.cut(Cut::Reset)?;
             None
         } else {
             Some(f.net.begin(Fault::Away))
@@ -139,7 +139,7 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
         cx.spawn(async move { a.try_acquire(&name, &ask).await })
     };
     struck(&cx, &hold, "the reply to A's try is kept").await?;
-    f.net.cut(Cut::Reset);
+    f.cut(Cut::Reset)?;
     drop(hold);
     cx.evidence("lost_replies");
     match cx
@@ -164,7 +164,7 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         let name = cx.name(format_args!("{how:?}"));
         let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
         let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, None).await?;
-        f.net.cut(how);
+        f.cut(how)?;
         drop(hold);
         cx.evidence("lost_replies");
         // Time for the retry.

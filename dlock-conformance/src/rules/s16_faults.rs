@@ -85,7 +85,7 @@ async fn a_reset_is_survived(cx: Cx) -> Verdict {
     let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
     for how in [Cut::Reset, Cut::Fin] {
         let lost = held.lost();
-        f.net.cut(how);
+        f.cut(how)?;
         if let Some(reason) = cx.timeout(ask.ttl + ask.ttl / 4, lost).await {
             fail!("a guard that renews itself was lost to a connection that broke ({how:?}): {reason:?}");
         }
@@ -166,15 +166,16 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
         let waiting = f.a_acquires(&cx, &name, &ask, None);
         // Long enough that it waits.
         cx.sleep(Duration::from_millis(50)).await;
+        ensure!(!waiting.is_done(), "A does not wait while B holds");
         if lost_push {
             // The news of the release, if the store sends any, is on its way when the connection breaks.
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             before.release().await.seen("B releases")?;
             cx.sleep(Duration::from_millis(20)).await;
-            f.net.cut(how);
+            f.cut(how)?;
             drop(hold);
         } else {
-            f.net.cut(how);
+            f.cut(how)?;
             cx.sleep(Duration::from_millis(20)).await;
             before.release().await.seen("B releases")?;
         }

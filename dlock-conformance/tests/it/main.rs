@@ -1,6 +1,7 @@
 //! The kit, tried on the reference backend.
 
 mod catalogue;
+mod dishonest;
 mod histories;
 mod outcomes;
 mod simulated;

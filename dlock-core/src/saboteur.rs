@@ -297,6 +297,12 @@ pub enum Bug {
     NoOpTimeout,
     /// `waiter_hangs_on_cut`, rule 16.03.
     WaiterHangsOnCut,
+    /// `min_hold_forgotten`, rule 4.13.
+    MinHoldForgotten,
+    /// `inspect_shows_one`, rule 12.10.
+    InspectShowsOne,
+    /// `force_ends_one`, rule 12.11.
+    ForceEndsOne,
     /// `no_recovery`, rule 16.09.
     NoRecovery,
     /// `ignores_latency`, rule 16.10.
@@ -451,6 +457,9 @@ impl Bug {
         Self::NoReconnect,
         Self::NoOpTimeout,
         Self::WaiterHangsOnCut,
+        Self::MinHoldForgotten,
+        Self::InspectShowsOne,
+        Self::ForceEndsOne,
         Self::NoRecovery,
         Self::IgnoresLatency,
     ];
@@ -603,6 +612,9 @@ impl Bug {
             Self::NoReconnect => "16.01",
             Self::NoOpTimeout => "16.02",
             Self::WaiterHangsOnCut => "16.03",
+            Self::MinHoldForgotten => "4.13",
+            Self::InspectShowsOne => "12.10",
+            Self::ForceEndsOne => "12.11",
             Self::NoRecovery => "16.09",
             Self::IgnoresLatency => "16.10",
         }
@@ -756,6 +768,9 @@ impl Bug {
             Self::NoReconnect => "no_reconnect",
             Self::NoOpTimeout => "no_op_timeout",
             Self::WaiterHangsOnCut => "waiter_hangs_on_cut",
+            Self::MinHoldForgotten => "min_hold_forgotten",
+            Self::InspectShowsOne => "inspect_shows_one",
+            Self::ForceEndsOne => "force_ends_one",
             Self::NoRecovery => "no_recovery",
             Self::IgnoresLatency => "ignores_latency",
         }

@@ -32,6 +32,7 @@ mod s11_convert;
 mod s11_policy;
 mod s11_shared;
 mod s12_cost;
+mod s12_operators;
 mod s12_watch;
 mod s13_names;
 mod s14_independence;

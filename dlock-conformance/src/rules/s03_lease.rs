@@ -77,7 +77,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "8.12", "9.03", "15.04"]
+        blast: ["4.02", "8.12", "9.03", "12.11", "15.04"]
         => an_expired_guard_harms_no_successor
     },
     rule! {

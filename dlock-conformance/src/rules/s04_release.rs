@@ -27,7 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
         bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "10.01", "10.06", "11.03", "11.04", "11.05", "11.11", "11.12", "11.13", "11.15", "12.08", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "17.07"]
+        blast: ["2.02", "2.05", "2.06", "2.07", "3.07", "4.07", "4.13", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "10.01", "10.06", "11.03", "11.04", "11.05", "11.11", "11.12", "11.13", "11.15", "12.08", "12.10", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "17.07"]
         => released_is_free_at_once
     },
     rule! {
@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
         bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02", "10.04"]
+        blast: ["3.06", "4.02", "10.04", "12.11"]
         => release_says_how_it_went
     },
     rule! {
@@ -160,7 +160,68 @@ pub(super) static RULES: &[Rule] = &[
         blast: []
         => a_leaked_guard_lapses
     },
+    rule! {
+        "4.13" MUST phase 2 [Lock, Try, MinimumHold]
+        layer: Both, access: A, test: T,
+        title: "a minimum hold is kept",
+        statement: "A lock that is released before its minimum hold is over stays taken until then and is free promptly after it; one that was held for longer is free at once.",
+        intent: "A job that takes a second on one machine runs again on another whose clock is two seconds late.",
+        check_first: "Does the release put the end of the lease off, or does the client wait before it releases?",
+        evidence: ["kept" >= 2, "free_at_once" >= 2],
+        budget: 60 s,
+        bug: MinHoldForgotten deterministic,
+        blast: []
+        => a_minimum_hold_is_kept
+    },
 ];
+
+async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let least = cx.ttl(Duration::from_millis(150));
+    for round in 0..cx.rounds(2, 10) {
+        let (name, ask) = (cx.name(round), cx.ask().min_hold(least));
+        let asked = cx.now();
+        let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        held.release()
+            .await
+            .seen("A releases sooner than its minimum hold")?;
+        let released = cx.now();
+        let (earliest, latest) = (asked + (least - cx.skew(least)), released + least + cx.slack());
+        let next = loop {
+            let tried = b.try_acquire(&name, &cx.ask()).await.seen("B tries")?;
+            let now = cx.now();
+            match tried {
+                Some(next) => break next,
+                None => ensure!(
+                    now < latest,
+                    "released, with a minimum hold of {least:?}, and still taken {:?} later",
+                    released.until(now)
+                ),
+            }
+            cx.evidence("kept");
+            cx.sleep(Duration::from_millis(3)).await;
+        };
+        ensure!(
+            cx.now() >= earliest,
+            "a minimum hold of {least:?} was over {:?} after it was asked for",
+            asked.until(cx.now())
+        );
+        next.release().await.seen("B releases")?;
+        let short = Duration::from_millis(5);
+        let held = cx
+            .expect_free(&*a, &name, &cx.ask().min_hold(short), "after B")
+            .await?;
+        cx.sleep(short * 3).await;
+        held.release()
+            .await
+            .seen("A releases later than its minimum hold")?;
+        let after = "after a release later than the minimum hold";
+        let next = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
+        cx.evidence("free_at_once");
+        next.release().await.seen("B releases")?;
+    }
+    Ok(())
+}
 
 async fn released_is_free_at_once(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

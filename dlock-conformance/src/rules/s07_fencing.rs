@@ -26,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["tokens" >= 20],
         budget: 60 s,
         bug: TokenZero deterministic,
-        blast: ["7.04", "7.09", "7.12", "11.10"]
+        blast: ["7.04", "7.09", "7.12", "11.10", "12.10", "12.11"]
         => every_grant_has_a_token
     },
     rule! {
@@ -78,7 +78,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04"]
         => tokens_increase_across_clients
     },
     rule! {
@@ -91,7 +91,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 30, "refusals" >= 10],
         budget: 120 s,
         bug: TokenBeforeGrant stochastic,
-        blast: ["5.08", "7.02", "7.11", "11.02", "11.10", "14.05"]
+        blast: ["5.08", "7.02", "7.11", "11.02", "11.10", "12.10", "14.05"]
         => token_and_grant_are_one_step
     },
     rule! {

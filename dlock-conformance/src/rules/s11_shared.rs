@@ -22,7 +22,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["shared_grants" >= 10],
         budget: 60 s,
         bug: ReadersExclusive deterministic,
-        blast: ["7.11", "7.12", "11.03", "11.04", "11.05", "11.08", "11.11", "11.12", "11.13", "11.14", "12.03"]
+        blast: ["7.11", "7.12", "11.03", "11.04", "11.05", "11.08", "11.11", "11.12", "11.13", "11.14", "12.03", "12.10", "12.11"]
         => readers_share
     },
     rule! {
@@ -48,7 +48,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
         budget: 60 s,
         bug: WriterAfterFirstReader deterministic,
-        blast: ["7.11", "11.01", "11.02", "11.05", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "11.14", "11.15", "12.03"]
+        blast: ["7.11", "11.01", "11.02", "11.05", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "11.14", "11.15", "12.03", "12.10"]
         => last_reader_admits_the_writer
     },
     rule! {

@@ -8,6 +8,7 @@ use dlock_core::LockName;
 use futures::future::{join, try_join_all};
 
 use super::s12_cost::{slow_consumer_is_told, watching_slows_nobody};
+use super::s12_operators::{force_ends_every_hold, inspection_is_true};
 use super::watching::{Grants, Told, Watching};
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -109,6 +110,32 @@ pub(super) static RULES: &[Rule] = &[
         bug: WatchNoHandoff deterministic,
         blast: ["12.01", "12.02", "12.03", "12.08"]
         => hand_over_is_visible
+    },
+    rule! {
+        "12.10" MUST phase 2 [Inspect, Lock, Try, Wait]
+        layer: Backend, access: A, test: D,
+        title: "inspection is true",
+        statement: "inspect shows who holds a name, every one of them, in which mode, with which token and label and for how long, and nobody who does not.",
+        intent: "Whoever is called at night ends by force what they see there.",
+        check_first: "Is what is shown read in one step, and what has been released left out?",
+        evidence: ["holders_shown" >= 9],
+        budget: 60 s,
+        bug: InspectShowsOne deterministic,
+        blast: []
+        => inspection_is_true
+    },
+    rule! {
+        "12.11" MUST phase 2 [ForceRelease, Lock, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "force ends every hold",
+        statement: "force_release ends every hold of the name and says how many there were: the name is free or the next waiter's, the token grows, and a late release of what was ended harms nobody.",
+        intent: "An operator who has ended a hung holder must be able to rely on it.",
+        check_first: "Does it end one entry or all of them, and does it admit whoever is next?",
+        evidence: ["ended" >= 1, "late_releases" >= 1],
+        budget: 60 s,
+        bug: ForceEndsOne deterministic,
+        blast: []
+        => force_ends_every_hold
     },
 ];
 

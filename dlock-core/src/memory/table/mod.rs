@@ -436,7 +436,8 @@ impl Table {
                 desk.ended(key.id);
                 memo.note_released(trace);
                 match how {
-                    Release::KeepFor(rest) if !rest.is_zero() => {
+                    // planted: 4.13
+                    Release::KeepFor(rest) if !rest.is_zero() && !desk.bug.is(Bug::MinHoldForgotten) => {
                         lease.standing = Standing::Kept;
                         lease.expires = now + rest;
                         if effects.observed {
@@ -678,7 +679,11 @@ impl Table {
     /// Ends every lease of a name.
     pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
         self.change(name, now, effects, |entry, desk, effects| {
-            let ended = std::mem::take(&mut entry.holders);
+            let mut ended = std::mem::take(&mut entry.holders);
+            // planted: 12.11
+            if desk.bug.is(Bug::ForceEndsOne) && !ended.is_empty() {
+                entry.holders = ended.drain(1..).collect();
+            }
             for lease in &ended {
                 if lease.standing != Standing::Kept {
                     desk.ended(lease.id);
@@ -692,8 +697,14 @@ impl Table {
 
     /// The state of a name.
     pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
-        self.change(name, now, effects, |entry, _, _| {
-            let holders = entry.holders.iter().map(|l| l.holder(now)).collect();
+        self.change(name, now, effects, |entry, desk, _| {
+            // planted: 12.10
+            let most = if desk.bug.is(Bug::InspectShowsOne) {
+                1
+            } else {
+                usize::MAX
+            };
+            let holders = entry.holders.iter().take(most).map(|l| l.holder(now)).collect();
             Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
         })
         .unwrap_or_default()

@@ -1,0 +1,193 @@
+//! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in [`s12_watch`](super::s12_watch).
+
+use dlock_core::spi::Inspection;
+use dlock_core::{ErrorKind, LockName, Mode};
+
+use super::s11_policy::acquiring;
+use super::watching::observer;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::ensure;
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Seen, Verdict};
+
+/// What an operator reads when they look at a name.
+struct Look<'a> {
+    cx: &'a Cx,
+    client: &'a dyn Subject,
+    name: &'a LockName,
+}
+
+impl Look<'_> {
+    async fn now(&self, when: &str) -> Verdict<Inspection> {
+        observer(self.client)?
+            .inspect(self.name)
+            .await
+            .seen(format_args!("inspect, {when}"))
+    }
+
+    /// These hold it, in that mode, and nobody else does.
+    async fn shows(&self, when: &str, held: &[&dyn Held], ask: &Ask, waiting: u32) -> Verdict {
+        let seen = self.now(when).await?;
+        ensure!(
+            seen.holders.len() == held.len(),
+            "{when}: {} hold it, and {} are shown",
+            held.len(),
+            seen.holders.len()
+        );
+        for guard in held {
+            let id = guard.id();
+            let Some(shown) = seen.holders.iter().find(|holder| holder.id.to_string() == id) else {
+                crate::fail!("{when}: the holder {id} is not shown, but {:?}", seen.holders);
+            };
+            ensure!(
+                shown.mode == ask.mode,
+                "{when}: a holder in mode {:?} is shown in mode {:?}",
+                ask.mode,
+                shown.mode
+            );
+            ensure!(
+                shown.token == guard.token(),
+                "{when}: the holder has the token {:?}, and {:?} is shown",
+                guard.token(),
+                shown.token
+            );
+            let most = guard.ttl() + self.cx.skew(guard.ttl());
+            ensure!(
+                !shown.expires_in.is_zero() && shown.expires_in <= most,
+                "{when}: a lease of {:?} is shown to end in {:?}",
+                guard.ttl(),
+                shown.expires_in
+            );
+            if self.cx.claims().has(Need::OwnerLabel) {
+                ensure!(
+                    shown.owner == ask.label,
+                    "{when}: the holder's label is {:?}, and {:?} is shown",
+                    ask.label,
+                    shown.owner
+                );
+            }
+            self.cx.evidence("holders_shown");
+        }
+        ensure!(
+            seen.waiting == waiting,
+            "{when}: {waiting} wait for it, and {} are shown",
+            seen.waiting
+        );
+        Ok(())
+    }
+}
+
+pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let mut ask = cx.ask();
+    if cx.claims().has(Need::OwnerLabel) {
+        ask = ask.label("till 7");
+    }
+    for round in 0..cx.rounds(3, 20) {
+        let name = cx.name(format_args!("one-{round}"));
+        let look = Look {
+            cx: &cx,
+            client: &*c,
+            name: &name,
+        };
+        look.shows("before anybody came", &[], &ask, 0).await?;
+        let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        look.shows("while A holds", &[&*held], &ask, 0).await?;
+        let waiting = acquiring(&cx, &b, &name, &ask);
+        let by = cx.now() + cx.claims().op_bound;
+        // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be true, not complete.
+        while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
+            cx.sleep(std::time::Duration::from_millis(2)).await;
+        }
+        let queued = look.now("while B waits").await?.waiting;
+        ensure!(queued <= 1, "one waits, and {queued} are shown");
+        look.shows("while A holds and B waits", &[&*held], &ask, queued)
+            .await?;
+        held.release().await.seen("A releases")?;
+        let bound = cx.claims().op_bound + cx.slack();
+        let next = cx.within(bound, "B's wait, after A's release", waiting).await?;
+        let next = next.seen("B waits for A")?;
+        look.shows("after the hand-over to B", &[&*next], &ask, 0).await?;
+        next.release().await.seen("B releases")?;
+        look.shows("after both", &[], &ask, 0).await?;
+    }
+    if cx.claims().has(Need::Shared) {
+        let (name, read) = (cx.name("several"), ask.reader());
+        let look = Look {
+            cx: &cx,
+            client: &*c,
+            name: &name,
+        };
+        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        look.shows("while two read", &[&*first, &*second], &read, 0)
+            .await?;
+        first.release().await.seen("the first reader releases")?;
+        look.shows("while the second reads", &[&*second], &read, 0)
+            .await?;
+        second.release().await.seen("the second reader releases")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn force_ends_every_hold(cx: Cx) -> Verdict {
+    let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let force = observer(&*operator)?;
+    let mut modes = vec![Mode::Exclusive];
+    if cx.claims().has(Need::Shared) {
+        modes.push(Mode::READER);
+    }
+    for (n, mode) in modes.into_iter().enumerate() {
+        let (name, ask) = (cx.name(n), cx.ask().mode(mode));
+        let nobody = force.force_release(&name).await.seen("forcing a free name")?;
+        ensure!(nobody == 0, "nobody held it, and {nobody} holds were ended");
+        let mut held = vec![cx.expect_free(&*a, &name, &ask, "at first").await?];
+        if mode == Mode::READER {
+            held.push(cx.expect_free(&*b, &name, &ask, "a second reader").await?);
+        }
+        let ended = force.force_release(&name).await.seen("forcing a held name")?;
+        ensure!(
+            ended as usize == held.len(),
+            "{} held it ({mode:?}), and force_release says that it ended {ended}",
+            held.len()
+        );
+        cx.evidence_by("ended", ended.into());
+        // Exclusively: nothing of what was ended is left.
+        let (next, asked) = (cx.ask(), "after every hold was ended by force");
+        let next = cx.expect_free(&*operator, &name, &next, asked).await?;
+        for before in &held {
+            ensure!(
+                next.token() > before.token() || !cx.claims().has(Need::Fence),
+                "a hold that was ended by force had the token {:?}, and the next one has {:?}",
+                before.token(),
+                next.token()
+            );
+            match before.release().await {
+                Err(e) if e.kind() == ErrorKind::Lost => cx.evidence("late_releases"),
+                other => crate::fail!("the release of a hold that was ended by force answers {other:?}"),
+            }
+        }
+        cx.expect_held(
+            &*a,
+            &name,
+            &cx.ask(),
+            "after the late release of what was ended by force",
+        )
+        .await?;
+        // Whoever waits is next.
+        let waiting = acquiring(&cx, &b, &name, &cx.ask());
+        super::s11_policy::queued(&cx, &*operator, &name, 1).await?;
+        force
+            .force_release(&name)
+            .await
+            .seen("forcing a name that somebody waits for")?;
+        let bound = cx.claims().wake_p99 + cx.slack();
+        let last = cx
+            .within(bound, "the waiter, after the holder was ended by force", waiting)
+            .await?;
+        last.seen("B waits")?.release().await.seen("B releases")?;
+        drop(next);
+    }
+    Ok(())
+}

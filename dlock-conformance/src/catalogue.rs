@@ -24,8 +24,12 @@ pub struct Entry {
 impl Entry {
     /// Why it has no test.
     pub fn reason(&self) -> String {
-        let missing = self.access.iter().filter(|a| **a != Access::P);
-        let needs: Vec<&str> = missing.filter_map(|a| a.means()).collect();
+        let needs: Vec<&str> = self
+            .access
+            .iter()
+            .filter(|a| !a.is_offered())
+            .filter_map(|a| a.means())
+            .collect();
         if needs.is_empty() {
             format!("no test yet (phase {} of the catalogue)", self.phase)
         } else {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::agent;
 use crate::catalogue;
 use crate::cx::{Effort, NO_SERVERS};
 use crate::harness::Harness;
@@ -51,6 +52,9 @@ struct Command {
 
 /// What [`main!`](crate::main) expands to. The harness is made only if rules run.
 pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
+    if agent::is_child() {
+        return agent::serve_with(Arc::new(harness()));
+    }
     let command = match parse(std::env::args().skip(1)) {
         Ok(command) => command,
         // Asked for, help is an answer and no failure.

@@ -12,6 +12,7 @@ use dlock_core::{Capability, LockName, Nature, Runtime, Timestamp};
 use futures::future::{Either, select};
 use futures::pin_mut;
 
+use crate::agent;
 use crate::checker::{self, Check, Judgement};
 use crate::claims::Claims;
 use crate::harness::{Clockwork, Harness};
@@ -58,7 +59,7 @@ struct Inner {
 }
 
 /// How much work rules with rounds do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// Minutes for everything, on a local server.
@@ -423,6 +424,16 @@ impl Cx {
 
     pub(crate) fn take_networks(&self) -> Vec<Arc<dyn Network>> {
         std::mem::take(&mut lock(&self.0.networks))
+    }
+
+    /// What a child process is told to find the same store, if it can.
+    pub(crate) fn hand_over(&self) -> Option<String> {
+        self.0.harness.upgrade()?.hand_over()
+    }
+
+    /// A simulated process, if the harness simulates any.
+    pub(crate) fn process(&self) -> Option<Arc<dyn agent::Process>> {
+        self.0.harness.upgrade()?.process()
     }
 
     /// Tries, and breaks the rule unless the name is held by somebody else.

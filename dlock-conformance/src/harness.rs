@@ -10,6 +10,7 @@ use dlock_core::{Result, Runtime};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 
+use crate::agent;
 use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::network::Network;
@@ -57,6 +58,19 @@ pub trait Harness: Send + Sync + 'static {
             return Ok(None);
         }
         Ok(Some(Arc::new(ProxyNetwork::start(&servers)?)))
+    }
+
+    /// What another process needs to find the same store: a path, an address, anything. The process is this test binary again, and
+    /// whoever makes the harness there finds this text in [`agent::handed_over`](crate::agent::handed_over). `None`, the default, where no other
+    /// process can reach the store; it leaves out the rules about processes that are killed and stopped.
+    fn hand_over(&self) -> Option<String> {
+        None
+    }
+
+    /// A new process in the simulation, where time is simulated: it takes the place of the child processes that
+    /// [`hand_over`](Self::hand_over) is for. `None`, the default, where time is real.
+    fn process(&self) -> Option<Arc<dyn agent::Process>> {
+        None
     }
 
     /// How time passes: really, unless the runtime is a simulated one.

@@ -3,6 +3,7 @@
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with `harness = false`,
 //! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too.
 
+pub mod agent;
 mod attempt;
 mod canary;
 pub mod catalogue;
@@ -19,6 +20,8 @@ pub mod matrix;
 pub mod network;
 mod outcome;
 mod panics;
+#[cfg(dlock_saboteur)]
+mod planted;
 mod policy;
 pub mod proxy;
 #[cfg(feature = "remote")]
@@ -32,6 +35,7 @@ mod run_state;
 mod runner;
 pub mod simulated;
 mod simulated_network;
+mod simulated_process;
 pub mod subject;
 mod sweep;
 mod task;

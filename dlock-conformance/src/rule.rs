@@ -51,6 +51,11 @@ pub enum Access {
 }
 
 impl Access {
+    /// Whether the kit offers it; a rule then asks for it, and says if it cannot be had here.
+    pub(crate) fn is_offered(self) -> bool {
+        matches!(self, Self::A | Self::P | Self::C)
+    }
+
     /// What it is, in a sentence; `None` for the API, which is always there.
     pub(crate) fn means(self) -> Option<&'static str> {
         match self {

@@ -276,8 +276,8 @@ impl Runner<'_> {
             Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
             }
-        // Whether there is a proxy, the rule learns when it asks for one.
-        } else if let Some(means) = rule.access.means().filter(|_| rule.access != Access::P) {
+        // Whether there is a proxy or another process, the rule learns when it asks for one.
+        } else if let Some(means) = rule.access.means().filter(|_| !rule.access.is_offered()) {
             Outcome::NotRun {
                 reason: format!("it needs {means}"),
             }

@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::saboteur::{Bug, Planted};
@@ -12,6 +12,7 @@ use dlock_core::{Capability, Client, Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 
+use crate::agent::Process;
 use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::engine_subject::EngineSubject;
@@ -19,6 +20,7 @@ use crate::harness::{Clockwork, Driven, Harness};
 use crate::network::Network;
 use crate::panics;
 use crate::simulated_network::SimulatedNetwork;
+use crate::simulated_process::{SimulatedProcess, Surroundings};
 use crate::subject::Subject;
 
 /// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for each run.
@@ -32,6 +34,7 @@ pub struct Simulated {
     planted: Planted,
     plan: FaultPlan,
     clients: AtomicU64,
+    processes: AtomicU32,
 }
 
 impl Simulated {
@@ -57,6 +60,7 @@ impl Simulated {
             planted,
             plan,
             clients: AtomicU64::new(0),
+            processes: AtomicU32::new(0),
         }
     }
 
@@ -66,19 +70,23 @@ impl Simulated {
     }
 }
 
+pub(crate) fn claims(store: &Memory) -> Claims {
+    Claims::new(
+        "dlock memory (simulated)",
+        env!("CARGO_PKG_VERSION"),
+        store.connect().capabilities().clone(),
+    )
+    .slack(Duration::from_millis(50))
+    .op_bound(Duration::from_millis(500))
+    .wake_p99(Duration::from_millis(20))
+    .cancel_prompt(Duration::from_millis(50))
+    .drop_prompt(Duration::from_millis(50))
+    .reentrant()
+}
+
 impl Harness for Simulated {
     fn claims(&self) -> Claims {
-        Claims::new(
-            "dlock memory (simulated)",
-            env!("CARGO_PKG_VERSION"),
-            self.store.connect().capabilities().clone(),
-        )
-        .slack(Duration::from_millis(50))
-        .op_bound(Duration::from_millis(500))
-        .wake_p99(Duration::from_millis(20))
-        .cancel_prompt(Duration::from_millis(50))
-        .drop_prompt(Duration::from_millis(50))
-        .reentrant()
+        claims(&self.store)
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -133,6 +141,18 @@ impl Harness for Simulated {
         Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
     }
 
+    fn process(&self) -> Option<Arc<dyn Process>> {
+        let number = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
+        let around = Surroundings {
+            clockwork: Arc::clone(&self.clockwork),
+            server: self.server.clone(),
+            store: self.store.clone(),
+            planted: self.planted,
+            plan: self.plan.clone(),
+        };
+        Some(Arc::new(SimulatedProcess::new(number, around)))
+    }
+
     fn clockwork(&self) -> Arc<dyn Clockwork> {
         Arc::clone(&self.clockwork) as _
     }
@@ -141,6 +161,13 @@ impl Harness for Simulated {
 /// The clock of a simulated world.
 #[derive(Debug)]
 pub struct SimulatedTime(Sim);
+
+impl SimulatedTime {
+    /// A machine on which a process is to live; its clock shows what all clocks show.
+    pub(crate) fn machine(&self, name: &str) -> SimRuntime {
+        self.0.client_runtime_with(name, Duration::ZERO, 0)
+    }
+}
 
 impl Clockwork for SimulatedTime {
     fn is_virtual(&self) -> bool {

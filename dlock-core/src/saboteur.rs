@@ -9,10 +9,14 @@
 pub enum Bug {
     /// `grant_without_check`, rule 1.01.
     GrantWithoutCheck,
+    /// `process_local_lock`, rule 1.02.
+    ProcessLocalLock,
     /// `check_then_set`, rule 1.03.
     CheckThenSet,
     /// `early_unlock`, rule 1.04.
     EarlyUnlock,
+    /// `owner_from_pid_time`, rule 1.06.
+    OwnerFromPidTime,
     /// `owner_is_client`, rule 1.07.
     OwnerIsClient,
     /// `try_blocks`, rule 2.01.
@@ -43,6 +47,8 @@ pub enum Bug {
     EarlyExpiry,
     /// `cached_valid_flag`, rule 3.04.
     CachedValidFlag,
+    /// `client_walltime_deadline`, rule 3.05.
+    ClientWalltimeDeadline,
     /// `release_by_name`, rule 3.06.
     ReleaseByName,
     /// `ttl_sticky_first`, rule 3.07.
@@ -117,6 +123,8 @@ pub enum Bug {
     ResourceAcceptsStale,
     /// `resource_check_then_write`, rule 7.13.
     ResourceCheckThenWrite,
+    /// `zombie_write_wins`, rule 7.15.
+    ZombieWriteWins,
     /// `fence_key_leak`, rule 7.16.
     FenceKeyLeak,
     /// `notify_before_register`, rule 8.01.
@@ -129,6 +137,8 @@ pub enum Bug {
     LifoQueue,
     /// `barging_try`, rule 8.05.
     BargingTry,
+    /// `dead_head_blocks`, rule 8.06.
+    DeadHeadBlocks,
     /// `live_waiter_evicted`, rule 8.07.
     LiveWaiterEvicted,
     /// `prio_ignored`, rule 8.08.
@@ -307,14 +317,22 @@ pub enum Bug {
     NoRecovery,
     /// `ignores_latency`, rule 16.10.
     IgnoresLatency,
+    /// `kill_leaks`, rule 16.05.
+    KillLeaks,
+    /// `resume_thinks_valid`, rule 16.06.
+    ResumeThinksValid,
+    /// `hair_trigger_loss`, rule 16.07.
+    HairTriggerLoss,
 }
 
 impl Bug {
     /// Every bug there is.
     pub const ALL: &'static [Self] = &[
         Self::GrantWithoutCheck,
+        Self::ProcessLocalLock,
         Self::CheckThenSet,
         Self::EarlyUnlock,
+        Self::OwnerFromPidTime,
         Self::OwnerIsClient,
         Self::TryBlocks,
         Self::TrySpuriousFail,
@@ -330,6 +348,7 @@ impl Bug {
         Self::NoExpiry,
         Self::EarlyExpiry,
         Self::CachedValidFlag,
+        Self::ClientWalltimeDeadline,
         Self::ReleaseByName,
         Self::TtlStickyFirst,
         Self::ExpiryNoWakeup,
@@ -367,12 +386,14 @@ impl Bug {
         Self::TokenBumpOnReenter,
         Self::ResourceAcceptsStale,
         Self::ResourceCheckThenWrite,
+        Self::ZombieWriteWins,
         Self::FenceKeyLeak,
         Self::NotifyBeforeRegister,
         Self::PollEvery5s,
         Self::StarveClient0,
         Self::LifoQueue,
         Self::BargingTry,
+        Self::DeadHeadBlocks,
         Self::LiveWaiterEvicted,
         Self::PrioIgnored,
         Self::PrioStarves,
@@ -462,14 +483,19 @@ impl Bug {
         Self::ForceEndsOne,
         Self::NoRecovery,
         Self::IgnoresLatency,
+        Self::KillLeaks,
+        Self::ResumeThinksValid,
+        Self::HairTriggerLoss,
     ];
 
     /// The rule that must catch it.
     pub const fn rule(self) -> &'static str {
         match self {
             Self::GrantWithoutCheck => "1.01",
+            Self::ProcessLocalLock => "1.02",
             Self::CheckThenSet => "1.03",
             Self::EarlyUnlock => "1.04",
+            Self::OwnerFromPidTime => "1.06",
             Self::OwnerIsClient => "1.07",
             Self::TryBlocks => "2.01",
             Self::TrySpuriousFail => "2.02",
@@ -485,6 +511,7 @@ impl Bug {
             Self::NoExpiry => "3.01",
             Self::EarlyExpiry => "3.02",
             Self::CachedValidFlag => "3.04",
+            Self::ClientWalltimeDeadline => "3.05",
             Self::ReleaseByName => "3.06",
             Self::TtlStickyFirst => "3.07",
             Self::ExpiryNoWakeup => "3.08",
@@ -522,12 +549,14 @@ impl Bug {
             Self::TokenBumpOnReenter => "7.10",
             Self::ResourceAcceptsStale => "7.12",
             Self::ResourceCheckThenWrite => "7.13",
+            Self::ZombieWriteWins => "7.15",
             Self::FenceKeyLeak => "7.16",
             Self::NotifyBeforeRegister => "8.01",
             Self::PollEvery5s => "8.02",
             Self::StarveClient0 => "8.03",
             Self::LifoQueue => "8.04",
             Self::BargingTry => "8.05",
+            Self::DeadHeadBlocks => "8.06",
             Self::LiveWaiterEvicted => "8.07",
             Self::PrioIgnored => "8.08",
             Self::PrioStarves => "8.09",
@@ -617,6 +646,9 @@ impl Bug {
             Self::ForceEndsOne => "12.11",
             Self::NoRecovery => "16.09",
             Self::IgnoresLatency => "16.10",
+            Self::KillLeaks => "16.05",
+            Self::ResumeThinksValid => "16.06",
+            Self::HairTriggerLoss => "16.07",
         }
     }
 
@@ -624,8 +656,10 @@ impl Bug {
     pub const fn name(self) -> &'static str {
         match self {
             Self::GrantWithoutCheck => "grant_without_check",
+            Self::ProcessLocalLock => "process_local_lock",
             Self::CheckThenSet => "check_then_set",
             Self::EarlyUnlock => "early_unlock",
+            Self::OwnerFromPidTime => "owner_from_pid_time",
             Self::OwnerIsClient => "owner_is_client",
             Self::TryBlocks => "try_blocks",
             Self::TrySpuriousFail => "try_spurious_fail",
@@ -641,6 +675,7 @@ impl Bug {
             Self::NoExpiry => "no_expiry",
             Self::EarlyExpiry => "early_expiry",
             Self::CachedValidFlag => "cached_valid_flag",
+            Self::ClientWalltimeDeadline => "client_walltime_deadline",
             Self::ReleaseByName => "release_by_name",
             Self::TtlStickyFirst => "ttl_sticky_first",
             Self::ExpiryNoWakeup => "expiry_no_wakeup",
@@ -678,12 +713,14 @@ impl Bug {
             Self::TokenBumpOnReenter => "token_bump_on_reenter",
             Self::ResourceAcceptsStale => "resource_accepts_stale",
             Self::ResourceCheckThenWrite => "resource_check_then_write",
+            Self::ZombieWriteWins => "zombie_write_wins",
             Self::FenceKeyLeak => "fence_key_leak",
             Self::NotifyBeforeRegister => "notify_before_register",
             Self::PollEvery5s => "poll_every_5s",
             Self::StarveClient0 => "starve_client_0",
             Self::LifoQueue => "lifo_queue",
             Self::BargingTry => "barging_try",
+            Self::DeadHeadBlocks => "dead_head_blocks",
             Self::LiveWaiterEvicted => "live_waiter_evicted",
             Self::PrioIgnored => "prio_ignored",
             Self::PrioStarves => "prio_starves",
@@ -773,6 +810,9 @@ impl Bug {
             Self::ForceEndsOne => "force_ends_one",
             Self::NoRecovery => "no_recovery",
             Self::IgnoresLatency => "ignores_latency",
+            Self::KillLeaks => "kill_leaks",
+            Self::ResumeThinksValid => "resume_thinks_valid",
+            Self::HairTriggerLoss => "hair_trigger_loss",
         }
     }
 }

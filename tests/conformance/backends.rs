@@ -1,13 +1,14 @@
 //! The backends and the runtimes, and how a client of one on the other is made.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
-use dlock::{Client, Memory, Result, Runtime, Timestamp};
+use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
 use dlock_conformance::proxy::ServerAddress;
 use dlock_conformance::remote::{RemoteLock, RemoteServer};
 use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
@@ -115,6 +116,7 @@ impl Runtime for Named {
 /// Clients of one backend on one runtime.
 pub(crate) struct Subjects {
     runtime: Arc<dyn Runtime>,
+    kind: RuntimeKind,
     store: Store,
 }
 
@@ -122,16 +124,23 @@ enum Store {
     Memory(Memory),
     /// The server on a thread of its own, and clients over TCP.
     Remote(RemoteServer),
+    /// The same in a child: the server is its parent's.
+    RemoteOfParent {
+        address: SocketAddr,
+        capabilities: Capabilities,
+    },
     /// Each client opens the file by itself, as another process would.
     Sqlite {
-        directory: tempfile::TempDir,
+        directory: PathBuf,
         claims: Arc<dyn Lock>,
+        /// Of the process that made it; a child of that only uses it.
+        _owned: Option<tempfile::TempDir>,
     },
 }
 
 impl Subjects {
-    pub(crate) fn new(backend: &str, runtime: RuntimeKind) -> Self {
-        let runtime = runtime.start();
+    pub(crate) fn new(backend: &str, kind: RuntimeKind) -> Self {
+        let runtime = kind.start();
         let store = match backend {
             "memory" => Store::Memory(Memory::new(runtime.clone())),
             "remote" => {
@@ -140,15 +149,57 @@ impl Subjects {
             }
             _ => {
                 let directory = tempfile::tempdir().expect("a directory can be made");
-                let opened = SqliteLock::open(directory.path().join("locks.sqlite"), runtime.clone());
-                let claims = futures::executor::block_on(opened).expect("a new file can be opened");
-                Store::Sqlite {
-                    directory,
-                    claims: Arc::new(claims),
-                }
+                return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
             }
         };
-        Self { runtime, store }
+        Self { runtime, kind, store }
+    }
+
+    fn sqlite(kind: RuntimeKind, directory: PathBuf, owned: Option<tempfile::TempDir>) -> Self {
+        let runtime = kind.start();
+        let opened = SqliteLock::open(directory.join("locks.sqlite"), runtime.clone());
+        let claims = futures::executor::block_on(opened).expect("the file can be opened");
+        let store = Store::Sqlite {
+            directory,
+            claims: Arc::new(claims),
+            _owned: owned,
+        };
+        Self { runtime, kind, store }
+    }
+
+    /// Of a SQLite file: the one by whose locks it is told who writes.
+    #[allow(dead_code)] // the crash test asks
+    pub(crate) fn shared_memory(&self) -> PathBuf {
+        match &self.store {
+            Store::Sqlite { directory, .. } => directory.join("locks.sqlite-shm"),
+            _ => PathBuf::new(),
+        }
+    }
+
+    /// In a child process: the same store on the same runtime, by what [`hand_over`](Harness::hand_over) told.
+    pub(crate) fn of_a_child(told: &str) -> Self {
+        let mut told = told.splitn(3, ' ');
+        let mut next = || told.next().expect("a runtime, a backend and its place are told");
+        let (runtime, backend, place) = (next(), next(), next());
+        let mut all = BACKENDS.iter().flat_map(|(_, runtimes)| runtimes.iter());
+        let kind = all
+            .find(|kind| kind.name() == runtime)
+            .expect("it is one of ours");
+        if backend == "sqlite" {
+            return Self::sqlite(*kind, PathBuf::from(place), None);
+        }
+        let runtime = kind.start();
+        // What the server claims: it keeps a store of this kind.
+        let capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
+        let address = place.parse().expect("an address is told");
+        Self {
+            runtime,
+            kind: *kind,
+            store: Store::RemoteOfParent {
+                address,
+                capabilities,
+            },
+        }
     }
 
     async fn backend(&self, cx: &Cx) -> Result<Arc<dyn Lock>> {
@@ -156,23 +207,26 @@ impl Subjects {
             Store::Memory(store) => Ok(store.connect()),
             Store::Remote(server) => {
                 let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(server.address());
-                Ok(self.remote(server, address))
+                Ok(self.remote(server.capabilities(), address))
             }
+            Store::RemoteOfParent {
+                address,
+                capabilities,
+            } => Ok(self.remote(capabilities.clone(), *address)),
             Store::Sqlite { directory, .. } => {
-                let file = directory.path().join("locks.sqlite");
+                let file = directory.join("locks.sqlite");
                 Ok(Arc::new(SqliteLock::open(file, self.runtime.clone()).await?))
             }
         }
     }
 
-    fn remote(&self, server: &RemoteServer, address: SocketAddr) -> Arc<dyn Lock> {
-        let capabilities = server.capabilities();
+    fn remote(&self, capabilities: Capabilities, address: SocketAddr) -> Arc<dyn Lock> {
         Arc::new(RemoteLock::new(address, capabilities, self.runtime.clone()))
     }
 
     fn client(&self, backend: Arc<dyn Lock>) -> Result<Arc<dyn Subject>> {
         let mut builder = Client::builder(backend, self.runtime.clone());
-        if let Store::Remote(_) = self.store {
+        if let Store::Remote(_) | Store::RemoteOfParent { .. } = self.store {
             builder = builder.op_timeout(REMOTE_TIMEOUT);
         }
         Ok(Arc::new(EngineSubject::new(builder.build()?)))
@@ -184,13 +238,18 @@ impl Harness for Subjects {
         let (product, capabilities, slack) = match &self.store {
             Store::Memory(store) => ("dlock memory", store.connect().capabilities().clone(), 150),
             Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
+            Store::RemoteOfParent { capabilities, .. } => {
+                ("dlock memory (remote)", capabilities.clone(), 200)
+            }
             Store::Sqlite { claims, .. } => ("dlock SQLite", claims.capabilities().clone(), 400),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
             .reentrant();
         match &self.store {
-            Store::Remote(_) => claims.give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500)),
+            Store::Remote(_) | Store::RemoteOfParent { .. } => {
+                claims.give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500))
+            }
             _ => claims,
         }
     }
@@ -218,7 +277,7 @@ impl Harness for Subjects {
         let sizes = match &self.store {
             Store::Memory(store) => store.sizes(),
             Store::Remote(server) => server.sizes(),
-            Store::Sqlite { .. } => return None,
+            Store::RemoteOfParent { .. } | Store::Sqlite { .. } => return None,
         };
         Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
     }
@@ -227,19 +286,31 @@ impl Harness for Subjects {
         match &self.store {
             // Its store is a part of the process: while there is a client, there is the store.
             Store::Memory(_) => None,
+            // A child runs no rules.
+            Store::RemoteOfParent { .. } => None,
             // A port on which nobody listens: nothing binds the discard port on this machine's own address.
             Store::Remote(server) => {
-                let nowhere = self.remote(server, (Ipv4Addr::LOCALHOST, 9).into());
+                let nowhere = self.remote(server.capabilities(), (Ipv4Addr::LOCALHOST, 9).into());
                 Some(futures::future::ready(self.client(nowhere)).boxed())
             }
             Store::Sqlite { directory, .. } => {
-                let nowhere = directory.path().join("there-is-no-such-directory/locks.sqlite");
+                let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
                     let backend = SqliteLock::open(nowhere, self.runtime.clone()).await?;
                     self.client(Arc::new(backend))
                 };
                 Some(connecting.boxed())
             }
+        }
+    }
+
+    fn hand_over(&self) -> Option<String> {
+        let runtime = self.kind.name();
+        match &self.store {
+            // A part of this process, or reached by what is one already.
+            Store::Memory(_) | Store::RemoteOfParent { .. } => None,
+            Store::Remote(server) => Some(format!("{runtime} remote {}", server.address())),
+            Store::Sqlite { directory, .. } => Some(format!("{runtime} sqlite {}", directory.display())),
         }
     }
 }

@@ -32,6 +32,19 @@ pub(super) static RULES: &[Rule] = &[
         => one_holder_at_a_time
     },
     rule! {
+        "1.02" MUST phase 1 [Lock, Wait]
+        layer: Backend, access: C, test: X,
+        title: "one holder over processes",
+        statement: "At any instant at most one live exclusive grant of a name exists, over all processes.",
+        intent: "A lock that lives in the memory of a process passes every test of that process.",
+        check_first: "Is there any way to a grant that does not pass the store?",
+        evidence: ["processes" >= 4, "grants" >= 60, "contended" >= 20],
+        budget: 120 s,
+        bug: ProcessLocalLock deterministic,
+        blast: ["7.15", "8.06", "16.05", "16.06", "16.07"]
+        => super::s01_processes::one_holder_over_processes
+    },
+    rule! {
         "1.03" MUST phase 1 [Lock, Try]
         layer: Backend, access: A, test: D,
         title: "one winner of a race",
@@ -69,6 +82,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: NoCheckAfterWait deterministic,
         blast: []
         => a_grant_is_live
+    },
+    rule! {
+        "1.06" MUST phase 1 [Lock, Wait]
+        layer: Both, access: C, test: D,
+        title: "grant ids are unique",
+        statement: "No two grants have the same id, over clients, processes and restarts.",
+        intent: "Two holders with one id are one to the store: each releases and renews the other's lock.",
+        check_first: "Is the id made of something that two processes can share, such as a process number and a time?",
+        evidence: ["ids" >= 130, "processes" >= 8],
+        budget: 120 s,
+        bug: OwnerFromPidTime deterministic,
+        blast: []
+        => super::s01_processes::grant_ids_are_unique
     },
     rule! {
         "1.07" MUST phase 1 [Lock, Try, Wait]

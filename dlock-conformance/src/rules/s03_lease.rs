@@ -68,6 +68,19 @@ pub(super) static RULES: &[Rule] = &[
         => validity_is_computed
     },
     rule! {
+        "3.05" MUST phase 2 [Lock, Wait, Lease, Try]
+        layer: Engine, access: C, test: T,
+        title: "validity ignores the wall clock",
+        statement: "A step of the holder's wall clock by an hour, in either direction, changes nothing about the validity of its guard.",
+        intent: "A clock that is set ends a lock that is held, or keeps its holder believing for an hour.",
+        check_first: "Is any deadline a time of day?",
+        evidence: ["steps" >= 2],
+        budget: 60 s,
+        bug: ClientWalltimeDeadline deterministic,
+        blast: []
+        => super::s03_wall_clock::validity_ignores_the_wall_clock
+    },
+    rule! {
         "3.06" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: T,
         title: "an expired guard harms no successor",

@@ -147,6 +147,19 @@ pub(super) static RULES: &[Rule] = &[
         => check_and_write_are_one_step
     },
     rule! {
+        "7.15" MUST phase 1 [Lock, Wait, Try, Lease, Fence, Resource]
+        layer: Backend, access: C, test: T,
+        title: "a zombie is refused",
+        statement: "A holder that was stopped for longer than its ttl, while another was granted and wrote, is refused when it goes on and writes.",
+        intent: "The story that fencing is for: a pause of the process, and two who write.",
+        check_first: "Does the resource compare the token of the write itself, or that of whoever asks last?",
+        evidence: ["stories" >= 2, "late_writes" >= 4],
+        budget: 60 s,
+        bug: ZombieWriteWins deterministic,
+        blast: ["16.06"]
+        => super::s07_zombie::a_zombie_is_refused
+    },
+    rule! {
         "7.16" SHOULD phase 3 [Lock, Fence, BoundedTokens]
         layer: Both, access: A, test: D,
         title: "dead names keep no tokens",

@@ -83,6 +83,19 @@ pub(super) static RULES: &[Rule] = &[
         => a_try_does_not_overtake
     },
     rule! {
+        "8.06" MUST phase 2 [Lock, Wait, Lease, Fair]
+        layer: Both, access: C, test: T,
+        title: "a dead head does not block",
+        statement: "A waiter at the head of the queue that dies or is cancelled keeps those behind it waiting for its ttl and slack at most.",
+        intent: "A queue of waiters without leases stands still for ever behind the first one whose process was killed.",
+        check_first: "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an ordinary lease?",
+        evidence: ["heads_gone" >= 3, "granted_behind" >= 3],
+        budget: 120 s,
+        bug: DeadHeadBlocks deterministic,
+        blast: []
+        => super::s08_dead_head::a_dead_head_does_not_block
+    },
+    rule! {
         "8.07" MUST phase 2 [Lock, Wait, Fair]
         layer: Both, access: A, test: T,
         title: "a live waiter keeps its place",

@@ -52,6 +52,45 @@ pub(super) static RULES: &[Rule] = &[
         => a_cut_wait_goes_on
     },
     rule! {
+        "16.05" MUST phase 1 [Lock, Wait, Try, Lease]
+        layer: Both, access: C, test: T,
+        title: "a killed holder is replaced",
+        statement: "The lock of a process that is killed is free at the latest its ttl plus slack after its death, for those who try and for those who wait.",
+        intent: "Processes are killed every day, by deployments and by the kernel; a lock that outlives its holder stops everybody.",
+        check_first: "Does anything but the lease decide when a dead holder's lock is free?",
+        evidence: ["kills" >= 2],
+        budget: 120 s,
+        bug: KillLeaks deterministic,
+        blast: ["7.15", "8.06", "16.06"]
+        => super::s16_processes::a_killed_holder_is_replaced
+    },
+    rule! {
+        "16.06" MUST phase 1 [Lock, Wait, Try, Lease, LossSignal]
+        layer: Both, access: C, test: T,
+        title: "a resumed holder knows",
+        statement: "A process that was stopped for longer than its ttl is told so by the first look at its guard, before any I/O; the loss signal fires, and its fenced writes are refused.",
+        intent: "A paused process goes on in the middle of its work, and the first thing that it asks must be true.",
+        check_first: "Is validity computed from a clock that goes on while the process is stopped, or from what its timers counted?",
+        evidence: ["looks" >= 2],
+        budget: 60 s,
+        bug: ResumeThinksValid deterministic,
+        blast: []
+        => super::s16_processes::a_resumed_holder_knows
+    },
+    rule! {
+        "16.07" MUST phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal]
+        layer: Both, access: C, test: T,
+        title: "a short stop loses nothing",
+        statement: "A process that is stopped for half of the ttl that it has just renewed keeps its lock, and goes on renewing it.",
+        intent: "A lock that is lost at every pause of a garbage collector or of a busy machine is of no use.",
+        check_first: "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the timers?",
+        evidence: ["short_stops" >= 1],
+        budget: 60 s,
+        bug: HairTriggerLoss deterministic,
+        blast: []
+        => super::s16_processes::a_short_stop_loses_nothing
+    },
+    rule! {
         "16.09" MUST phase 1 [Lock, Try]
         layer: Both, access: P, test: T,
         title: "a server comes back",

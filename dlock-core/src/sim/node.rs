@@ -18,7 +18,7 @@ const MILLION: u128 = 1_000_000;
 /// The runtime of one simulated process.
 ///
 /// It has its own clock (an offset, and a drift against true time) and can be stopped as by `SIGSTOP`: none of its tasks is polled
-/// and none of its timers fires until it is resumed, while its clock goes on.
+/// and none of its timers fires until it is resumed, while its clock goes on. It can be killed as well.
 #[derive(Clone)]
 pub struct SimRuntime {
     world: Arc<World>,
@@ -30,6 +30,7 @@ pub(super) struct Node {
     offset: u64,
     drift_ppm: i32,
     paused: AtomicBool,
+    ended: AtomicBool,
     held: Mutex<Held>,
 }
 
@@ -43,6 +44,10 @@ struct Held {
 impl Node {
     pub(super) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -89,6 +94,7 @@ impl SimRuntime {
                 offset: offset.as_nanos() as u64,
                 drift_ppm,
                 paused: AtomicBool::new(false),
+                ended: AtomicBool::new(false),
                 held: Mutex::default(),
             }),
         }
@@ -124,6 +130,15 @@ impl SimRuntime {
         let held = std::mem::take(&mut *lock(&self.node.held));
         self.world.ready().extend(held.tasks);
         held.timers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends it, as by `SIGKILL`, stopped or not: its tasks are dropped unfinished, and what is spawned on it later never runs. What it has
+    /// sent is on its way yet.
+    pub fn kill(&self) {
+        self.node.ended.store(true, Ordering::Release);
+        self.world.record("kill", self.node.offset);
+        self.world.note(|| format!("{} is killed", self.node.name));
+        self.world.end_tasks(&self.node);
     }
 
     /// Whether it is stopped.

@@ -207,3 +207,37 @@ fn the_tasks_end_with_the_world() {
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
     assert!(world.upgrade().is_none(), "the world leaked");
 }
+
+#[test]
+fn nothing_of_a_killed_node_happens_any_more() {
+    let sim = Sim::new(3);
+    let rt = sim.runtime();
+    let node = sim.client_runtime("victim");
+    let done = Arc::new(AtomicU32::new(0));
+    struct Last(Arc<AtomicU32>, SimRuntime);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let done = self.0.clone();
+            self.1
+                .spawn(async move { drop(done.fetch_add(1, Ordering::Relaxed)) }.boxed());
+        }
+    }
+    let (last, sleeper) = (Last(done.clone(), node.clone()), node.clone());
+    node.spawn(
+        async move {
+            sleeper.sleep(MS).await;
+            last.0.fetch_add(1, Ordering::Relaxed);
+        }
+        .boxed(),
+    );
+    sim.block_on(rt.sleep(MS / 2));
+    // Stopped or not.
+    node.pause();
+    node.kill();
+    assert_eq!(node.tasks_alive(), 0);
+    let late = done.clone();
+    node.spawn(async move { drop(late.fetch_add(1, Ordering::Relaxed)) }.boxed());
+    node.resume();
+    sim.block_on(rt.sleep(10 * MS));
+    assert_eq!(done.load(Ordering::Relaxed), 0);
+}

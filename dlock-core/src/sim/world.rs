@@ -162,7 +162,7 @@ impl World {
     }
 
     pub(super) fn spawn(self: &Arc<Self>, node: &Arc<Node>, future: BoxFuture<'static, ()>) {
-        if self.closed.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) || node.has_ended() {
             return; // drops the task, as a runtime does that has shut down
         }
         let waker = {
@@ -179,6 +179,22 @@ impl World {
             waker
         };
         waker.push();
+    }
+
+    /// Drops the tasks of a node that has ended. One that is being polled is dropped after that.
+    pub(super) fn end_tasks(&self, node: &Arc<Node>) {
+        let of_node: Vec<Task> = {
+            let mut state = self.state();
+            let ids: Vec<u64> = state
+                .tasks
+                .iter()
+                .filter(|(_, task)| Arc::ptr_eq(&task.node, node))
+                .map(|(id, _)| *id)
+                .collect();
+            ids.iter().filter_map(|id| state.tasks.remove(id)).collect()
+        };
+        // Outside of the lock: what is dropped may come back here.
+        drop(of_node);
     }
 
     /// Arms a timer. `due` is true time.

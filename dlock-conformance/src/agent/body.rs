@@ -1,0 +1,130 @@
+//! What a child is made of, and how it is killed and stopped: a process of the system, or one in a simulation.
+
+use std::io;
+use std::process::{Command as Start, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dlock_core::Runtime;
+
+use super::enclosed::{Enclosed, Process};
+use super::pipe::{Ears, Pending, Pipe};
+use super::wall_clock::WallClock;
+use super::{ARGUMENTS, Handed, VARIABLE, signals};
+
+/// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a simulation.
+#[derive(Debug)]
+pub(super) enum Body {
+    Real {
+        process: Mutex<std::process::Child>,
+        clock: Option<WallClock>,
+    },
+    Simulated(Arc<Enclosed>),
+}
+
+/// A body, the pipe to it, and the answer that it gives unasked when it is connected.
+pub(super) type Started = (Body, Arc<Pipe>, Pending);
+
+impl Body {
+    /// This test binary again.
+    pub(super) fn real(
+        handed: &Handed,
+        runtime: Arc<dyn Runtime>,
+        clock: Option<WallClock>,
+    ) -> io::Result<Started> {
+        let mut command = Start::new(std::env::current_exe()?);
+        command
+            .args(ARGUMENTS)
+            .env(VARIABLE, serde_json::to_string(handed)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if let Some(clock) = &clock {
+            clock.show(&mut command);
+        }
+        let mut process = command.spawn()?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let Some((input, output)) = pipes else {
+            return Err(io::Error::other("no pipes"));
+        };
+        let (ears, hello) = Ears::new(runtime);
+        ears.listen(output);
+        let pipe = Pipe::to_process(process.id(), ears, input);
+        let hello = pipe.unasked(hello);
+        let process = Mutex::new(process);
+        Ok((Self::Real { process, clock }, pipe, hello))
+    }
+
+    /// A process in the simulation in which the rule runs.
+    pub(super) fn simulated(
+        process: Arc<dyn Process>,
+        handed: Handed,
+        runtime: Arc<dyn Runtime>,
+    ) -> io::Result<Started> {
+        let (ears, hello) = Ears::new(runtime);
+        let number = process.number();
+        let Some(enclosed) = Enclosed::start(process, handed, ears.clone()) else {
+            return Err(io::Error::other("there are no rules"));
+        };
+        let pipe = {
+            let enclosed = Arc::clone(&enclosed);
+            Pipe::new(number, ears, Box::new(move |line| enclosed.hear(line)))
+        };
+        let hello = pipe.unasked(hello);
+        Ok((Self::Simulated(enclosed), pipe, hello))
+    }
+
+    pub(super) fn kill(&self) -> io::Result<()> {
+        match self {
+            Self::Real { process, .. } => {
+                let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+                process.kill()?;
+                process.wait().map(drop)
+            }
+            Self::Simulated(enclosed) => {
+                enclosed.kill();
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn stop(&self) -> io::Result<()> {
+        match self {
+            Self::Real { process, .. } => {
+                signals::stop(&process.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            Self::Simulated(enclosed) => {
+                enclosed.stop();
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn resume(&self) -> io::Result<()> {
+        match self {
+            Self::Real { process, .. } => {
+                signals::resume(&process.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            Self::Simulated(enclosed) => {
+                enclosed.resume();
+                Ok(())
+            }
+        }
+    }
+
+    /// `None` if it has the machine's.
+    pub(super) fn set_wall_clock(&self, seconds: i64) -> Option<io::Result<()>> {
+        match self {
+            Self::Real { clock, .. } => clock.as_ref().map(|clock| clock.set(seconds)),
+            Self::Simulated(enclosed) => {
+                enclosed.process().set_wall_clock(seconds);
+                Some(Ok(()))
+            }
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // It may have ended by itself; it is collected either way.
+        let _ = self.kill();
+    }
+}

@@ -1,0 +1,236 @@
+//! A process of the kit's own, from its parent's side.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{Admission, FenceGate};
+use dlock_core::{Capabilities, LockName, Result, Token};
+use futures::FutureExt;
+
+use super::body::{Body, Started};
+use super::churn::Churn;
+use super::hold::Hold;
+use super::pipe::{Asked, Pending, Pipe, Steps, Timed};
+use super::protocol::{Answer, Command, WireHold, bytes};
+use crate::subject::{Ask, Held, Observe, Reply, Subject};
+use crate::verdict::{Failure, Verdict};
+
+/// A process that has one client of the store; killed and waited for when this is dropped.
+///
+/// Commands are on their way when a method returns, not when its future is first polled. As a [`Subject`] it does what its client
+/// does, as far as commands for that exist: it has neither gate nor observer.
+#[derive(Debug)]
+pub struct Child {
+    pipe: Arc<Pipe>,
+    body: Body,
+    capabilities: Capabilities,
+}
+
+impl Child {
+    /// Of what was started, with the hello that it says when it is connected.
+    pub(super) fn new((body, pipe, hello): Started, capabilities: Capabilities) -> (Arc<Self>, Asked<()>) {
+        let child = Arc::new(Self {
+            pipe,
+            body,
+            capabilities,
+        });
+        let hello = hello.answer(|answer| matches!(answer, Answer::Hello).then_some(()));
+        (child, hello.boxed())
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.pipe.pid()
+    }
+
+    // --- what is done to it ---
+
+    /// Kills it, stopped or not, and waits until it is gone. Between the two times it died.
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if the system refuses.
+    pub fn kill(&self) -> Verdict<Timed<()>> {
+        self.signal("kill", Body::kill)
+    }
+
+    /// Stops it (SIGSTOP), and waits until it stands still.
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if the system refuses, or it is gone.
+    pub fn stop(&self) -> Verdict<Timed<()>> {
+        self.signal("stop", Body::stop)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if the system refuses, or it is gone.
+    pub fn resume(&self) -> Verdict<Timed<()>> {
+        self.signal("continue", Body::resume)
+    }
+
+    fn signal(&self, what: &str, send: impl FnOnce(&Body) -> io::Result<()>) -> Verdict<Timed<()>> {
+        let asked = self.pipe.now();
+        send(&self.body)
+            .map_err(|e| Failure::Kit(format!("process {} could not be made to {what}: {e}", self.pid())))?;
+        Ok(Timed {
+            value: (),
+            asked,
+            answered: self.pipe.now(),
+        })
+    }
+
+    /// Sets its wall clock that many seconds off, if it has one of its own.
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if it has none, or the file that says so cannot be written.
+    pub fn set_wall_clock(&self, seconds: i64) -> Verdict {
+        match self.body.set_wall_clock(seconds) {
+            None => Err(Failure::Kit("this child has the machine's wall clock".to_owned())),
+            Some(set) => set.map_err(|e| Failure::Kit(format!("the wall clock could not be set: {e}"))),
+        }
+    }
+
+    // --- what it is told ---
+
+    /// [`Subject::try_acquire`] in the child.
+    pub fn try_take(&self, name: &LockName, ask: &Ask) -> Asked<Option<Hold>> {
+        let (name, ask) = (bytes(name), ask.into());
+        self.take(Command::Try { name, ask })
+    }
+
+    /// [`Subject::acquire`] in the child, or [`Subject::acquire_timeout`] with a limit.
+    pub fn wait_for(&self, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Asked<Hold> {
+        let (name, ask) = (bytes(name), ask.into());
+        let taken = self.take(Command::Acquire { name, ask, limit });
+        let pid = self.pid();
+        async move {
+            let taken = taken.await?;
+            let (asked, answered) = (taken.asked, taken.answered);
+            let value = taken.value.ok_or_else(|| {
+                let text = format!("process {pid}: an acquire answered that another holds it");
+                dlock_core::Error::new(dlock_core::ErrorKind::BackendData, text)
+            })?;
+            Ok(Timed {
+                value,
+                asked,
+                answered,
+            })
+        }
+        .boxed()
+    }
+
+    fn take(&self, command: Command) -> Asked<Option<Hold>> {
+        let pipe = Arc::clone(&self.pipe);
+        let pending: Pending = pipe.send(command);
+        let n = pending.n;
+        async move {
+            let told = pending
+                .answer(|answer| match answer {
+                    Answer::Held(hold) => Some(Some(hold)),
+                    Answer::HeldByAnother => Some(None),
+                    _ => None,
+                })
+                .await?;
+            let (asked, answered) = (told.asked, told.answered);
+            let hold = |value: WireHold| {
+                let told = Timed {
+                    value,
+                    asked,
+                    answered,
+                };
+                Hold::new(pipe, n, told)
+            };
+            Ok(Timed {
+                value: told.value.map(hold),
+                asked,
+                answered,
+            })
+        }
+        .boxed()
+    }
+
+    /// [`FenceGate::write`] in the child.
+    pub fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Asked<Admission> {
+        let write = Command::Write {
+            resource: bytes(resource),
+            token: token.get(),
+            value: value.to_vec(),
+        };
+        self.pipe.ask(write, |answer| match answer {
+            Answer::Admitted => Some(Admission::Admitted),
+            Answer::Refused { highest } => Token::new(highest).map(|highest| Admission::Refused { highest }),
+            _ => None,
+        })
+    }
+
+    /// One new client for each list of names; each takes and releases its names. The ids of all those holds.
+    pub fn ids(&self, clients: &[Vec<LockName>], ask: &Ask) -> Asked<Vec<String>> {
+        let clients = clients.iter().map(|names| names.iter().map(bytes).collect());
+        let command = Command::Ids {
+            clients: clients.collect(),
+            ask: ask.into(),
+        };
+        self.pipe.ask(command, |answer| match answer {
+            Answer::Ids(ids) => Some(ids),
+            _ => None,
+        })
+    }
+
+    /// What its wall clock shows, since 1970.
+    pub fn wall_clock(&self) -> Asked<Duration> {
+        self.pipe.ask(Command::WallClock, |answer| match answer {
+            Answer::WallClock(since) => Some(since),
+            _ => None,
+        })
+    }
+
+    /// Lets it work by itself until the answer is dropped.
+    pub fn churn(&self, churn: Churn) -> Steps {
+        self.pipe.send(Command::Churn(churn)).steps()
+    }
+}
+
+impl Subject for Child {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
+        let taken = self.try_take(name, ask);
+        async move { Ok(taken.await?.value.map(|hold| Box::new(hold) as Box<dyn Held>)) }.boxed()
+    }
+
+    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
+        let taken = self.wait_for(name, ask, None);
+        async move { Ok(Box::new(taken.await?.value) as Box<dyn Held>) }.boxed()
+    }
+
+    fn acquire_timeout<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+        limit: Duration,
+    ) -> Reply<'a, Box<dyn Held>> {
+        let taken = self.wait_for(name, ask, Some(limit));
+        async move { Ok(Box::new(taken.await?.value) as Box<dyn Held>) }.boxed()
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
+
+    fn observe(&self) -> Option<&dyn Observe> {
+        None
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        async move {
+            // Whether the system let it be killed is no matter of the subject's.
+            drop(self.kill());
+            Result::Ok(())
+        }
+        .boxed()
+    }
+}

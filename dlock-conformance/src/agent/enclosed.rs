@@ -1,0 +1,146 @@
+//! A process where time is simulated: no process of the system, but the same agent, in the same simulation.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Handed;
+use super::pipe::Ears;
+use super::protocol::{Answer, MARK, Order, Reply};
+use super::serve::{Agent, Outside};
+use crate::harness::Harness;
+
+/// A process in a simulation: what runs on its runtime can be stopped and killed, all at once.
+///
+/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told to do may go on while it is
+/// stopped, its clock goes on meanwhile, and after it was killed nothing of it happens any more; what it has sent before is on its way.
+pub trait Process: Send + Sync + fmt::Debug {
+    /// Its number, another one for each.
+    fn number(&self) -> u32;
+
+    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the process's own.
+    fn harness(&self) -> Arc<dyn Harness>;
+
+    /// Stops it.
+    fn stop(&self);
+
+    /// Lets it go on.
+    fn resume(&self);
+
+    /// Kills it, stopped or not.
+    fn kill(&self);
+
+    /// Sets its wall clock that many seconds off.
+    fn set_wall_clock(&self, seconds: i64);
+
+    /// What its wall clock shows, since 1970.
+    fn wall_clock(&self) -> Duration;
+}
+
+/// The agent in such a process, and its end of the pipe.
+pub(super) struct Enclosed {
+    process: Arc<dyn Process>,
+    agent: Arc<Agent>,
+    ears: Ears,
+    state: Mutex<State>,
+}
+
+enum State {
+    Running,
+    /// With what waits in the pipe.
+    Stopped(Vec<Order>),
+    Dead,
+}
+
+impl Enclosed {
+    pub(super) fn start(process: Arc<dyn Process>, handed: Handed, ears: Ears) -> Option<Arc<Self>> {
+        let outside = Outside {
+            tell: {
+                let ears = ears.clone();
+                Box::new(move |n, answer| tell(&ears, n, answer))
+            },
+            wall_clock: {
+                let process = Arc::clone(&process);
+                Box::new(move || process.wall_clock())
+            },
+        };
+        let agent = Agent::start(process.harness(), handed, outside)?;
+        Some(Arc::new(Self {
+            process,
+            agent,
+            ears,
+            state: Mutex::new(State::Running),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `false` if nobody reads any more.
+    pub(super) fn hear(&self, line: &str) -> bool {
+        let Ok(order) = serde_json::from_str::<Order>(line) else {
+            return false;
+        };
+        match &mut *self.state() {
+            State::Running => {}
+            State::Stopped(waiting) => {
+                waiting.push(order);
+                return true;
+            }
+            State::Dead => return false,
+        }
+        self.agent.obey(order);
+        true
+    }
+
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Running) {
+            *state = State::Stopped(Vec::new());
+            drop(state);
+            self.process.stop();
+        }
+    }
+
+    pub(super) fn resume(&self) {
+        let mut state = self.state();
+        if !matches!(*state, State::Stopped(_)) {
+            return;
+        }
+        let before = std::mem::replace(&mut *state, State::Running);
+        drop(state);
+        self.process.resume();
+        // What waited is read at once, as it is by the thread of a real one, before any of its tasks is polled.
+        if let State::Stopped(waiting) = before {
+            waiting.into_iter().for_each(|order| self.agent.obey(order));
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        let before = std::mem::replace(&mut *self.state(), State::Dead);
+        if matches!(before, State::Dead) {
+            return;
+        }
+        // First: what is dropped after this can spawn nothing and send nothing.
+        self.process.kill();
+        self.agent.perish();
+        self.ears.end();
+    }
+
+    pub(super) fn process(&self) -> &dyn Process {
+        &*self.process
+    }
+}
+
+fn tell(ears: &Ears, n: u64, answer: Answer) {
+    if let Ok(text) = serde_json::to_string(&Reply { n, answer }) {
+        ears.hear(&format!("{MARK}{text}"));
+    }
+}
+
+impl fmt::Debug for Enclosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Enclosed({:?})", self.process)
+    }
+}

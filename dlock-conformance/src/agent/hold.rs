@@ -1,0 +1,168 @@
+//! A guard of a child, as the parent knows it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::{LossReason, Timestamp, Token};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::pipe::{Asked, Pipe, Timed};
+use super::protocol::{Answer, Command, WireHold, reason};
+use crate::subject::{Convert, Held, Reply};
+
+/// A guard of a child. Dropping it drops the child's.
+///
+/// As a [`Held`] its sync looks are what the parent can tell: the deadline that the child last told, or an earlier one. What the
+/// child's own guard says is [`look`](Self::look).
+#[derive(Debug)]
+pub struct Hold {
+    pipe: Arc<Pipe>,
+    n: u64,
+    id: String,
+    token: Option<Token>,
+    ttl: Duration,
+    deadline: Mutex<Timestamp>,
+    loss: Arc<Mutex<Option<LossReason>>>,
+    ended: AtomicBool,
+}
+
+/// What the child's guard said of itself, without I/O.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Its `is_valid`.
+    pub is_valid: bool,
+    /// Its `remaining`.
+    pub remaining: Duration,
+    /// Its `loss`.
+    pub loss: Option<String>,
+}
+
+/// A time that the child's deadline is not before.
+fn deadline(told: &Timed<WireHold>) -> Timestamp {
+    // Where one clock serves the machine, the child's word is exact; elsewhere it was true at some time after it was asked.
+    let one_clock = cfg!(any(
+        target_os = "linux",
+        target_os = "android",
+        target_vendor = "apple"
+    ));
+    match one_clock {
+        true => Timestamp::from_nanos(told.value.deadline),
+        false => told.asked + told.value.remaining,
+    }
+}
+
+impl Hold {
+    pub(super) fn new(pipe: Arc<Pipe>, n: u64, told: Timed<WireHold>) -> Self {
+        Self {
+            pipe,
+            n,
+            deadline: Mutex::new(deadline(&told)),
+            id: told.value.id,
+            token: told.value.token.and_then(Token::new),
+            ttl: told.value.ttl,
+            loss: Arc::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks the child's guard, synchronously there: before any task of its runtime has run, if the process was stopped.
+    pub fn look(&self) -> Asked<Look> {
+        self.pipe.ask(Command::Look(self.n), |answer| match answer {
+            Answer::Look {
+                is_valid,
+                remaining,
+                loss,
+            } => Some(Look {
+                is_valid,
+                remaining,
+                loss,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Waits for the loss signal in the child.
+    pub fn signal(&self) -> Asked<LossReason> {
+        self.pipe.ask(Command::Lost(self.n), |answer| match answer {
+            Answer::Lost(text) => Some(reason(&text)),
+            _ => None,
+        })
+    }
+}
+
+impl Held for Hold {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    fn deadline(&self) -> Timestamp {
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remaining(&self) -> Duration {
+        match self.loss() {
+            Some(_) => Duration::ZERO,
+            None => self.pipe.now().until(self.deadline()),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        !self.ended.load(Ordering::Relaxed) && !self.remaining().is_zero()
+    }
+
+    fn lost(&self) -> BoxFuture<'static, LossReason> {
+        let (signal, loss) = (self.signal(), Arc::clone(&self.loss));
+        async move {
+            // A process that has ended holds nothing.
+            let reason = signal.await.map_or(LossReason::SessionLost, |told| told.value);
+            *loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+            reason
+        }
+        .boxed()
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn renew(&self) -> Reply<'_, ()> {
+        let renewing = self.pipe.ask(Command::Renew(self.n), |answer| match answer {
+            Answer::Held(hold) => Some(hold),
+            _ => None,
+        });
+        async move {
+            let told = renewing.await?;
+            *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline(&told);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn release(&self) -> Reply<'_, ()> {
+        self.ended.store(true, Ordering::Relaxed);
+        let releasing = self.pipe.ask(Command::Release(self.n), |answer| {
+            matches!(answer, Answer::Done).then_some(())
+        });
+        async move { releasing.await.map(|_| ()) }.boxed()
+    }
+
+    fn convert(&self) -> Option<&dyn Convert> {
+        None
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.pipe.tell(Command::Drop(self.n));
+    }
+}

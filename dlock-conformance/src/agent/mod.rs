@@ -1,0 +1,163 @@
+//! Processes of the kit's own: what is killed, stopped, and shown a shifted wall clock.
+//!
+//! A rule with access C needs another process that uses the same store. The kit runs its own test binary again, with `DLOCK_AGENT`
+//! in the environment; the door ([`main!`](crate::main), or [`serve`] in a `main` of one's own) sees that before anything else, makes
+//! the same harness, connects, and does what it reads from its input, one JSON line per command. Each answer is one JSON line.
+//!
+//! The parent writes down when it asked and when it was answered ([`Timed`]): what the child did happened in between, whatever its own
+//! clock says. A command is on its way as soon as the method returns, so that one can wait in the pipe of a stopped process and
+//! be the first thing that it does when it goes on.
+//!
+//! Nothing is left behind: a [`Child`] that is dropped is killed and waited for, and a child whose input closes, because its
+//! parent died, ends at once. Only one that is *stopped* while its parent is killed stays, until somebody continues it.
+//!
+//! In virtual time the process is simulated ([`Process`]): the same agent and the same protocol, on a runtime of the simulation that is
+//! stopped and killed. The rules are the same there, so the matrix proves them without waiting.
+//!
+//! What a harness has to do: [`Harness::hand_over`](crate::Harness::hand_over) answers what a child needs to find the same store, and
+//! whoever makes the harness asks [`handed_over`] whether it is in such a child.
+
+mod body;
+mod child;
+mod churn;
+mod enclosed;
+mod hold;
+mod pipe;
+mod protocol;
+mod serve;
+mod signals;
+mod wall_clock;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use serde::{Deserialize, Serialize};
+
+pub use self::child::Child;
+pub use self::churn::{Churn, Seen, Step};
+pub use self::enclosed::Process;
+pub use self::hold::{Hold, Look};
+pub use self::pipe::{Asked, Steps, Timed};
+pub use self::serve::serve;
+pub(crate) use self::serve::serve_with;
+
+use self::body::Body;
+use self::wall_clock::WallClock;
+use crate::cx::{Cx, Effort};
+use crate::verdict::{Failure, Verdict};
+
+/// How long a child may take until it is connected.
+const STARTING: Duration = Duration::from_secs(20);
+
+/// In the environment of a child: a [`Handed`] in JSON.
+const VARIABLE: &str = "DLOCK_AGENT";
+
+/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all of them.
+const ARGUMENTS: [&str; 2] = ["--exact", "dlock-agent"];
+
+/// What a child is told at its start.
+#[derive(Serialize, Deserialize)]
+struct Handed {
+    store: String,
+    rule: String,
+    namespace: String,
+    seed: u64,
+    effort: Effort,
+}
+
+fn handed() -> Option<Result<Handed, serde_json::Error>> {
+    let text: OsString = std::env::var_os(VARIABLE)?;
+    Some(serde_json::from_str(&text.to_string_lossy()))
+}
+
+/// Whether this process is a child.
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other process.
+pub fn handed_over() -> Option<String> {
+    handed()?.ok().map(|handed| handed.store)
+}
+
+impl Cx {
+    /// Another process with a client of the same store.
+    ///
+    /// # Cancel safety
+    /// Dropped, the process is killed.
+    ///
+    /// # Errors
+    /// [`Failure::NotRun`] where there can be none: the store cannot be shared with a process, this system cannot stop one, or the test
+    /// binary has no door for it. [`Failure::Kit`] if it did not start, or could not connect although the
+    /// parent can.
+    pub async fn child(&self) -> Verdict<Arc<Child>> {
+        self.start_child(None).await
+    }
+
+    /// Another process whose wall clock can be set ([`Child::set_wall_clock`]), and is right yet.
+    ///
+    /// # Cancel safety
+    /// Dropped, the process is killed.
+    ///
+    /// # Errors
+    /// As [`child`](Self::child); and [`Failure::NotRun`] if neither libfaketime is installed nor, on Linux, a C compiler.
+    pub async fn child_with_wall_clock(&self) -> Verdict<Arc<Child>> {
+        if self.is_virtual() {
+            // Every simulated process has one.
+            return self.start_child(None).await;
+        }
+        match WallClock::new() {
+            Ok(Some(clock)) => self.start_child(Some(clock)).await,
+            Ok(None) => Err(Failure::NotRun(
+                "it needs a process whose wall clock can be set: libfaketime, or a C compiler on Linux"
+                    .to_owned(),
+            )),
+            Err(e) => Err(Failure::Kit(format!("a wall clock could not be made: {e}"))),
+        }
+    }
+
+    async fn start_child(&self, clock: Option<WallClock>) -> Verdict<Arc<Child>> {
+        let handed = |store| Handed {
+            store,
+            rule: self.rule().id.to_owned(),
+            namespace: self.namespace().to_owned(),
+            seed: self.seed(),
+            effort: self.effort(),
+        };
+        let runtime = self.runtime().clone();
+        let started = if self.is_virtual() {
+            let Some(process) = self.process() else {
+                return not_run("time is simulated, and the harness simulates no process");
+            };
+            Body::simulated(process, handed(String::new()), runtime)
+        } else if !signals::CAN_STOP {
+            return not_run("this system has no signals for that");
+        } else if is_child() {
+            return not_run("this is one itself");
+        } else if let Some(store) = self.hand_over() {
+            Body::real(&handed(store), runtime, clock)
+        } else {
+            return not_run("no other process can reach this store (the harness hands nothing over)");
+        };
+        let started = started.map_err(|e| Failure::Kit(format!("a child could not be started: {e}")))?;
+        let (child, hello) = Child::new(started, self.claims().capabilities.clone());
+        match self.timeout(STARTING, hello).await {
+            Some(Ok(_)) => Ok(child),
+            Some(Err(e)) if e.kind() == ErrorKind::Unknown => not_run(
+                "this test binary does not serve as one (its main must be `main!`, or call `agent::serve`)",
+            ),
+            Some(Err(e)) => Err(Failure::Kit(format!("a child is of no use: {e}"))),
+            None => Err(Failure::Kit(format!(
+                "a child is not connected after {STARTING:?}"
+            ))),
+        }
+    }
+}
+
+fn not_run<T>(why: &str) -> Verdict<T> {
+    Err(Failure::NotRun(format!(
+        "it needs a child process that can be killed and stopped: {why}"
+    )))
+}

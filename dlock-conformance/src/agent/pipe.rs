@@ -1,0 +1,279 @@
+//! The parent's end of the pipes: commands with numbers, answers by number, and when each came.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+
+use super::churn::Step;
+use super::protocol::{Answer, Command, MARK, Order, Reply, error};
+
+/// What a child answered. It came about after `asked` and before `answered`, on the parent's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed<T> {
+    /// The answer.
+    pub value: T,
+    /// The parent's time before the command was written.
+    pub asked: Timestamp,
+    /// The parent's time after the answer was read.
+    pub answered: Timestamp,
+}
+
+/// A command that was sent when this was made. Dropped before its answer, the child drops what it does for it.
+///
+/// The error is the one that the child's operation gave, or `Unknown` if the child ended before it answered.
+pub type Asked<T> = BoxFuture<'static, Result<Timed<T>>>;
+
+/// What a child does by itself, step by step, until this is dropped.
+#[derive(Debug)]
+pub struct Steps(Pending);
+
+impl Steps {
+    /// The next step, and the parent's time when it was read; `None` when the child has ended.
+    pub async fn next(&mut self) -> Option<(Step, Timestamp)> {
+        loop {
+            match self.0.answers.next().await? {
+                (Answer::Step(step), at) => return Some((step, at)),
+                _ => continue,
+            }
+        }
+    }
+
+    /// Those that have been read already.
+    pub fn so_far(&mut self) -> Vec<(Step, Timestamp)> {
+        let mut steps = Vec::new();
+        while let Ok((answer, at)) = self.0.answers.try_recv() {
+            if let Answer::Step(step) = answer {
+                steps.push((step, at));
+            }
+        }
+        steps
+    }
+}
+
+/// Carries a line to the child; `false` if it reads no more.
+pub(super) type Input = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+pub(super) struct Pipe {
+    pid: u32,
+    ears: Ears,
+    input: Input,
+    next: AtomicU64,
+}
+
+/// The end where answers arrive.
+#[derive(Clone)]
+pub(super) struct Ears {
+    runtime: Arc<dyn Runtime>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+type Answers = UnboundedReceiver<(Answer, Timestamp)>;
+
+#[derive(Default)]
+struct Waiting {
+    /// Its output is closed: nothing will be answered any more.
+    ended: bool,
+    answers: HashMap<u64, UnboundedSender<(Answer, Timestamp)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ears {
+    /// With the answer number 0, which the child gives unasked.
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> (Self, Answers) {
+        let ears = Self {
+            runtime,
+            waiting: Arc::default(),
+        };
+        let (sender, answers) = unbounded();
+        lock(&ears.waiting).answers.insert(0, sender);
+        (ears, answers)
+    }
+
+    /// Hears what a process says, on a thread, until it closes its output: it has ended, or is about to.
+    pub(super) fn listen(&self, output: ChildStdout) {
+        let ears = self.clone();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines();
+            for line in lines.map_while(Result::<_, std::io::Error>::ok) {
+                ears.hear(&line);
+            }
+            ears.end();
+        });
+    }
+
+    pub(super) fn hear(&self, line: &str) {
+        let at = self.runtime.now();
+        // A process that is killed may leave half a line.
+        let reply = line.strip_prefix(MARK).map(serde_json::from_str::<Reply>);
+        if let Some(Ok(Reply { n, answer })) = reply
+            && let Some(sender) = lock(&self.waiting).answers.get(&n)
+        {
+            let _ = sender.unbounded_send((answer, at));
+        }
+    }
+
+    /// Nothing will be answered any more.
+    pub(super) fn end(&self) {
+        let mut answers: Vec<_> = {
+            let mut waiting = lock(&self.waiting);
+            waiting.ended = true;
+            waiting.answers.drain().collect()
+        };
+        // In order: whoever waits is woken by this, and a simulation is a function of its seed.
+        answers.sort_by_key(|(n, _)| *n);
+        answers.into_iter().for_each(drop);
+    }
+}
+
+impl Pipe {
+    pub(super) fn new(pid: u32, ears: Ears, input: Input) -> Arc<Self> {
+        Arc::new(Self {
+            pid,
+            ears,
+            input,
+            next: AtomicU64::new(1),
+        })
+    }
+
+    pub(super) fn to_process(pid: u32, ears: Ears, input: ChildStdin) -> Arc<Self> {
+        let input = Mutex::new(input);
+        let write = move |line: &str| {
+            let mut input = lock(&input);
+            writeln!(input, "{line}").and_then(|()| input.flush()).is_ok()
+        };
+        Self::new(pid, ears, Box::new(write))
+    }
+
+    /// What is answered though nobody asked: the child says hello.
+    pub(super) fn unasked(self: &Arc<Self>, answers: Answers) -> Pending {
+        Pending {
+            pipe: Arc::clone(self),
+            n: 0,
+            asked: self.now(),
+            answers,
+            answered: false,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.ears.runtime.now()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Writes the command now.
+    pub(super) fn send(self: &Arc<Self>, command: Command) -> Pending {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answers) = unbounded();
+        {
+            let mut waiting = lock(&self.ears.waiting);
+            if !waiting.ended {
+                waiting.answers.insert(n, sender);
+            }
+        }
+        let asked = self.now();
+        self.write(n, command);
+        Pending {
+            pipe: Arc::clone(self),
+            n,
+            asked,
+            answers,
+            answered: false,
+        }
+    }
+
+    /// Writes a command whose answer nobody waits for.
+    pub(super) fn tell(&self, command: Command) {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        self.write(n, command);
+    }
+
+    fn write(&self, n: u64, command: Command) {
+        let line = serde_json::to_string(&Order { n, command });
+        let written = line.is_ok_and(|line| (self.input)(&line));
+        if !written {
+            // It reads no more: whoever waits for the answer is told so by the sender that is gone.
+            lock(&self.ears.waiting).answers.remove(&n);
+        }
+    }
+
+    /// Sends it, and makes of its answer what `of` says.
+    pub(super) fn ask<T: 'static>(
+        self: &Arc<Self>,
+        command: Command,
+        of: impl FnOnce(Answer) -> Option<T> + Send + 'static,
+    ) -> Asked<T> {
+        let pending = self.send(command);
+        async move { pending.answer(of).await }.boxed()
+    }
+}
+
+impl std::fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pipe(process {})", self.pid)
+    }
+}
+
+/// A command that was sent.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pipe: Arc<Pipe>,
+    pub(super) n: u64,
+    asked: Timestamp,
+    answers: Answers,
+    answered: bool,
+}
+
+impl Pending {
+    pub(super) async fn answer<T>(mut self, of: impl FnOnce(Answer) -> Option<T>) -> Result<Timed<T>> {
+        let pid = self.pipe.pid;
+        let Some((answer, answered)) = self.answers.next().await else {
+            let text = format!("process {pid} ended before it answered");
+            return Err(Error::new(ErrorKind::Unknown, text));
+        };
+        self.answered = true;
+        let value = match answer {
+            Answer::Failed { kind, text } => return Err(error(&kind, format!("process {pid}: {text}"))),
+            Answer::NoConnection(text) => {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("process {pid}: {text}"),
+                ));
+            }
+            answer => {
+                let text = format!("process {pid} answered something else: {answer:?}");
+                of(answer).ok_or_else(|| Error::new(ErrorKind::BackendData, text))?
+            }
+        };
+        Ok(Timed {
+            value,
+            asked: self.asked,
+            answered,
+        })
+    }
+
+    pub(super) fn steps(self) -> Steps {
+        Steps(self)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let waited = lock(&self.pipe.ears.waiting).answers.remove(&self.n).is_some();
+        if waited && !self.answered && self.n != 0 {
+            self.pipe.tell(Command::Cancel(self.n));
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What parent and child say to one another: one JSON line each.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use dlock_core::{Error, ErrorKind, LockName, LossReason, Mode};
+use serde::{Deserialize, Serialize};
+
+use super::churn::{Churn, Step};
+use crate::subject::{Ask, AutoRenewal};
+
+/// Before each line of a child, so that nothing else that is printed is taken for one.
+pub(super) const MARK: &str = "dlock-agent ";
+
+/// A command, and its number.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) n: u64,
+    pub(super) command: Command,
+}
+
+/// The answer to the command of that number; several, to a churn.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Reply {
+    pub(super) n: u64,
+    pub(super) answer: Answer,
+}
+
+/// What a child can be told to do. A hold has the number of the command that took it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Command {
+    Try {
+        name: Vec<u8>,
+        ask: WireAsk,
+    },
+    Acquire {
+        name: Vec<u8>,
+        ask: WireAsk,
+        limit: Option<Duration>,
+    },
+    Renew(u64),
+    Release(u64),
+    Drop(u64),
+    /// Answered by the thread that reads the commands: before any task of the child's runtime has run.
+    Look(u64),
+    /// Answered when the hold is lost.
+    Lost(u64),
+    Write {
+        resource: Vec<u8>,
+        token: u64,
+        value: Vec<u8>,
+    },
+    /// Takes and releases each name through clients of its own.
+    Ids {
+        clients: Vec<Vec<Vec<u8>>>,
+        ask: WireAsk,
+    },
+    WallClock,
+    Churn(Churn),
+    /// Drops the future of that command.
+    Cancel(u64),
+}
+
+/// What a child answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It is connected; the answer to nothing, with the number 0.
+    Hello,
+    NoConnection(String),
+    Done,
+    Held(WireHold),
+    HeldByAnother,
+    Look {
+        is_valid: bool,
+        remaining: Duration,
+        loss: Option<String>,
+    },
+    Lost(String),
+    Admitted,
+    Refused {
+        highest: u64,
+    },
+    Ids(Vec<String>),
+    /// Since 1970.
+    WallClock(Duration),
+    Step(Step),
+    Failed {
+        kind: String,
+        text: String,
+    },
+}
+
+/// A hold as it was when it was granted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct WireHold {
+    pub(super) id: String,
+    pub(super) token: Option<u64>,
+    pub(super) ttl: Duration,
+    pub(super) remaining: Duration,
+    /// On the child's clock.
+    pub(super) deadline: u64,
+}
+
+/// An [`Ask`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct WireAsk {
+    mode: WireMode,
+    ttl: Duration,
+    renew: WireRenewal,
+    priority: u8,
+    label: Option<String>,
+    max_hold: Option<Duration>,
+    min_hold: Option<Duration>,
+    reentrant: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum WireMode {
+    Exclusive,
+    Shared(Option<NonZeroU32>),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum WireRenewal {
+    Off,
+    On,
+    Every(Duration),
+}
+
+impl From<&Ask> for WireAsk {
+    fn from(ask: &Ask) -> Self {
+        Self {
+            mode: match ask.mode {
+                Mode::Shared { limit } => WireMode::Shared(limit),
+                _ => WireMode::Exclusive,
+            },
+            ttl: ask.ttl,
+            renew: match ask.auto_renew {
+                AutoRenewal::Off => WireRenewal::Off,
+                AutoRenewal::On => WireRenewal::On,
+                AutoRenewal::Every(every) => WireRenewal::Every(every),
+            },
+            priority: ask.priority,
+            label: ask.label.as_deref().map(str::to_owned),
+            max_hold: ask.max_hold,
+            min_hold: ask.min_hold,
+            reentrant: ask.reentrant,
+        }
+    }
+}
+
+impl From<WireAsk> for Ask {
+    fn from(wire: WireAsk) -> Self {
+        let mut ask = Self::new(wire.ttl);
+        ask.mode = match wire.mode {
+            WireMode::Exclusive => Mode::Exclusive,
+            WireMode::Shared(limit) => Mode::Shared { limit },
+        };
+        ask.auto_renew = match wire.renew {
+            WireRenewal::Off => AutoRenewal::Off,
+            WireRenewal::On => AutoRenewal::On,
+            WireRenewal::Every(every) => AutoRenewal::Every(every),
+        };
+        ask.priority = wire.priority;
+        ask.label = wire.label.map(Into::into);
+        ask.max_hold = wire.max_hold;
+        ask.min_hold = wire.min_hold;
+        ask.reentrant = wire.reentrant;
+        ask
+    }
+}
+
+pub(super) fn bytes(name: &LockName) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+/// The kinds by their names; what is not among them arrives as `BackendData`: the child speaks another version.
+const KINDS: [ErrorKind; 10] = [
+    ErrorKind::Timeout,
+    ErrorKind::Lost,
+    ErrorKind::Unknown,
+    ErrorKind::InvalidInput,
+    ErrorKind::Unsupported,
+    ErrorKind::LimitReached,
+    ErrorKind::Unavailable,
+    ErrorKind::PermissionDenied,
+    ErrorKind::BackendData,
+    ErrorKind::Closed,
+];
+
+const REASONS: [LossReason; 6] = [
+    LossReason::Expired,
+    LossReason::Refused,
+    LossReason::SessionLost,
+    LossReason::MaxHold,
+    LossReason::Closed,
+    LossReason::Released,
+];
+
+pub(super) fn failed(error: &Error) -> Answer {
+    Answer::Failed {
+        kind: format!("{:?}", error.kind()),
+        text: error.to_string(),
+    }
+}
+
+pub(super) fn error(kind: &str, text: String) -> Error {
+    let found = KINDS.into_iter().find(|k| format!("{k:?}") == kind);
+    Error::new(found.unwrap_or(ErrorKind::BackendData), text)
+}
+
+pub(super) fn reason(text: &str) -> LossReason {
+    let found = REASONS.into_iter().find(|r| format!("{r:?}") == text);
+    found.unwrap_or(LossReason::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ask_comes_back_from_the_wire_as_it_was() {
+        let ask = Ask::new(Duration::from_millis(300))
+            .auto_renew()
+            .priority(7)
+            .label("me");
+        for ask in [
+            ask.clone(),
+            ask.clone().reader(),
+            ask.permit(3).renew_every(Duration::from_millis(9)),
+        ] {
+            let text = serde_json::to_string(&WireAsk::from(&ask)).unwrap();
+            let back: WireAsk = serde_json::from_str(&text).unwrap();
+            assert_eq!(Ask::from(back), ask);
+        }
+    }
+
+    #[test]
+    fn an_error_comes_back_with_its_kind() {
+        for kind in KINDS {
+            let Answer::Failed { kind: name, text } = failed(&Error::new(kind, "so it is")) else {
+                panic!("an error is sent as one")
+            };
+            assert_eq!(error(&name, text).kind(), kind);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Runtimes whose clock or randomness is not what it should be.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::saboteur::{Bug, Planted};
+use dlock_core::sim::SimRuntime;
+use dlock_core::{Runtime, Timestamp};
+use futures::future::BoxFuture;
+
+use crate::rng::Rng;
+use crate::simulated_process::Machine;
+
+#[derive(Debug)]
+pub(super) struct Spoiled {
+    planted: Planted,
+    inner: SimRuntime,
+    machine: Arc<Machine>,
+    began: Timestamp,
+    began_wall: Duration,
+    /// Made of the process's number and the second in which this client began.
+    ids: Mutex<Rng>,
+}
+
+impl Spoiled {
+    pub(super) fn new(planted: Planted, machine: &Arc<Machine>) -> Self {
+        let began_wall = machine.wall_clock();
+        let seed = u64::from(machine.number) + began_wall.as_secs();
+        Self {
+            planted,
+            inner: machine.node.clone(),
+            machine: Arc::clone(machine),
+            began: machine.node.now(),
+            began_wall,
+            ids: Mutex::new(Rng::new(seed)),
+        }
+    }
+}
+
+impl Runtime for Spoiled {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.inner.spawn(task);
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.inner.sleep(duration)
+    }
+
+    fn now(&self) -> Timestamp {
+        let now = self.inner.now();
+        if self.planted.is(Bug::ClientWalltimeDeadline) {
+            // planted: 3.05
+            let wall = self.machine.wall_clock();
+            return match wall.checked_sub(self.began_wall) {
+                Some(later) => self.began + later,
+                None => self.began.saturating_sub(self.began_wall - wall),
+            };
+        }
+        if self.planted.is(Bug::ResumeThinksValid) {
+            // planted: 16.06. It counts what its timers saw pass, and they stand still with it.
+            let stops = self.machine.stops();
+            let stood: Duration = stops
+                .iter()
+                .map(|stop| stop.until.unwrap_or(now).since(stop.from))
+                .sum();
+            return now.saturating_sub(stood);
+        }
+        now
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        if !self.planted.is(Bug::OwnerFromPidTime) {
+            return self.inner.fill_random(buffer);
+        }
+        // planted: 1.06
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        for chunk in buffer.chunks_mut(8) {
+            let bits = ids.bits().to_le_bytes();
+            chunk.copy_from_slice(&bits[..chunk.len()]);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+}

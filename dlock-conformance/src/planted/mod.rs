@@ -1,0 +1,44 @@
+//! Planted bugs of processes: wrappers around what a correct store, its runtime and its client are in a simulated process.
+//!
+//! The bugs that need one process are an `if` in the memory backend or in the engine. These show only between processes, or when one is
+//! killed or stopped, and so they are planted in the processes that the rules start, and not in the clients beside them: that is how a library
+//! is whose tests never leave one process, and how the rules are seen to look at what they are about.
+
+mod clock;
+mod guard;
+mod store;
+
+use std::sync::Arc;
+
+use dlock_core::saboteur::{Bug, Planted};
+use dlock_core::{Client, Memory, Result, Runtime, spi};
+
+use crate::engine_subject::EngineSubject;
+use crate::simulated_process::Machine;
+use crate::subject::Subject;
+
+/// A client in that process, with that bug.
+pub(crate) fn client(
+    machine: &Arc<Machine>,
+    planted: Planted,
+    store: Arc<dyn spi::Lock>,
+) -> Result<Arc<dyn Subject>> {
+    let runtime: Arc<dyn Runtime> = Arc::new(clock::Spoiled::new(planted, machine));
+    let store: Arc<dyn spi::Lock> = if planted.is(Bug::ProcessLocalLock) {
+        // planted: 1.02
+        Memory::new(Arc::clone(&runtime)).connect()
+    } else if planted.is(Bug::KillLeaks) || planted.is(Bug::DeadHeadBlocks) {
+        Arc::new(store::Spoiled::new(planted, store))
+    } else {
+        store
+    };
+    let client = Client::builder(store, runtime).planted(planted).build()?;
+    let subject = Arc::new(EngineSubject::new(client));
+    Ok(
+        if planted.is(Bug::ZombieWriteWins) || planted.is(Bug::HairTriggerLoss) {
+            Arc::new(guard::Spoiled::new(planted, subject, Arc::clone(machine)))
+        } else {
+            subject
+        },
+    )
+}

@@ -1,0 +1,80 @@
+//! Stores that keep what belongs to the dead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::saboteur::{Bug, Planted};
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
+};
+use dlock_core::{Capabilities, Result};
+use futures::stream::BoxStream;
+
+/// As good as for ever.
+const LONG: Duration = Duration::from_secs(3600);
+
+pub(super) struct Spoiled {
+    planted: Planted,
+    inner: Arc<dyn Lock>,
+}
+
+impl Spoiled {
+    pub(super) fn new(planted: Planted, inner: Arc<dyn Lock>) -> Self {
+        Self { planted, inner }
+    }
+
+    fn long(&self) -> Duration {
+        LONG.min(self.inner.capabilities().max_ttl)
+    }
+}
+
+#[async_trait]
+impl Lock for Spoiled {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        self.inner.part(kind)
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.inner.signals()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let mut kept = request.clone();
+        if self.planted.is(Bug::KillLeaks) {
+            // planted: 16.05. The client is trusted to release; the lease is for show.
+            kept.ttl = self.long();
+            let mut attempt = self.inner.attempt(&kept).await?;
+            if let Attempt::Granted(grant) = &mut attempt {
+                grant.expires_in = grant.expires_in.min(request.ttl);
+            }
+            return Ok(attempt);
+        }
+        // planted: 8.06. Whoever waits has a place that no time ends.
+        kept.queue = Queueing::No;
+        match self.inner.attempt(&kept).await? {
+            Attempt::Held(_) if request.queue == Queueing::Join => {
+                kept = request.clone();
+                (kept.ttl, kept.queue_ttl) = (self.long(), self.long());
+                self.inner.attempt(&kept).await
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        self.inner.release(lease, how).await
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        self.inner.abandon(requests).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

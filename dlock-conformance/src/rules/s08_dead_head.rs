@@ -1,0 +1,111 @@
+//! §8 Waking and fairness, the part about a waiter that dies.
+
+use std::time::Duration;
+
+use dlock_core::LockName;
+
+use crate::agent::{Asked, Child, Hold};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::subject::Subject;
+use crate::verdict::{Seen, Verdict};
+use crate::{fail, inconclusive};
+
+/// Until that many are queued, by the store's own word where it gives one.
+async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
+    let Some(observe) = client.observe().filter(|_| cx.claims().has(Need::Inspect)) else {
+        cx.sleep(Duration::from_millis(100)).await;
+        return Ok(());
+    };
+    let by = cx.now() + cx.claims().op_bound;
+    while observe
+        .inspect(name)
+        .await
+        .seen("the queue is looked at")?
+        .waiting
+        < n
+    {
+        if cx.now() > by {
+            inconclusive!("{n} waiters were not queued after {:?}", cx.claims().op_bound);
+        }
+        cx.sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some stores a process that is stopped
+/// at that moment keeps everybody from everything; that is no matter of the queue's.
+async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
+    for attempt in 0..20 {
+        child.stop()?;
+        let probe = cx.name(format_args!("probe-{round}-{attempt}"));
+        let tried = cx
+            .timeout(cx.claims().op_bound, client.try_acquire(&probe, &cx.ask()))
+            .await;
+        if let Some(Ok(Some(held))) = tried {
+            held.release()
+                .await
+                .seen("a lock that nobody else knows is released")?;
+            return Ok(());
+        }
+        child.resume()?;
+        cx.sleep(Duration::from_millis(7)).await;
+    }
+    inconclusive!("wherever the head of the queue was stopped, it kept everybody from the store");
+}
+
+pub(super) async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.short_ttl());
+    for round in 0..cx.rounds(1, 10) {
+        for how in [
+            "cancelled",
+            "killed before the release",
+            "killed after the release",
+        ] {
+            let name = cx.name(format_args!("{how}-{round}"));
+            let child = cx.child().await?;
+            let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+            let head: Asked<Hold> = child.wait_for(&name, &ask, None);
+            queued(&cx, &*a, &name, 1).await?;
+            let waiting = {
+                // With a place that does not lapse, however busy this machine is.
+                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
+                cx.spawn(async move { b.acquire(&name, &ask).await })
+            };
+            queued(&cx, &*a, &name, 2).await?;
+            let bound = match how {
+                "cancelled" => {
+                    drop(head);
+                    // What was cancelled a moment ago may be on its way yet.
+                    cx.claims().cancel_prompt + cx.slack()
+                }
+                "killed before the release" => {
+                    child.kill()?;
+                    ask.ttl + cx.slack()
+                }
+                // It is stopped first: it must have no time to take what it is given and let go of it.
+                _ => {
+                    stop_outside(&cx, &child, &*b, round).await?;
+                    ask.ttl + cx.slack()
+                }
+            };
+            held.release().await.seen("A releases")?;
+            let from = cx.now();
+            if how == "killed after the release" {
+                child.kill()?;
+            }
+            cx.evidence("heads_gone");
+            let Some(granted) = cx.timeout(bound, waiting).await else {
+                fail!(
+                    "the head of the queue was {how}; {:?} after the release the one behind it is not granted",
+                    from.until(cx.now())
+                );
+            };
+            let granted = granted.seen("the one behind waits")?;
+            granted.release().await.seen("the one behind releases")?;
+            cx.evidence("granted_behind");
+        }
+    }
+    Ok(())
+}

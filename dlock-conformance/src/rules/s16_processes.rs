@@ -1,0 +1,184 @@
+//! §16, the part about processes that are killed and stopped.
+
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use dlock_core::spi::Admission;
+
+use super::s07_fencing::token_of;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::subject::Held;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, inconclusive};
+
+pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
+    let b = cx.connect().await?;
+    let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
+    for round in 0..cx.rounds(1, 20) {
+        for how in ["tries", "waits"] {
+            let name = cx.name(format_args!("{how}-{round}"));
+            let child = cx.child().await?;
+            let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
+            let held = held.seen("the child acquires")?.value;
+            cx.expect_held(&*b, &name, &cx.ask(), "while the child holds")
+                .await?;
+            let waiting = (how == "waits").then(|| {
+                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
+                cx.spawn(async move { b.acquire(&name, &ask).await })
+            });
+            if waiting.is_some() {
+                // It is to be waiting when the holder dies.
+                cx.sleep(Duration::from_millis(20)).await;
+            }
+            let killed = child.kill()?;
+            let bound = ask.ttl + cx.slack();
+            let next = match waiting {
+                None => {
+                    let by = killed.answered + bound;
+                    cx.free_by(&*b, &name, &cx.ask(), by, "the holder was killed")
+                        .await?
+                }
+                Some(waiting) => {
+                    let what = "the holder was killed; the one that waits";
+                    cx.within(bound, what, waiting).await?.seen("B waits")?
+                }
+            };
+            let took = killed.asked.until(cx.now());
+            cx.note(format!("B {how}: granted {took:?} after the kill"));
+            next.release().await.seen("B releases")?;
+            drop(held);
+            cx.evidence("kills");
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
+    let (b, child) = (cx.connect().await?, cx.child().await?);
+    let fenced = cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource);
+    for round in 0..cx.rounds(2, 10) {
+        let (name, resource) = (cx.name(round), cx.name(format_args!("resource-{round}")));
+        let plain = cx.ask().ttl(cx.short_ttl());
+        // One that renews itself, and one that does not.
+        let renews = round % 2 == 0 && cx.claims().has(Need::AutoRenew);
+        let ask = if renews { plain.clone().auto_renew() } else { plain };
+        let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
+        let held = held.seen("the child acquires")?.value;
+        let signal = held.signal();
+        if renews {
+            // Its next renewal is far now: it is stopped while nothing of it is in the store.
+            held.renew().await.seen("the child renews")?;
+        }
+        let before = held.look().await.seen("the child looks at its guard")?.value;
+        if !before.is_valid {
+            inconclusive!("the guard was over before its process could be stopped");
+        }
+        let stopped = child.stop()?;
+        // Beyond the deadline, by the clock of anybody.
+        cx.sleep_until(stopped.answered + ask.ttl + cx.skew(ask.ttl))
+            .await;
+        let by = stopped.answered + ask.ttl + cx.slack();
+        let next = cx
+            .free_by(&*b, &name, &cx.ask(), by, "the holder is stopped")
+            .await?;
+        // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any I/O.
+        let look = held.look();
+        let late = match (b.gate(), fenced) {
+            (Some(gate), true) => {
+                let (old, new) = (token_of(&held, "the child")?, token_of(&*next, "B")?);
+                let written = gate.write(&resource, new, b"B's").await.seen("B writes")?;
+                ensure!(
+                    written.is_admitted(),
+                    "the newest holder's write was refused: {written:?}"
+                );
+                Some((new, child.write(&resource, old, b"late")))
+            }
+            _ => None,
+        };
+        let resumed = child.resume()?;
+        let look = cx
+            .within(cx.claims().op_bound, "the look of a process that goes on", look)
+            .await?;
+        let look = look.seen("the child looks at its guard")?.value;
+        ensure!(
+            !look.is_valid,
+            "the process was stopped for {:?}, its ttl is {:?}; when it goes on its guard calls itself valid for another {:?}",
+            stopped.answered.until(resumed.asked),
+            ask.ttl,
+            look.remaining
+        );
+        cx.evidence("looks");
+        let what = "the loss signal of a process that goes on after its ttl";
+        cx.within(cx.slack(), what, signal)
+            .await?
+            .seen("the child waits for the loss signal")?;
+        if let Some((new, late)) = late {
+            let late = late.await.seen("the child writes late")?.value;
+            ensure!(
+                late == Admission::Refused { highest: new },
+                "the late write of a process that was stopped was answered {late:?}, and not refused because of token {}",
+                new.get()
+            );
+        }
+        match held.release().await {
+            Err(e) if e.kind() == ErrorKind::Lost => {}
+            other => ensure!(
+                false,
+                "the release of a hold that was lost meanwhile answers {other:?}, and not `Lost`"
+            ),
+        }
+        cx.expect_held(&*cx.connect().await?, &name, &cx.ask(), "after the late release")
+            .await?;
+        next.release().await.seen("B releases")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
+    let (b, child) = (cx.connect().await?, cx.child().await?);
+    // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the slack.
+    let ttl = cx.ttl((cx.slack() * 3).max(Duration::from_millis(800)));
+    let ask = cx.ask().ttl(ttl).auto_renew();
+    for round in 0..cx.rounds(1, 5) {
+        let name = cx.name(round);
+        let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
+        let held = held.seen("the child acquires")?.value;
+        let signal = held.signal();
+        held.renew().await.seen("the child renews")?;
+        let stopped = child.stop()?;
+        // From its request on, for what the lease lasts; and for a while at least that it really stood still.
+        cx.sleep_until((stopped.asked + ttl / 2).max(stopped.answered + ttl / 4))
+            .await;
+        let look = held.look();
+        let resumed = child.resume()?;
+        if stopped.asked.until(resumed.answered) > ttl * 3 / 4 {
+            inconclusive!(
+                "the process was stopped for {:?} of a ttl of {ttl:?}: too long",
+                stopped.asked.until(resumed.answered)
+            );
+        }
+        cx.evidence("short_stops");
+        let look = look.await.seen("the child looks at its guard")?.value;
+        ensure!(
+            look.is_valid,
+            "the process was stopped for {:?}, with a ttl of {ttl:?} just renewed; its guard calls itself lost ({:?})",
+            stopped.asked.until(resumed.asked),
+            look.loss
+        );
+        // And it goes on renewing: beyond the end that the lease had when it was stopped.
+        if let Some(reason) = cx.timeout(ttl, signal).await {
+            ensure!(false, "a stop of half of its ttl lost the lock: {reason:?}");
+        }
+        cx.expect_held(&*b, &name, &cx.ask(), "after a stop of half of the ttl")
+            .await?;
+        let look = held.look().await.seen("the child looks at its guard")?.value;
+        ensure!(
+            look.is_valid,
+            "a ttl after a short stop the guard calls itself lost: {:?}",
+            look.loss
+        );
+        held.release().await.seen("the child releases")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Another process in the simulator: clients on a machine of their own, which is stopped and killed with everything on it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_core::saboteur::Planted;
+use dlock_core::sim::{FaultPlan, Link, SimRuntime};
+use dlock_core::{Memory, Result, Runtime, Timestamp};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::agent::Process;
+use crate::claims::Claims;
+use crate::cx::Cx;
+use crate::harness::{Clockwork, Harness};
+use crate::simulated::{self, SimulatedTime};
+use crate::subject::Subject;
+
+/// What the wall clock of a process that nobody has set shows when the simulation begins: a day in 2026.
+const BEGAN: Duration = Duration::from_secs(1_780_000_000);
+
+/// What all of the world is to a process.
+pub(crate) struct Surroundings {
+    pub(crate) clockwork: Arc<SimulatedTime>,
+    pub(crate) server: SimRuntime,
+    pub(crate) store: Memory,
+    pub(crate) planted: Planted,
+    pub(crate) plan: FaultPlan,
+}
+
+/// The machine that a process is: what its clocks show, and how long it stood still.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) number: u32,
+    pub(crate) node: SimRuntime,
+    /// Seconds by which its wall clock is off.
+    ahead: AtomicI64,
+    stops: Mutex<Vec<Stop>>,
+}
+
+/// From when until when it was stopped, if that is over.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(dlock_saboteur), allow(dead_code))] // only planted bugs count time in another way
+pub(crate) struct Stop {
+    pub(crate) from: Timestamp,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Machine {
+    /// What its wall clock shows, since 1970.
+    pub(crate) fn wall_clock(&self) -> Duration {
+        let right = BEGAN + self.node.now().since(Timestamp::ZERO);
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        match u64::try_from(ahead) {
+            Ok(ahead) => right + Duration::from_secs(ahead),
+            Err(_) => right.saturating_sub(Duration::from_secs(ahead.unsigned_abs())),
+        }
+    }
+
+    /// Each time that it stood still.
+    #[cfg(dlock_saboteur)]
+    pub(crate) fn stops(&self) -> Vec<Stop> {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A process of the world of a [`Simulated`](crate::simulated::Simulated).
+pub(crate) struct SimulatedProcess {
+    machine: Arc<Machine>,
+    harness: Arc<Inside>,
+}
+
+impl SimulatedProcess {
+    pub(crate) fn new(number: u32, around: Surroundings) -> Self {
+        let node = around.clockwork.machine(&format!("process {number}"));
+        let machine = Arc::new(Machine {
+            number,
+            node,
+            ahead: AtomicI64::new(0),
+            stops: Mutex::default(),
+        });
+        let harness = Arc::new(Inside {
+            machine: Arc::clone(&machine),
+            around,
+        });
+        Self { machine, harness }
+    }
+
+    fn stops<R>(&self, change: impl FnOnce(&mut Vec<Stop>) -> R) -> R {
+        change(&mut self.machine.stops.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Process for SimulatedProcess {
+    fn number(&self) -> u32 {
+        self.machine.number
+    }
+
+    fn harness(&self) -> Arc<dyn Harness> {
+        Arc::clone(&self.harness) as _
+    }
+
+    fn stop(&self) {
+        let from = self.machine.node.now();
+        self.stops(|stops| stops.push(Stop { from, until: None }));
+        self.machine.node.pause();
+    }
+
+    fn resume(&self) {
+        let now = self.machine.node.now();
+        self.stops(|stops| {
+            if let Some(last) = stops.last_mut() {
+                last.until = Some(now);
+            }
+        });
+        self.machine.node.resume();
+    }
+
+    fn kill(&self) {
+        self.machine.node.kill();
+    }
+
+    fn set_wall_clock(&self, seconds: i64) {
+        self.machine.ahead.store(seconds, Ordering::Relaxed);
+    }
+
+    fn wall_clock(&self) -> Duration {
+        self.machine.wall_clock()
+    }
+}
+
+impl std::fmt::Debug for SimulatedProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimulatedProcess({})", self.machine.number)
+    }
+}
+
+/// The harness as the process makes it.
+struct Inside {
+    machine: Arc<Machine>,
+    around: Surroundings,
+}
+
+impl Harness for Inside {
+    fn claims(&self) -> Claims {
+        simulated::claims(&self.around.store)
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(self.machine.node.clone())
+    }
+
+    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        let (around, node) = (&self.around, &self.machine.node);
+        let link = Link::new(around.store.connect(), node, &around.server, around.plan.clone());
+        futures::future::ready(client(&self.machine, around.planted, link)).boxed()
+    }
+
+    fn clockwork(&self) -> Arc<dyn Clockwork> {
+        Arc::clone(&self.around.clockwork) as _
+    }
+}
+
+/// A client that lives in the process. What is planted for processes is around it, since it shows only in another process.
+#[cfg(dlock_saboteur)]
+fn client(machine: &Arc<Machine>, planted: Planted, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
+    crate::planted::client(machine, planted, link)
+}
+
+/// A client that lives in the process.
+#[cfg(not(dlock_saboteur))]
+fn client(machine: &Arc<Machine>, planted: Planted, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
+    let runtime = Arc::new(machine.node.clone());
+    let client = dlock_core::Client::builder(link, runtime)
+        .planted(planted)
+        .build()?;
+    Ok(Arc::new(crate::engine_subject::EngineSubject::new(client)))
+}

@@ -120,6 +120,12 @@ impl Record {
         self.grants.values().filter(between).count()
     }
 
+    /// When anybody was granted last, as far as it was told.
+    pub(crate) fn last_grant(&self) -> Timestamp {
+        let last = self.grants.values().map(|grant| grant.from).max();
+        Timestamp::from_nanos(last.unwrap_or_default())
+    }
+
     pub(crate) fn grants(&self) -> u64 {
         self.grants.len() as u64
     }

@@ -14,6 +14,8 @@ use crate::judge::Record;
 use crate::transaction::File;
 
 const PROCESSES: usize = 3;
+/// As long as this, others do not always come first.
+const STARVED: Duration = Duration::from_secs(30);
 const HOLD: Duration = Duration::from_millis(6);
 
 static ROUNDS: AtomicU64 = AtomicU64::new(20);
@@ -200,11 +202,9 @@ impl Storm {
         match self.file.is_written_by(pid) {
             Some(true) => {}
             Some(false) => {
-                self.collect();
                 fail!(
-                    "the lock of process {pid}, which is stopped, is not free after {:?}, and it is in no write transaction; since then {} others were granted; locks of the file: {}",
+                    "the lock of process {pid}, which is stopped, is not free after {:?}, and it is in no write transaction; locks of the file: {}",
                     self.bound(),
-                    self.record.granted_between(stopped.answered, self.cx.now()),
                     self.file.locks()
                 )
             }
@@ -246,12 +246,13 @@ impl Storm {
         Ok(())
     }
 
-    /// Takes the lock as one who waits, writes, and lets go; `false` if it is not to be had within the bound, counted from `from`.
+    /// Takes the lock as one who waits, writes, and lets go; `false` if nobody is granted for as long as the bound, counted from `from` and
+    /// then from each grant of another: it was free for them, and the next of them may be the one that keeps it.
     async fn take(&mut self, from: Timestamp) -> Verdict<bool> {
-        let (ask, key) = (self.ask.clone(), (0, self.next));
+        let (ask, key, mut since) = (self.ask.clone(), (0, self.next), from);
         self.next += 1;
         loop {
-            let left = self.cx.now().until(from + self.bound());
+            let left = self.cx.now().until(since + self.bound());
             let held = match self.parent.acquire_timeout(&self.name, &ask, left).await {
                 Ok(held) => held,
                 Err(e)
@@ -263,8 +264,17 @@ impl Storm {
                     if e.kind() == ErrorKind::Unknown {
                         self.cx.evidence("the parent was told `Unknown`");
                     }
+                    self.collect();
+                    if self.record.last_grant() > since {
+                        since = self.record.last_grant();
+                        self.cx.evidence("others came before the parent");
+                    }
                     // The bound grows with what the machine was late by meanwhile.
-                    if self.cx.now() < from + self.bound() {
+                    if self.cx.now() < since + self.bound() {
+                        ensure!(
+                            self.cx.now() < from + STARVED,
+                            "others are granted again and again, and for {STARVED:?} the parent is not"
+                        );
                         continue;
                     }
                     return Ok(false);

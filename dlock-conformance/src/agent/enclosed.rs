@@ -122,7 +122,8 @@ impl Enclosed {
         if matches!(before, State::Dead) {
             return;
         }
-        // First: what is dropped after this can spawn nothing and send nothing.
+        // First: what is dropped after this can spawn nothing and send nothing. (That it is dropped at all, and its destructors run, is all
+        // that a real process would not do.)
         self.process.kill();
         self.agent.perish();
         self.ears.end();

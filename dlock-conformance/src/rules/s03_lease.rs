@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.10", "3.11", "11.04", "12.04"]
+        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "11.04", "12.04", "16.05", "16.06"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -64,7 +64,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stalls" >= 2],
         budget: 60 s,
         bug: CachedValidFlag deterministic,
-        blast: ["10.04"]
+        blast: ["10.04", "16.06"]
         => validity_is_computed
     },
     rule! {
@@ -90,7 +90,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "8.12", "9.03", "12.11", "15.04"]
+        blast: ["4.02", "7.15", "8.12", "9.03", "12.11", "15.04", "16.06"]
         => an_expired_guard_harms_no_successor
     },
     rule! {
@@ -103,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["short_leases" >= 2, "long_leases" >= 1],
         budget: 60 s,
         bug: TtlStickyFirst deterministic,
-        blast: ["5.04", "11.04"]
+        blast: ["5.04", "8.06", "11.04"]
         => each_grant_its_own_ttl
     },
     rule! {
@@ -116,7 +116,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["taken_over" >= 2],
         budget: 120 s,
         bug: ExpiryNoWakeup deterministic,
-        blast: []
+        blast: ["8.06", "16.05"]
         => expiry_wakes_a_waiter
     },
     rule! {
@@ -155,7 +155,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 8],
         budget: 60 s,
         bug: NegativeMargin deterministic,
-        blast: ["3.02", "3.03", "3.04", "3.13", "5.02", "5.04", "5.07", "9.04", "16.10"]
+        blast: ["3.02", "3.03", "3.04", "3.05", "3.13", "5.02", "5.04", "5.07", "9.04", "16.06", "16.10"]
         => beliefs_do_not_overlap
     },
     rule! {

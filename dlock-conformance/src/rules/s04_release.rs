@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
         bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02", "10.04", "12.11"]
+        blast: ["3.06", "4.02", "10.04", "12.11", "16.06"]
         => release_says_how_it_went
     },
     rule! {
@@ -144,7 +144,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "1.02", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04"]
         => one_release_one_successor
     },
     rule! {

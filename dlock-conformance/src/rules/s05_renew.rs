@@ -26,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.13", "5.14", "6.05", "16.01"]
+        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.13", "5.14", "6.05", "16.01", "16.07"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -39,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewals" >= 4, "refusals" >= 5],
         budget: 60 s,
         bug: RenewAdditive deterministic,
-        blast: ["5.01", "5.10", "9.04", "16.01", "16.10"]
+        blast: ["5.01", "5.10", "9.04", "16.01", "16.06", "16.10"]
         => renewal_is_a_reset
     },
     rule! {

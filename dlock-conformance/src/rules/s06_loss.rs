@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["late_observers" >= 2],
         budget: 120 s,
         bug: LostEdgeOnly deterministic,
-        blast: ["6.07", "10.04"]
+        blast: ["6.07", "10.04", "16.06"]
         => loss_is_sticky
     },
     rule! {

@@ -26,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["tokens" >= 20],
         budget: 60 s,
         bug: TokenZero deterministic,
-        blast: ["7.04", "7.09", "7.12", "11.10", "12.10", "12.11"]
+        blast: ["7.04", "7.09", "7.12", "7.15", "11.10", "12.10", "12.11", "16.06"]
         => every_grant_has_a_token
     },
     rule! {
@@ -39,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 40],
         budget: 120 s,
         bug: TokenRepeats deterministic,
-        blast: ["1.01", "4.11", "7.03", "7.05", "7.09", "7.11", "10.02", "11.02", "14.02", "15.04"]
+        blast: ["1.01", "1.02", "4.11", "7.03", "7.05", "7.09", "7.11", "10.02", "11.02", "14.02", "15.04"]
         => tokens_increase
     },
     rule! {
@@ -65,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["expiries" >= 3],
         budget: 60 s,
         bug: TokenResetOnExpiry deterministic,
-        blast: []
+        blast: ["7.15", "16.06"]
         => tokens_increase_across_expiry
     },
     rule! {
@@ -78,7 +78,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["1.01", "3.12", "4.11", "7.02", "7.04", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "1.02", "3.12", "4.11", "7.02", "7.04", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04", "16.06"]
         => tokens_increase_across_clients
     },
     rule! {
@@ -130,7 +130,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_writes" >= 3],
         budget: 60 s,
         bug: ResourceAcceptsStale deterministic,
-        blast: ["7.13"]
+        blast: ["7.13", "7.15", "16.06"]
         => resource_refuses_stale_tokens
     },
     rule! {

@@ -49,7 +49,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["releases_beside_a_waiter" >= 5],
         budget: 60 s,
         bug: ReleaseBehindWaiter deterministic,
-        blast: ["1.01", "1.04", "1.07", "2.10", "8.04", "8.05", "8.07", "8.08", "8.09", "8.11", "11.09", "12.02", "14.02"]
+        blast: ["1.01", "1.02", "1.04", "1.07", "2.10", "8.04", "8.05", "8.07", "8.08", "8.09", "8.11", "11.09", "12.02", "14.02"]
         => release_passes_the_waiter
     },
     rule! {
@@ -75,7 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
         bug: CrossNameRelease stochastic,
-        blast: ["4.07", "5.14", "7.16", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
+        blast: ["1.06", "4.07", "5.14", "7.16", "8.06", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
         => names_do_not_meet
     },
 ];

@@ -63,7 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
         bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "12.04", "17.09"]
+        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "12.04", "16.05", "17.09"]
         => no_panic_escapes
     },
     rule! {

@@ -23,6 +23,9 @@ use crate::rule::{Detection, Rule, Test};
 use crate::rules;
 use crate::simulated::Simulated;
 
+/// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how sharp the others are.
+const EVERYTHING: &str = "16.15";
+
 /// How many seeds, and which bugs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -362,7 +365,7 @@ fn row(bug: Bug, options: &Options) -> Row {
         }
     }
     let declared = own.map_or(&[][..], |rule| rule.blast);
-    for rule in rules::all().filter(|rule| rule.id != bug.rule()) {
+    for rule in rules::all().filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING) {
         for seed in 0..options.others {
             if attempt(rule, Planted::new(bug), seed).outcome.kind() != Kind::Pass {
                 *row.blast.entry(rule.id).or_default() += 1;

@@ -41,6 +41,11 @@ impl SimulatedNetwork {
         self.links().push(Arc::clone(link));
     }
 
+    /// A driver that never gives back what a broken connection had, and has none left after some of them.
+    fn is_used_up(&self) -> bool {
+        self.planted.is(Bug::NoRecoverAfterHeal) && self.cuts.load(Ordering::Relaxed) >= 8
+    }
+
     fn links(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,8 +64,8 @@ impl Network for SimulatedNetwork {
             Fault::Away => {
                 links.iter().for_each(|link| link.cut());
                 hits.fetch_add(links.len() as u64 + 1, Ordering::AcqRel);
-                // planted: 16.09
-                if self.planted.is(Bug::NoRecovery) {
+                // planted: 16.09, 16.15
+                if self.planted.is(Bug::NoRecovery) || self.is_used_up() {
                     return FaultGuard::new(hits, || ());
                 }
                 return FaultGuard::new(hits, move || links.iter().for_each(|link| link.reconnect()));
@@ -78,8 +83,8 @@ impl Network for SimulatedNetwork {
         let links = self.links().clone();
         for link in &links {
             link.cut();
-            // planted: 16.01
-            if !self.planted.is(Bug::NoReconnect) {
+            // planted: 16.01, 16.15
+            if !self.planted.is(Bug::NoReconnect) && !self.is_used_up() {
                 link.reconnect();
             }
         }

@@ -278,8 +278,8 @@ impl Client {
         }
     }
 
-    /// The fence gate in the backend's own store. Its calls go straight to the backend: they take as long as it takes, and the
-    /// client's time limit for an operation is not theirs.
+    /// The fence gate in the backend's own store. Each of its calls has the client's time limit for an operation and then answers
+    /// `Unknown`, and `Closed` when the client is closed meanwhile.
     ///
     /// # Errors
     /// `Unsupported` where the backend has none; `Closed`.
@@ -300,7 +300,10 @@ impl Client {
         self.engine.check_open()?;
         need(&self.engine.caps, Capability::Gate, "a fence gate")?;
         let gate = self.engine.backend.fencing_part().and_then(spi::Fencing::gate);
-        gate.ok_or_else(|| no_part(&self.engine.caps, "fence gate"))
+        match gate {
+            Some(_) => Ok(&***self.engine),
+            None => Err(no_part(&self.engine.caps, "fence gate")),
+        }
     }
 
     /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the connection is closed,

@@ -313,6 +313,8 @@ pub enum Bug {
     InspectShowsOne,
     /// `force_ends_one`, rule 12.11.
     ForceEndsOne,
+    /// `no_recover_after_heal`, rule 16.15.
+    NoRecoverAfterHeal,
     /// `no_recovery`, rule 16.09.
     NoRecovery,
     /// `ignores_latency`, rule 16.10.
@@ -481,6 +483,7 @@ impl Bug {
         Self::MinHoldForgotten,
         Self::InspectShowsOne,
         Self::ForceEndsOne,
+        Self::NoRecoverAfterHeal,
         Self::NoRecovery,
         Self::IgnoresLatency,
         Self::KillLeaks,
@@ -644,6 +647,7 @@ impl Bug {
             Self::MinHoldForgotten => "4.13",
             Self::InspectShowsOne => "12.10",
             Self::ForceEndsOne => "12.11",
+            Self::NoRecoverAfterHeal => "16.15",
             Self::NoRecovery => "16.09",
             Self::IgnoresLatency => "16.10",
             Self::KillLeaks => "16.05",
@@ -808,6 +812,7 @@ impl Bug {
             Self::MinHoldForgotten => "min_hold_forgotten",
             Self::InspectShowsOne => "inspect_shows_one",
             Self::ForceEndsOne => "force_ends_one",
+            Self::NoRecoverAfterHeal => "no_recover_after_heal",
             Self::NoRecovery => "no_recovery",
             Self::IgnoresLatency => "ignores_latency",
             Self::KillLeaks => "kill_leaks",

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Admission, FenceGate};
-use dlock_core::{Capabilities, LockName, Result, Token};
+use async_trait::async_trait;
+use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
+use dlock_core::{Capabilities, Error, ErrorKind, LockName, Result, Token};
 use futures::FutureExt;
 
 use super::body::{Body, Started};
@@ -218,7 +219,7 @@ impl Subject for Child {
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        None
+        Some(self)
     }
 
     fn observe(&self) -> Option<&dyn Observe> {
@@ -233,4 +234,27 @@ impl Subject for Child {
         }
         .boxed()
     }
+}
+
+/// Of a gate it has the writing alone: that is what a process does too late.
+#[async_trait]
+impl FenceGate for Child {
+    async fn admit(&self, _: &LockName, _: Token, _: Access) -> Result<Admission> {
+        lacking()
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        Ok(Child::write(self, resource, token, value).await?.value)
+    }
+
+    async fn read(&self, _: &LockName) -> Result<Option<FencedValue>> {
+        lacking()
+    }
+}
+
+fn lacking<T>() -> Result<T> {
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "a child is asked to write, and no more",
+    ))
 }

@@ -42,6 +42,7 @@ mod s13_names;
 mod s14_independence;
 mod s15_replies;
 mod s16_faults;
+mod s16_nemesis;
 mod s16_processes;
 mod s17_contract;
 mod s18_quorum;

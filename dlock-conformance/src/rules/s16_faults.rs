@@ -5,6 +5,8 @@ use std::time::Duration;
 use dlock_core::ErrorKind;
 
 use super::faulty::{faulty, patience, struck};
+use super::s16_nemesis::all_at_once_and_then_healed;
+use crate::claims::Need;
 use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
 use crate::rule::{Rule, rule};
@@ -116,6 +118,19 @@ pub(super) static RULES: &[Rule] = &[
         blast: []
         => latency_shortens_validity
     },
+    rule! {
+        "16.15" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
+        layer: Both, access: P, test: X,
+        title: "all at once and then healed",
+        statement: "Under a random schedule of every fault at once the history is legal and no stale token is admitted; when nothing goes wrong any more, everybody who was there gets every name within its bound.",
+        intent: "Each fault alone is handled by code that was written for it; two of them together meet code that nobody wrote.",
+        check_first: "Which two faults were at work at the time that the drawing shows?",
+        evidence: ["grants" >= 20, "struck" >= 10, "recovered" >= 2],
+        budget: 300 s,
+        bug: NoRecoverAfterHeal deterministic,
+        blast: ["15.04"]
+        => all_at_once_and_then_healed
+    },
 ];
 
 async fn a_reset_is_survived(cx: Cx) -> Verdict {
@@ -162,6 +177,9 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
             .seen("A acquires a third")?;
     let (tried, waited) = (cx.name("tried"), cx.name("waited for"));
     let lost = kept.lost();
+    let fenced = f.a.gate().filter(|_| cx.claims().has(Need::Resource));
+    let written = fenced.zip(kept.token());
+    let observed = f.a.observe().filter(|_| cx.claims().has(Need::Inspect));
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
     let from = cx.now();
     let calls = async {
@@ -171,12 +189,17 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
             f.a.try_acquire(&tried, &ask),
             f.a.acquire_timeout(&waited, &ask, Duration::from_millis(50)),
             async {
+                let (gate, token) = written?;
+                Some(gate.write(&tried, token, b"late").await.err())
+            },
+            async { Some(observed?.inspect(&tried).await.err()) },
+            async {
                 lost.await;
                 cx.now()
             },
         )
     };
-    let (renewal, release, tried, waited, lost_at) =
+    let (renewal, release, tried, waited, write, inspection, lost_at) =
         cx.within(patience(&cx), "calls over a black hole", calls).await?;
     ensure!(
         from.until(lost_at) <= renewing.ttl + cx.slack(),
@@ -185,12 +208,21 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
         renewing.ttl
     );
     cx.evidence("lost");
-    let errors = [renewal.err(), release.err(), tried.err(), waited.err()];
-    ensure!(
-        errors.iter().all(Option::is_some),
-        "a call over a black hole was answered"
-    );
-    cx.evidence_by("ended_calls", 4);
+    let calls = [
+        ("a renewal", Some(renewal.err())),
+        ("a release", Some(release.err())),
+        ("a try", Some(tried.err())),
+        ("an acquire", Some(waited.err())),
+        ("a write to a fenced resource", write),
+        ("an inspection", inspection),
+    ];
+    for (what, error) in calls {
+        ensure!(
+            !matches!(error, Some(None)),
+            "{what} over a black hole was answered"
+        );
+        cx.evidence_by("ended_calls", error.is_some().into());
+    }
     ensure!(hole.hits() > 0, "the black hole took nothing");
     hole.heal();
     Ok(())

@@ -10,12 +10,14 @@
 //! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
 //! | `planted.rs` | what the planted bugs of the conformance kit need beyond an `if` |
 //! | `ask.rs` | one request to the store: its time limit, and when to ask again |
+//! | `gate.rs` | the backend's fence gate, with that time limit |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
 
 mod acquire;
 mod ask;
 mod convert;
 mod core;
+mod gate;
 mod jobs;
 mod keeper;
 mod lease;

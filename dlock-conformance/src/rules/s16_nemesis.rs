@@ -1,0 +1,310 @@
+//! §16, everything at once: a seeded schedule of faults against several clients, and then none.
+//!
+//! What a single fault does other rules say. This one looks for what two of them do together: a stop while a reply is on its way, a cut
+//! during the abandon of an acquire whose connection was cut. It judges three things: the history is legal and no stale token was
+//! admitted, whatever happened; and when nothing goes wrong any more, everybody who was there gets every name within its bound.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_core::{LockName, Timestamp};
+
+use crate::agent::Child;
+use crate::checker::Check;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::history::Lane;
+use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
+use crate::rng::Rng;
+use crate::subject::Subject;
+use crate::task::Task;
+use crate::verdict::{Failure, Seen, Verdict};
+
+/// So many clients over networks of their own, and as many in processes of their own, where there can be any.
+const OF_EACH: usize = 3;
+const NAMES: usize = 2;
+
+type Slot = Arc<Mutex<Option<Arc<Child>>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whatever may be had; a failure for any other reason is one.
+fn if_offered<T>(had: Verdict<T>) -> Verdict<Option<T>> {
+    match had {
+        Ok(had) => Ok(Some(had)),
+        Err(Failure::NotRun(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// What the clients and the nemesis share.
+#[derive(Clone)]
+struct Stage {
+    cx: Cx,
+    names: Arc<Vec<LockName>>,
+    /// Nothing goes wrong any more, and whoever works comes to an end.
+    over: Arc<AtomicBool>,
+    fenced: bool,
+}
+
+impl Stage {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// One client at work until all is over, or until nothing that it asks is done any more (`gone`).
+    async fn work(&self, client: &Arc<dyn Subject>, mut rng: Rng, gone: impl Fn() -> bool) {
+        let (cx, lane) = (&self.cx, self.cx.lane(client));
+        while !self.is_over() && !gone() {
+            self.turn(&lane, &mut rng).await;
+            cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
+                .await;
+        }
+    }
+
+    /// What becomes of one operation under these circumstances is other rules' matter.
+    async fn turn(&self, lane: &Lane, rng: &mut Rng) {
+        let (cx, name) = (&self.cx, &self.names[rng.index(NAMES)]);
+        let ask = cx.ask().ttl(cx.short_ttl());
+        let ask = if cx.claims().has(Need::AutoRenew) && rng.one_in(3) {
+            ask.auto_renew()
+        } else {
+            ask
+        };
+        let Ok(held) = lane.acquire_timeout(name, &ask, ask.ttl * 3).await else {
+            return;
+        };
+        cx.evidence("grants");
+        // Without a look at the guard: that is what fencing is for.
+        if let Some(token) = held.token().filter(|_| self.fenced) {
+            for _ in 0..=rng.below(2) {
+                if let Ok(admission) = lane.write(name, token).await {
+                    cx.evidence(if admission.is_admitted() {
+                        "writes"
+                    } else {
+                        "stale_writes"
+                    });
+                }
+                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(8)))
+                    .await;
+            }
+        }
+        match rng.below(4) {
+            0 => lane.drop_guard(held),
+            // A slow one.
+            1 => {
+                cx.sleep(ask.ttl / 2).await;
+                lane.drop_guard(held);
+            }
+            _ => drop(lane.release(&held).await),
+        }
+    }
+
+    /// A client in a process of its own, in one after the other if they are killed.
+    async fn lives(self, slot: Slot, mut rng: Rng) -> Verdict {
+        while !self.is_over() {
+            let child = self.cx.child().await?;
+            *lock(&slot) = Some(Arc::clone(&child));
+            let client: Arc<dyn Subject> = child;
+            let gone = || lock(&slot).is_none();
+            self.work(&client, rng.fork(), gone).await;
+        }
+        Ok(())
+    }
+}
+
+/// A fault that is at work, and until when.
+struct AtWork {
+    until: Timestamp,
+    fault: FaultGuard,
+}
+
+struct Nemesis {
+    stage: Stage,
+    rng: Rng,
+    networks: Vec<Arc<dyn Network>>,
+    processes: Vec<Slot>,
+    at_work: Vec<AtWork>,
+    stopped: Vec<(Timestamp, Arc<Child>)>,
+}
+
+impl Nemesis {
+    async fn rage(mut self, until: Timestamp) -> Verdict {
+        let cx = self.stage.cx.clone();
+        while cx.now() < until {
+            self.relent(false)?;
+            let kinds = [self.networks.len(), self.processes.len()];
+            let victim = self.rng.index(kinds[0] + kinds[1]);
+            match self.networks.get(victim).cloned() {
+                Some(net) => self.trouble(&*net),
+                None => self.strike(victim - kinds[0])?,
+            }
+            cx.sleep(
+                self.rng
+                    .duration(Duration::from_millis(5), Duration::from_millis(60)),
+            )
+            .await;
+        }
+        self.relent(true)
+    }
+
+    /// Ends what has been at work for long enough, or all of it.
+    fn relent(&mut self, all: bool) -> Verdict {
+        let now = self.stage.cx.now();
+        for at_work in std::mem::take(&mut self.at_work) {
+            if all || at_work.until <= now {
+                self.stage.cx.evidence_by("struck", at_work.fault.hits());
+            } else {
+                self.at_work.push(at_work);
+            }
+        }
+        for (until, child) in std::mem::take(&mut self.stopped) {
+            if all || until <= now {
+                child.resume()?;
+            } else {
+                self.stopped.push((until, child));
+            }
+        }
+        Ok(())
+    }
+
+    fn trouble(&mut self, net: &dyn Network) {
+        let (cx, rng) = (&self.stage.cx, &mut self.rng);
+        let ttl = cx.short_ttl();
+        let way = [Direction::ToServer, Direction::ToClient, Direction::Both][rng.index(3)];
+        let fault = match rng.below(8) {
+            0 => Fault::Delay(way, rng.duration(Duration::ZERO, ttl / 2)),
+            1 => Fault::BlackHole(way),
+            2 => Fault::Hold(way),
+            3 => Fault::SwallowNextReply,
+            4 => Fault::DeliverLate,
+            5 => Fault::Away,
+            n => {
+                let how = if n == 6 { Cut::Reset } else { Cut::Fin };
+                cx.evidence_by("struck", net.cut(how) as u64);
+                return;
+            }
+        };
+        // Long ones, too: a holder is to lose its lease now and then.
+        let until = cx.now() + rng.duration(Duration::ZERO, ttl * 3 / 2);
+        self.at_work.push(AtWork {
+            until,
+            fault: net.begin(fault),
+        });
+    }
+
+    /// A process is stopped for a while, or killed.
+    fn strike(&mut self, victim: usize) -> Verdict {
+        let cx = &self.stage.cx;
+        let is_stopped = |child: &Arc<Child>| self.stopped.iter().any(|(_, other)| Arc::ptr_eq(child, other));
+        let mut slot = lock(&self.processes[victim]);
+        let Some(child) = slot.clone().filter(|child| !is_stopped(child)) else {
+            return Ok(());
+        };
+        if self.rng.one_in(4) {
+            *slot = None;
+            child.kill()?;
+            cx.evidence("struck");
+        } else {
+            child.stop()?;
+            cx.evidence("struck");
+            let ttl = cx.short_ttl();
+            let until = cx.now() + self.rng.duration(Duration::ZERO, ttl * 3 / 2);
+            drop(slot);
+            self.stopped.push((until, child));
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
+    let names: Vec<LockName> = (0..NAMES).map(|n| cx.name(format_args!("name-{n}"))).collect();
+    let stage = Stage {
+        cx: cx.clone(),
+        names: Arc::new(names),
+        over: Arc::default(),
+        fenced: cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource),
+    };
+    let (mut networks, mut clients) = (Vec::new(), Vec::new());
+    if let Some(first) = if_offered(cx.network())? {
+        networks.push(first);
+        for _ in 1..OF_EACH {
+            networks.push(cx.network()?);
+        }
+    }
+    for net in &networks {
+        clients.push(cx.connect_over(net).await?);
+    }
+    // One whom nothing happens to.
+    clients.push(cx.connect().await?);
+    let mut processes: Vec<Slot> = Vec::new();
+    if if_offered(cx.child().await)?.is_some() {
+        processes.extend((0..OF_EACH).map(|_| Slot::default()));
+    } else if networks.is_empty() {
+        return Err(Failure::NotRun(
+            "it needs a network before the server or processes that can be killed, and the harness offers neither".to_owned(),
+        ));
+    }
+    let mut work: Vec<Task<Verdict>> = Vec::new();
+    for client in &clients {
+        let (stage, client, rng) = (stage.clone(), Arc::clone(client), cx.rng());
+        work.push(cx.spawn(async move {
+            stage.work(&client, rng, || false).await;
+            Ok(())
+        }));
+    }
+    for slot in &processes {
+        work.push(cx.spawn(stage.clone().lives(Arc::clone(slot), cx.rng())));
+    }
+    let nemesis = Nemesis {
+        stage: stage.clone(),
+        rng: cx.rng(),
+        networks,
+        processes,
+        at_work: Vec::new(),
+        stopped: Vec::new(),
+    };
+    nemesis.rage(cx.now() + length(&cx)).await?;
+    stage.over.store(true, Ordering::SeqCst);
+    healed(&cx, &stage.names, &clients, work).await?;
+    cx.check_history()?;
+    if stage.fenced {
+        cx.check(Check::Resource)?;
+    }
+    Ok(())
+}
+
+/// How long it goes on.
+fn length(cx: &Cx) -> Duration {
+    let (quick, full) = if cx.is_virtual() { (15, 60) } else { (4, 60) };
+    Duration::from_secs(cx.rounds(quick, full) as u64)
+}
+
+/// From now on nothing goes wrong: the work comes to its end, and everybody gets every name.
+async fn healed(
+    cx: &Cx,
+    names: &[LockName],
+    clients: &[Arc<dyn Subject>],
+    work: Vec<Task<Verdict>>,
+) -> Verdict {
+    let ask = cx.ask().ttl(cx.short_ttl());
+    let bound = ask.ttl * 4 + cx.claims().give_up + cx.slack();
+    let by = cx.now() + bound;
+    for (n, task) in work.into_iter().enumerate() {
+        let what = format!("client {n} ends its work, after nothing goes wrong any more");
+        cx.within(cx.now().until(by), what, task).await??;
+    }
+    let bound = ask.ttl + cx.claims().op_bound + cx.slack();
+    for name in names {
+        for (n, client) in clients.iter().enumerate() {
+            let when = format!("after all was healed: client {n} of those that were there");
+            let held = client.acquire_timeout(name, &ask, bound).await.seen(&when)?;
+            cx.evidence("recovered");
+            held.release().await.seen(&when)?;
+        }
+    }
+    Ok(())
+}

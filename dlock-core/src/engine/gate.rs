@@ -1,0 +1,46 @@
+//! The fence gate of the backend, as a client hands it out: each call has the time limit of an operation, and ends with the client.
+
+use async_trait::async_trait;
+
+use super::core::Core;
+use crate::capabilities::Capability;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
+use crate::spi::{Access, Admission, FenceGate, FencedValue, Fencing};
+use crate::token::Token;
+
+impl Core {
+    fn backends_gate(&self) -> Result<&dyn FenceGate> {
+        self.check_open()?;
+        let gate = self
+            .caps
+            .has(Capability::Gate)
+            .then(|| self.backend.fencing_part());
+        gate.flatten().and_then(Fencing::gate).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("the backend {} has no fence gate", self.caps.backend),
+            )
+        })
+    }
+}
+
+// What is dropped or runs into its limit half-way is left to the gate: the same token may come again, and a copy that arrives later is
+// refused from the first newer token on. So there is nothing to undo, and nothing that the engine would owe.
+#[async_trait]
+impl FenceGate for Core {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        let gate = self.backends_gate()?;
+        self.request(gate.admit(resource, token, access)).await
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        let gate = self.backends_gate()?;
+        self.request(gate.write(resource, token, value)).await
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let gate = self.backends_gate()?;
+        self.request(gate.read(resource)).await
+    }
+}

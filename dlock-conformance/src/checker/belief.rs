@@ -31,17 +31,12 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
         beliefs.sort_by_key(|b| b.from);
         // Of each mode, the belief that lasts longest so far.
         let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
-        // Of each mode, those that were still believed when the latest began.
+        // Of each mode, those that were still believed when the latest began, beyond the skew.
         let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
         for belief in &beliefs {
             let same = believed.entry(belief.mode).or_default();
-            same.retain(|other| belief.from < other.end());
-            let beside: Vec<u64> = same
-                .iter()
-                .filter(|other| belief.from.saturating_add(allowed(other, skew)) < other.end())
-                .map(|other| other.op_id)
-                .collect();
-            if belief.mode != ModeTag::Exclusive && beside.len() >= belief.mode.limit() {
+            same.retain(|other| other.outlasts(belief.from, skew));
+            if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
                 return Judgement::Illegal(Violation::new(
                     name,
                     format!(
@@ -49,10 +44,10 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                         belief.op_id,
                         belief.lane,
                         ms(belief.from),
-                        beside.len(),
+                        same.len(),
                         belief.mode.limit()
                     ),
-                    beside.into_iter().chain([belief.op_id]).collect(),
+                    same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
                 ));
             }
             same.push(belief);
@@ -60,7 +55,7 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                 .iter()
                 .filter(|(mode, _)| !belief.mode.shares_with(**mode))
                 .map(|(_, other)| *other)
-                .find(|other| belief.from.saturating_add(allowed(other, skew)) < other.end());
+                .find(|other| other.outlasts(belief.from, skew));
             if let Some(other) = clash {
                 return Judgement::Illegal(Violation::new(
                     name,
@@ -86,14 +81,16 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
     Judgement::Legal
 }
 
-fn allowed(belief: &Belief<'_>, skew: Skew) -> u64 {
-    let d = Duration::from_nanos(belief.end().saturating_sub(belief.from));
-    u64::try_from(skew.of(d).as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Belief<'_> {
     fn end(&self) -> u64 {
         self.until.min(self.ended)
+    }
+
+    /// Whether it goes on after that time for longer than clocks may drift apart while it lasts.
+    fn outlasts(&self, at: u64, skew: Skew) -> bool {
+        let d = Duration::from_nanos(self.end().saturating_sub(self.from));
+        let allowed = u64::try_from(skew.of(d).as_nanos()).unwrap_or(u64::MAX);
+        at.saturating_add(allowed) < self.end()
     }
 }
 

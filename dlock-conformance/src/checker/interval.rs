@@ -204,11 +204,9 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
     // `spans` is in the order of invokes.
     for span in spans.iter().filter(|s| s.token.is_some()) {
         while let Some(done) = returned.next_if(|r| r.begin.1 < span.begin.0) {
-            if largest.is_none_or(|l| l.token < done.token) {
-                largest = Some(done);
-            }
-            if done.mode == ModeTag::Exclusive && largest_exclusive.is_none_or(|l| l.token < done.token) {
-                largest_exclusive = Some(done);
+            largest = with_larger_token(largest, done);
+            if done.mode == ModeTag::Exclusive {
+                largest_exclusive = with_larger_token(largest_exclusive, done);
             }
         }
         let broken = if span.mode == ModeTag::Exclusive {
@@ -228,4 +226,8 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
         }
     }
     None
+}
+
+fn with_larger_token<'a>(known: Option<&'a Span>, done: &'a Span) -> Option<&'a Span> {
+    known.into_iter().chain([done]).max_by_key(|s| s.token)
 }

@@ -116,8 +116,7 @@ fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> 
                 std::cmp::Ordering::Equal => seen < span.begin.0,
                 std::cmp::Ordering::Less => false,
             };
-            let may_be_together = waiter.granted && waiter.mode.shares_with(span.mode);
-            let until = if waiter.granted && !may_be_together {
+            let until = if waiter.granted && !waiter.mode.shares_with(span.mode) {
                 waiter.left
             } else {
                 waiter.left.saturating_sub(settle)
@@ -163,7 +162,8 @@ fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> 
 fn granted_after(span: &Span, spans: &[Span]) -> u64 {
     spans
         .iter()
-        .filter(|other| other.op_id != span.op_id && !other.mode.shares_with(span.mode))
+        .filter(|other| !other.mode.shares_with(span.mode))
+        // Never the grant itself: what had ended before that returned did not begin with it.
         .filter(|other| other.begin.1 < other.end_from && other.end_from < span.begin.1)
         .map(|other| other.end_from)
         .fold(span.begin.0, u64::max)

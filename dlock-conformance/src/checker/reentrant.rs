@@ -60,10 +60,8 @@ fn fold(spans: &[Span]) -> Vec<Hold> {
             Some(hold) => {
                 hold.span.renewed.extend(&span.renewed);
                 // The last level to end is the end; if one of them may last for ever, so may the hold.
-                if hold.span.end_from < span.end_from {
-                    hold.span.end_from = span.end_from;
-                    hold.span.ended_by = span.ended_by;
-                }
+                let last = (hold.span.end_from, hold.span.ended_by).max((span.end_from, span.ended_by));
+                (hold.span.end_from, hold.span.ended_by) = last;
                 hold.span.end_by = match (hold.span.end_by, span.end_by) {
                     (Some(a), Some(b)) => Some(a.max(b)),
                     _ => None,

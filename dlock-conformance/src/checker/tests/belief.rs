@@ -1,7 +1,11 @@
 //! What the holders believed.
 
 use super::*;
-use crate::history::fixture::history;
+
+const SKEW: Skew = Skew {
+    ppm: 0,
+    fixed: Duration::from_millis(5),
+};
 
 #[test]
 fn beliefs_may_touch_within_the_skew_and_no_more() {
@@ -32,6 +36,15 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
          10-20 B acquire b ttl=200 mode=2
          20 B believe b ttl=180
          50-96 C acquire c ttl=100 mode=2",
+        // In the very moment from which on the skew explains it.
+        "0-10 A acquire a ttl=100
+         10 A believe a ttl=90
+         50-95 B acquire b ttl=100",
+        "0-10 A acquire a ttl=100 mode=2
+         10 A believe a ttl=90
+         10-20 B acquire b ttl=200 mode=2
+         20 B believe b ttl=180
+         50-95 C acquire c ttl=100 mode=2",
     ];
     let bad = [
         "0-10 A acquire a ttl=100
@@ -72,5 +85,60 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
             is_illegal(&crate::checker::belief::check(&history(text), skew)),
             "{text}"
         );
+    }
+}
+
+#[test]
+fn a_belief_that_is_wrong_is_told_with_its_end_and_the_grant_that_broke_it() {
+    let cases: [(&str, &str, &[u64]); 5] = [
+        (
+            "0-10  A acquire a ttl=100
+             10    A believe a ttl=90
+             50-80 B acquire b ttl=100",
+            "`x`: operation 1 (lane 1) believed to hold it until 100.000 ms, but operation 3 (lane 2) was granted by 80.000 ms: 20.000 ms earlier",
+            &[1, 3],
+        ),
+        (
+            "0-10  A acquire a ttl=100 mode=2
+             10    A believe a ttl=90
+             10-20 B acquire b ttl=200 mode=2
+             20    B believe b ttl=180
+             50-80 C acquire c ttl=100 mode=2",
+            "`x`: operation 5 (lane 3) was granted by 80.000 ms, when 2 others still believed to hold it and 2 holders are allowed",
+            &[1, 3, 5],
+        ),
+        // Of those that are in the way the one that believes longest.
+        (
+            "0-10  A acquire a ttl=200 mode=reader
+             10    A believe a ttl=190
+             10-20 B acquire b ttl=100 mode=reader
+             20    B believe b ttl=80
+             50-80 C acquire c ttl=100",
+            "`x`: operation 1 (lane 1) believed to hold it until 200.000 ms, but operation 5 (lane 3) was granted by 80.000 ms: 120.000 ms earlier",
+            &[1, 5],
+        ),
+        (
+            "0-10  A acquire a ttl=100 mode=reader
+             10    A believe a ttl=90
+             10-20 B acquire b ttl=200 mode=reader
+             20    B believe b ttl=180
+             50-80 C acquire c ttl=100",
+            "`x`: operation 3 (lane 2) believed to hold it until 200.000 ms, but operation 5 (lane 3) was granted by 80.000 ms: 120.000 ms earlier",
+            &[3, 5],
+        ),
+        // Of two that believe equally long the first.
+        (
+            "0-10  A acquire a ttl=100 mode=reader
+             10    A believe a ttl=90
+             10-20 B acquire b ttl=100 mode=reader
+             20    B believe b ttl=80
+             50-80 C acquire c ttl=100",
+            "`x`: operation 1 (lane 1) believed to hold it until 100.000 ms, but operation 5 (lane 3) was granted by 80.000 ms: 20.000 ms earlier",
+            &[1, 5],
+        ),
+    ];
+    for (text, sentence, operations) in cases {
+        let judgement = crate::checker::belief::check(&in_millis(text), SKEW);
+        assert_eq!(explained(&judgement), (sentence.to_owned(), operations.to_vec()));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::history::Op;
-use crate::history::fixture::history;
 
 fn quick(events: &[Event], model: &Model) -> Judgement {
     interval::check(&spans(events, model), model)

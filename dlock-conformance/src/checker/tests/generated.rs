@@ -1,7 +1,6 @@
 //! Legal histories by construction, and the same with one event corrupted.
 
 use super::*;
-use crate::history::fixture::history;
 use crate::history::{EventKind, Op};
 use crate::rng::Rng;
 

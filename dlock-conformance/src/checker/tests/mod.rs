@@ -9,13 +9,16 @@ mod queue;
 mod reentrant;
 mod resource;
 mod shrink;
+mod sure_holds;
 mod watch;
+mod words;
 
 use std::time::Duration;
 
 use super::*;
 use crate::claims::Skew;
 use crate::history::Ends;
+use crate::history::fixture::history;
 
 const NO_SKEW: Skew = Skew {
     ppm: 0,
@@ -38,5 +41,23 @@ fn operations(judgement: &Judgement) -> Vec<u64> {
     match judgement {
         Judgement::Illegal(violation) => violation.operations.clone(),
         _ => Vec::new(),
+    }
+}
+
+/// A history of which the times are milliseconds, in which explanations speak.
+fn in_millis(text: &str) -> Vec<Event> {
+    let mut events = history(text);
+    for event in &mut events {
+        event.t_mono_ns *= 1_000_000;
+        event.ttl_ns = event.ttl_ns.map(|ttl| ttl * 1_000_000);
+    }
+    events
+}
+
+/// What is said of it, and the operations that are named; those of a hand-written history are its lines.
+fn explained(judgement: &Judgement) -> (String, Vec<u64>) {
+    match judgement {
+        Judgement::Illegal(violation) => (violation.to_string(), violation.operations.clone()),
+        other => (format!("{other:?}"), Vec::new()),
     }
 }

@@ -1,11 +1,10 @@
 //! The order of the queue.
 
 use super::*;
-use crate::history::fixture::history;
 
 const SETTLE: Duration = Duration::from_nanos(5);
 
-const GOOD: [(&str, &str); 8] = [
+const GOOD: [(&str, &str); 14] = [
     (
         "first come, first served",
         "0-10   A acquire a ttl=1000 token=1
@@ -77,9 +76,60 @@ const GOOD: [(&str, &str); 8] = [
          20-50  C acquire c ttl=1000 token=2
          40-45  A release a",
     ),
+    (
+        "who was seen in line in the moment in which the other asked may have come after it",
+        "0-10   A acquire a ttl=1000 token=1
+         11-70  B acquire b ttl=1000 token=3
+         20     B queued b
+         20-50  C acquire c ttl=1000 token=2
+         40-45  A release a
+         60-65  C release c",
+    ),
+    (
+        "a higher priority that is seen in the moment from which on the grant can have been made",
+        "0-10   A acquire a ttl=1000 token=1
+         38-70  B acquire b prio=9 ttl=1000 token=3
+         40     B queued b
+         20-50  C acquire c ttl=1000 token=2
+         40-45  A release a
+         60-65  C release c",
+    ),
+    (
+        "who left the settling time after the grant was not overtaken",
+        "0-10   A acquire a ttl=1000 token=1
+         11-55  B acquire b timed_out
+         15     B queued b
+         20-50  C acquire c ttl=1000 token=2
+         40-45  A release a",
+    ),
+    (
+        "a hold that ended as it began puts off no grant",
+        "0-30   A acquire a ttl=30 token=1
+         18-70  B acquire b prio=9 ttl=1000 token=3
+         20     B queued b
+         5-50   C acquire c ttl=1000 token=2
+         60-65  C release c",
+    ),
+    (
+        "a hold that may end in the moment of the return puts it off no more",
+        "0-10   A acquire a ttl=50 token=1
+         28-70  B acquire b prio=9 ttl=1000 token=3
+         30     B queued b
+         20-50  C acquire c ttl=1000 token=2
+         60-65  C release c",
+    ),
+    (
+        "a reader need not wait for the end of a reader",
+        "0-10   A acquire a mode=reader ttl=1000 token=1
+         28-70  B acquire b prio=9 ttl=1000 token=2
+         30     B queued b
+         20-50  C acquire c mode=reader ttl=1000 token=1
+         40-45  A release a
+         60-65  C release c",
+    ),
 ];
 
-const BAD: [(&str, &str); 8] = [
+const BAD: [(&str, &str); 9] = [
     (
         "last come, first served",
         "0-10   A acquire a ttl=1000 token=1
@@ -151,6 +201,14 @@ const BAD: [(&str, &str); 8] = [
          40-45  A release a
          60-65  C release c",
     ),
+    (
+        "one that was granted right after, and could not have been beside it",
+        "0-10   A acquire a ttl=1000 token=1
+         11-53  B acquire b ttl=1000 token=3
+         15     B queued b
+         20-50  C acquire c ttl=1 token=2
+         40-45  A release a",
+    ),
 ];
 
 #[test]
@@ -195,4 +253,60 @@ fn what_was_compared_is_counted() {
     assert_eq!(super::super::queue::compared(&history(GOOD[0].1)), 1);
     let alone = "0-10 A acquire a ttl=1000 token=1";
     assert_eq!(super::super::queue::compared(&history(alone)), 0);
+}
+
+#[test]
+fn of_what_was_compared_each_later_grant_of_the_name_counts_once() {
+    // The first returned in the moment in which the waiter was seen, one got nothing, one is another lock.
+    let text = "
+        0-15   A acquire a ttl=15 token=1
+        11-70  B acquire b ttl=1000 token=4
+        15     B queued b
+        20-50  C acquire c ttl=5 token=2
+        20-60  D acquire d ttl=5 token=3
+        20-50  E acquire e timed_out
+        20-50  F acquire f name=y ttl=1000 token=1";
+    assert_eq!(super::super::queue::compared(&history(text)), 2);
+}
+
+#[test]
+fn who_was_overtaken_is_told_with_its_claim_and_its_fate() {
+    let waits = |b: &str, c: &str| {
+        format!(
+            "0-10   A acquire a ttl=1000 token=1
+             {b}
+             15     B queued b
+             {c}
+             40-45  A release a"
+        )
+    };
+    let first = "operation 4 (lane 3) was granted between 40.000 ms and 50.000 ms although operation 2 (lane 2), in line since 15.000 ms, was there before the other asked at 20.000 ms";
+    let c = "20-50 C acquire c ttl=10 token=2";
+    let cases = [
+        (
+            waits("11-70 B acquire b ttl=1000 token=3", c),
+            format!("`x`: {first}; it was granted only by 70.000 ms"),
+        ),
+        (
+            waits("11- B acquire b", c),
+            format!("`x`: {first}; it waits to the end of the history"),
+        ),
+        (
+            waits("11-99 B acquire b timed_out", c),
+            format!("`x`: {first}; it left at 99.000 ms without a grant"),
+        ),
+        (
+            waits(
+                "11-70 B acquire b prio=9 ttl=1000 token=3",
+                "12-50 C acquire c prio=4 ttl=10 token=2",
+            ),
+            "`x`: operation 4 (lane 3) was granted between 40.000 ms and 50.000 ms although operation 2 (lane 2), in line since 15.000 ms, has the higher priority (9 over 4); it was granted only by 70.000 ms"
+                .to_owned(),
+        ),
+    ];
+    for (text, sentence) in cases {
+        let judgement =
+            super::super::queue::check(&in_millis(&text), &model(Ends::Lease), Duration::from_millis(5));
+        assert_eq!(explained(&judgement), (sentence, vec![2, 4]), "{text}");
+    }
 }

@@ -1,9 +1,8 @@
 //! Levels of one owner.
 
 use super::*;
-use crate::history::fixture::history;
 
-const GOOD: [(&str, &str); 7] = [
+const GOOD: [(&str, &str); 8] = [
     (
         "two levels, and the next owner after both",
         "0-10  A acquire a owner=1/1 ttl=1000 token=1
@@ -57,9 +56,17 @@ const GOOD: [(&str, &str); 7] = [
          15-16 A release c
          17-18 A acquire d owner=1/1 ttl=1000 token=1",
     ),
+    (
+        "a level that may end as the next one returns is not counted beside it",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         11-12 A acquire b owner=1/1 ttl=1000 token=1
+         13-14 A acquire c owner=1/1 ttl=1000 token=1
+         15-20 A acquire d owner=1/1 ttl=1000 token=1
+         20-30 D release c",
+    ),
 ];
 
-const BAD: [(&str, &str); 8] = [
+const BAD: [(&str, &str); 9] = [
     (
         "the first release frees it",
         "0-10  A acquire a owner=1/1 ttl=1000 token=1
@@ -117,6 +124,14 @@ const BAD: [(&str, &str); 8] = [
          40-45 A release a
          50-60 B acquire c ttl=1000 token=1",
     ),
+    (
+        "a level is renewed after the last of them was released",
+        "0-10  A acquire a owner=1/1 ttl=1000 token=1
+         15-20 A acquire b owner=1/1 ttl=1000 token=1
+         30-35 A release b
+         40-45 A release a
+         50-60 A renew a ttl=1000",
+    ),
 ];
 
 fn judged(text: &str) -> Judgement {
@@ -137,5 +152,40 @@ fn levels_of_one_owner_are_one_hold() {
 fn a_hold_that_ends_before_its_last_level_is_refused() {
     for (what, text) in BAD {
         assert!(is_illegal(&judged(text)), "{what}");
+    }
+}
+
+#[test]
+fn too_many_levels_and_tokens_that_differ_are_explained() {
+    let cases: [(&str, &str, &[u64]); 3] = [
+        (
+            "0-10  A acquire a owner=1/1 ttl=1000 token=1
+             11-12 A acquire b owner=1/1 ttl=1000 token=1
+             13-14 B acquire c owner=1/1 ttl=1000 token=1
+             15-16 B acquire d owner=1/1 ttl=1000 token=1",
+            "`x`: operation 4 (lane 2) made 4 levels of one owner at 16.000 ms where 3 are allowed",
+            &[1, 2, 3, 4],
+        ),
+        (
+            "0-10  A acquire a owner=1/1 ttl=1000 token=1
+             15-20 A acquire b owner=1/1 ttl=1000 token=1
+             25-30 A acquire c owner=1/1 ttl=1000 token=3",
+            "`x`: operations 1 and 3 are levels of one hold, and their tokens differ: 1 and 3",
+            &[1, 3],
+        ),
+        (
+            "0-10  A acquire a owner=1/1 ttl=1000 token=1
+             15-20 A acquire b owner=1/1 ttl=1000",
+            "`x`: operations 1 and 2 are levels of one hold, and their tokens differ: 1 and none",
+            &[1, 2],
+        ),
+    ];
+    for (text, sentence, operations) in cases {
+        let check = Check::Reentrant { depth: 3 };
+        let judgement = check.judge(&in_millis(text), &model(Ends::Lease), wgl::BUDGET);
+        assert_eq!(
+            explained(&judgement.unwrap()),
+            (sentence.to_owned(), operations.to_vec())
+        );
     }
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::history::EventKind;
-use crate::history::fixture::history;
 
 fn minimal(text: &str) -> Violation {
     let judgement = Check::Exclusion.judge(&history(text), &model(Ends::Lease), wgl::BUDGET);

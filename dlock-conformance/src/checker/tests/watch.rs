@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::checker::watch::Coalescing;
-use crate::history::fixture::history;
 
 const GOOD: [(&str, &str); 7] = [
     (

@@ -134,10 +134,9 @@ fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool
 
 /// Leaves out single renewals, looks and words of belief.
 fn without_asides(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
-    let mut at = least.len();
-    while at > 0 {
-        at = (at - 1).min(least.len().saturating_sub(1));
-        let Some(event) = least.get(at) else { return };
+    // From the back: what goes with an event comes after it, so that the places before it stay.
+    for at in (0..least.len()).rev() {
+        let event = &least[at];
         // A fault is none: without it a session could not have ended.
         let is_aside = event.kind == EventKind::GrantedBeliefUntil
             || (event.kind == EventKind::Invoke && matches!(event.op, Some(Op::Renew | Op::ReadInfo)));

@@ -8,6 +8,7 @@ mod lost_update;
 mod queue;
 mod reentrant;
 mod resource;
+mod search;
 mod shrink;
 mod sure_holds;
 mod watch;

@@ -84,3 +84,159 @@ fn a_release_is_never_left_out_alone() {
     let violation = minimal(text);
     assert_eq!(violation.minimal.len(), 6, "{:#?}", violation.minimal);
 }
+
+/// The least of it, where it is illegal as long as all of those events are in it, and those operations were named.
+fn least(events: &[Event], needed: &[u64], named: &[u64], id: fn(&Event) -> u64) -> Vec<Event> {
+    let illegal = |part: &[Event]| needed.iter().all(|n| part.iter().any(|e| id(e) == *n));
+    let violation = Violation::new("x", String::new(), named.to_vec());
+    super::super::shrink::minimal(events, &violation, &illegal)
+}
+
+fn ids(events: &[Event]) -> Vec<u64> {
+    let mut ids: Vec<u64> = events.iter().map(|e| e.op_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+#[test]
+fn a_prefix_is_cut_where_it_begins_to_be_illegal() {
+    let events = history("0-1 A try a held\n2-3 A try b held\n4-5 A try c held\n6-7 A try d held");
+    for len in 1..=events.len() {
+        for bad in 1..=len {
+            let illegal = |part: &[Event]| part.len() >= bad;
+            let found = super::super::shrink::prefix(&events[..len], &illegal);
+            assert_eq!(found, bad, "of {len}");
+        }
+    }
+}
+
+#[test]
+fn whatever_grants_make_it_illegal_are_what_is_left() {
+    let text = "
+        0-1   A try a held
+        2-3   A try b held
+        4-5   A try c held
+        6-7   A try d held
+        8-9   A try e held
+        10-11 A try f held
+        1-9   B try g held name=y";
+    let events = history(text);
+    for set in 1..64_u64 {
+        let needed: Vec<u64> = (1..=6).filter(|n| set & (1 << (n - 1)) != 0).collect();
+        let least = least(&events, &needed, &[], |e| e.op_id);
+        assert_eq!(ids(&least), needed);
+    }
+}
+
+#[test]
+fn the_operations_that_the_checker_named_are_kept_where_others_would_do() {
+    let violation = minimal(
+        "0-10  A acquire a mode=reader ttl=1000 token=1
+         0-11  B acquire b mode=reader ttl=1000 token=1
+         0-12  C acquire c mode=reader ttl=1000 token=1
+         20-30 D acquire d ttl=1000 token=2",
+    );
+    assert_eq!(violation.operations, ids(&violation.minimal));
+}
+
+#[test]
+fn a_fault_is_never_left_out() {
+    let text = "
+        0-1   A try a held
+        2     - fault name=-
+        3     - stall ttl=1 name=-
+        4-5   A try b held
+        6     - healed name=-
+        7-8   A try c held";
+    let events = history(text);
+    for named in [&[1, 6][..], &[]] {
+        let least = least(&events, &[1, 6], named, |e| e.op_id);
+        assert_eq!(ids(&least), [1, 2, 3, 5, 6], "{named:?}");
+    }
+}
+
+#[test]
+fn renewals_and_beliefs_are_left_out_one_by_one_and_the_grant_stays_whole() {
+    let text = "
+        0-10  A acquire a ttl=100
+        12    A believe a ttl=90
+        20-25 A renew a ttl=100
+        30-35 A renew a ttl=100
+        40    A believe a ttl=90
+        50-60 A release a";
+    let events = history(text);
+    let cases: [(&[u64], &[u64]); 7] = [
+        (&[10], &[0, 10]),
+        (&[60], &[0, 10, 50, 60]),
+        (&[12, 60], &[0, 10, 12, 50, 60]),
+        (&[40, 60], &[0, 10, 40, 50, 60]),
+        (&[20, 60], &[0, 10, 20, 25, 50, 60]),
+        (&[35, 60], &[0, 10, 30, 35, 50, 60]),
+        (&[25, 30, 60], &[0, 10, 20, 25, 30, 35, 50, 60]),
+    ];
+    for (needed, left) in cases {
+        let least = least(&events, needed, &[], |e| e.t_mono_ns);
+        let times: Vec<u64> = least.iter().map(|e| e.t_mono_ns).collect();
+        assert_eq!(times, left, "{needed:?}");
+    }
+}
+
+#[test]
+fn no_more_is_judged_than_halving_needs_and_never_more_than_the_limit() {
+    let of = |n: u64| {
+        let text: Vec<String> = (0..n)
+            .map(|n| format!("{}-{} A try a{n} held", 2 * n, 2 * n + 1))
+            .collect();
+        let events = history(&text.join("\n"));
+        let asked = std::cell::Cell::new(0);
+        let illegal = |part: &[Event]| {
+            asked.set(asked.get() + 1);
+            part.len() == events.len()
+        };
+        let violation = Violation::new("x", String::new(), Vec::new());
+        super::super::shrink::minimal(&events, &violation, &illegal);
+        asked.get()
+    };
+    // The whole, its prefixes, what was named, and runs of 32, 16, 8, 4, 2 and 1.
+    assert_eq!(of(64), 1 + 7 + 1 + 126);
+    // The whole and its prefixes are beside the limit.
+    assert!(of(400) <= 1 + 10 + 600);
+}
+
+#[test]
+fn where_another_lock_has_a_part_in_it_the_events_of_the_operations_are_shown() {
+    let text = "
+        0-10  A acquire a ttl=100
+        5     - fault name=-
+        12-15 A renew a ttl=100
+        20-30 B acquire b ttl=100
+        20-30 C acquire c ttl=100 name=y
+        40-50 B release b";
+    let least = least(&history(text), &[5], &[1, 5], |e| e.op_id);
+    assert_eq!(ids(&least), [1, 2, 3]);
+}
+
+#[test]
+fn around_an_operation_is_what_overlaps_it_in_time() {
+    let text = "
+        0-9   A write - token=1
+        2-10  B write - token=1
+        10-20 C write - token=1
+        12-14 D write - token=1 name=y
+        15    - fault name=-
+        21-22 D write - token=1
+        30-40 E write - token=1
+        35-   F read -
+        40-50 G read -
+        41-51 H read -
+        60    - healed name=-
+        3-70  I read -
+        1-    J read -
+        43-   K read -";
+    for named in [[3, 7], [7, 3]] {
+        let violation = Violation::new("x", String::new(), named.to_vec());
+        let around = super::super::shrink::around(&history(text), &violation);
+        assert_eq!(ids(&around), [2, 3, 5, 6, 7, 8, 9, 11, 12, 13]);
+    }
+}

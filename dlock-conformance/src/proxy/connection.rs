@@ -14,6 +14,9 @@ use crate::network::{Cut, Direction, Fault};
 /// A request may come in several pieces; one that is kept is whole when nothing has followed for that long.
 const QUIET: Duration = Duration::from_millis(5);
 
+/// They do little, and there are four for each connection.
+const STACK: usize = 128 * 1024;
+
 pub(super) struct Connection {
     client: Socket,
     server: Socket,
@@ -69,13 +72,16 @@ impl Connection {
         let (lane, source, _) = self.ends(way);
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let n = match source.read(&mut buffer) {
-                Ok(n) if n > 0 && !self.cut.load(Ordering::Acquire) => n,
+            let got = source.read(&mut buffer);
+            if self.cut.load(Ordering::Acquire) {
+                return;
+            }
+            let n = match got {
+                Ok(0) => return lane.end(),
+                Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Ok(0) if !self.cut.load(Ordering::Acquire) => return lane.end(),
-                // What was reset on one side is reset on the other; a side that was stranded is none.
-                _ if way == Direction::ToServer && self.stranded.load(Ordering::Acquire) => return,
-                _ => return self.cut(Cut::Reset),
+                // What was reset on one side is reset on the other.
+                Err(_) => return self.cut(Cut::Reset),
             };
             let bytes = buffer[..n].to_vec();
             self.count_turn(way, faults);
@@ -202,6 +208,6 @@ impl Connection {
 fn thread(what: &str, body: impl FnOnce() + Send + 'static) -> io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new()
         .name(format!("dlock-proxy-{what}"))
-        .stack_size(128 * 1024)
+        .stack_size(STACK)
         .spawn(body)
 }

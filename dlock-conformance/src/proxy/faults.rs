@@ -100,8 +100,8 @@ impl Faults {
         let due = piece.arrived + piece.delay;
         match held {
             true => Judgement::Wait(None),
-            false if due > Instant::now() => Judgement::Wait(Some(due)),
-            false => Judgement::Deliver,
+            false if due.saturating_duration_since(Instant::now()).is_zero() => Judgement::Deliver,
+            false => Judgement::Wait(Some(due)),
         }
     }
 
@@ -119,7 +119,7 @@ impl Faults {
 
     pub(super) fn enter(&self, connection: &Arc<Connection>) {
         let mut connections = lock(&self.connections);
-        connections.retain(|c| c.strong_count() > 0);
+        connections.retain(|c| c.upgrade().is_some());
         connections.push(Arc::downgrade(connection));
     }
 
@@ -129,7 +129,9 @@ impl Faults {
 
     pub(super) fn runs(&self, thread: JoinHandle<()>) {
         let mut threads = lock(&self.threads);
-        threads.retain(|t| !t.is_finished());
+        for ended in threads.extract_if(.., |t| t.is_finished()) {
+            let _ = ended.join();
+        }
         threads.push(thread);
     }
 

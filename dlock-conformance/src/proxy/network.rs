@@ -11,7 +11,7 @@ use crate::network::{Cut, Fault, FaultGuard, Network, Traffic};
 /// A proxy before each of some servers. All its threads have ended when it has been dropped.
 pub struct ProxyNetwork {
     addresses: Vec<ServerAddress>,
-    faults: Arc<Faults>,
+    pub(super) faults: Arc<Faults>,
     doors: Arc<[Door]>,
 }
 

@@ -73,6 +73,21 @@ fn hears(heard: &Heard, line: &str) -> bool {
     heard.lock().unwrap().iter().any(|l| l == line)
 }
 
+/// A network before a server that is the test itself: both ends of a connection over it.
+fn both_ends() -> (ProxyNetwork, TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let net = ProxyNetwork::start(&[listener.local_addr().unwrap().into()]).unwrap();
+    let client = dial(&net.addresses()[0]).unwrap();
+    let server = listener.accept().unwrap().0;
+    server.set_read_timeout(Some(SOON)).unwrap();
+    (net, client, server)
+}
+
+fn reset(socket: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    drop(socket);
+}
+
 /// A network before one server, and a connection over it that works.
 fn connected() -> (ProxyNetwork, TcpStream, Heard) {
     let (server, heard) = echo();
@@ -224,7 +239,7 @@ fn a_late_request_arrives_after_what_was_sent_meanwhile() {
     let (net, socket, heard) = connected();
     let late = net.begin(Fault::DeliverLate);
     say(&socket, "old");
-    assert!(hear(&socket).is_err(), "its connection is cut");
+    assert_eq!(hear(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     assert_eq!(late.hits(), 1);
     let again = dial(&net.addresses()[0]).unwrap();
     say(&again, "new");
@@ -255,6 +270,151 @@ fn a_fault_ends_with_its_guard_and_no_thread_with_the_network_stays_behind() {
     drop(net);
     assert!(dial(&address).is_err());
     drop(late);
+}
+
+#[test]
+fn the_end_of_one_direction_is_passed_on_and_the_other_goes_on() {
+    let (_net, mut client, mut server) = both_ends();
+    client.write_all(b"all").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    server.read_to_string(&mut text).unwrap();
+    server.write_all(b"thanks").unwrap();
+    drop(server);
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "allthanks");
+}
+
+#[test]
+fn a_reset_of_one_end_is_a_reset_of_the_other() {
+    let (_net, client, server) = both_ends();
+    reset(client);
+    assert_eq!(hear(&server).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    let (_net, client, server) = both_ends();
+    reset(server);
+    assert_eq!(hear(&client).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_server_that_speaks_to_a_client_that_is_gone_is_cut_off() {
+    let (_net, client, mut server) = both_ends();
+    drop(client);
+    let until = Instant::now() + SOON;
+    while server.write_all(b"anybody?").is_ok() {
+        assert!(Instant::now() < until, "nobody tells it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_hold_keeps_one_direction_only() {
+    let (net, socket, heard) = connected();
+    let held = net.begin(Fault::Hold(Direction::ToClient));
+    say(&socket, "arrives");
+    wait_until("requests pass", || hears(&heard, "arrives"));
+    wait_until("the reply is held", || held.hits() == 1);
+    held.heal();
+    assert_eq!(hear(&socket).unwrap(), "arrives");
+}
+
+#[test]
+fn a_connection_without_a_hole_outlives_the_black_hole() {
+    let (net, socket, _) = connected();
+    let quiet = dial(&net.addresses()[0]).unwrap();
+    say(&quiet, "hello");
+    assert_eq!(hear(&quiet).unwrap(), "hello");
+    let hole = net.begin(Fault::BlackHole(Direction::ToServer));
+    say(&socket, "vanishes");
+    wait_until("the request is lost", || hole.hits() == 1);
+    hole.heal();
+    assert_eq!(hear(&socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    say(&quiet, "still here");
+    assert_eq!(hear(&quiet).unwrap(), "still here");
+    let third = dial(&net.addresses()[0]).unwrap();
+    say(&third, "me too");
+    assert_eq!(hear(&third).unwrap(), "me too");
+    assert_eq!(net.cut(Cut::Fin), 2, "all that are left");
+}
+
+#[test]
+fn each_fault_delivers_the_request_that_it_has_kept() {
+    let (net, one, heard) = connected();
+    let two = dial(&net.addresses()[0]).unwrap();
+    let first = net.begin(Fault::DeliverLate);
+    say(&one, "one");
+    // An end behind it is part of what is kept.
+    one.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(hear(&one).is_err());
+    let second = net.begin(Fault::DeliverLate);
+    say(&two, "two");
+    assert!(hear(&two).is_err());
+    second.heal();
+    wait_until("the second arrives", || hears(&heard, "two"));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!hears(&heard, "one"));
+    first.heal();
+    wait_until("the first arrives", || hears(&heard, "one"));
+}
+
+#[test]
+fn a_reply_that_finds_its_client_stranded_does_not_take_the_late_request_with_it() {
+    let (net, socket, heard) = connected();
+    let held = net.begin(Fault::Hold(Direction::ToClient));
+    say(&socket, "asked");
+    wait_until("the reply is held", || held.hits() == 1);
+    let late = net.begin(Fault::DeliverLate);
+    say(&socket, "late");
+    assert!(hear(&socket).is_err());
+    held.heal();
+    // For the writer to find that nobody takes the reply.
+    std::thread::sleep(Duration::from_millis(20));
+    late.heal();
+    wait_until("it arrives", || hears(&heard, "late"));
+}
+
+#[test]
+fn absences_that_overlap_end_without_a_connection_of_the_proxys_own() {
+    let (net, _socket, _) = connected();
+    let from = Instant::now();
+    let (one, two) = (net.begin(Fault::Away), net.begin(Fault::Away));
+    one.heal();
+    two.heal();
+    let again = dial(&net.addresses()[0]).unwrap();
+    say(&again, "back");
+    assert_eq!(hear(&again).unwrap(), "back");
+    assert_eq!(net.traffic().connections, 2);
+    assert!(from.elapsed() < SOON, "nothing was waited for in vain");
+}
+
+#[test]
+fn a_network_that_is_dropped_has_cut_every_connection_and_ended_every_thread() {
+    let (net, socket, _) = connected();
+    let others: Vec<TcpStream> = (0..4).map(|_| dial(&net.addresses()[0]).unwrap()).collect();
+    for other in &others {
+        say(other, "hello");
+        assert_eq!(hear(other).unwrap(), "hello");
+    }
+    // Each thread has a share of it.
+    let shared = Arc::downgrade(&net.faults);
+    drop(net);
+    assert_eq!(shared.strong_count(), 0);
+    for socket in others.iter().chain([&socket]) {
+        assert_eq!(hear(socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_network_and_its_addresses_are_shown() {
+    let (net, _socket, _) = connected();
+    let own = &net.addresses()[0];
+    assert_eq!(own.to_string(), own.tcp().unwrap().to_string());
+    let shown = format!("{net:?}");
+    assert!(shown.contains(&format!("{own:?}")), "{shown}");
+    assert!(shown.contains("connections: 1"), "{shown}");
+    assert_eq!(own.unix(), None);
+    let path = ServerAddress::Unix("/run/a.sock".into());
+    assert_eq!((path.tcp(), path.to_string().as_str()), (None, "/run/a.sock"));
 }
 
 #[cfg(unix)]

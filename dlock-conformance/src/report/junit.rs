@@ -1,6 +1,7 @@
 //! The form that CI servers read. What is not a pass is a failure, an error, or skipped with its reason.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::{Report, RuleReport, text};
 use crate::outcome::Kind;
@@ -27,12 +28,13 @@ pub(super) fn xml(report: &Report) -> String {
 }
 
 fn case(xml: &mut String, rule: &RuleReport) {
-    let time: f64 = rule.attempts.iter().map(|a| a.took.as_secs_f64()).sum();
+    let took: Duration = rule.attempts.iter().map(|a| a.took).sum();
     let _ = write!(
         xml,
-        "<testcase classname=\"section {}\" name=\"{}\" time=\"{time:.3}\">",
+        "<testcase classname=\"section {}\" name=\"{}\" time=\"{:.3}\">",
         escape(rule.id.split('.').next().unwrap_or_default()),
-        escape(&rule.name)
+        escape(&rule.name),
+        took.as_secs_f64()
     );
     let message = escape(&format!(
         "{}: {}",

@@ -400,3 +400,6 @@ pub(crate) fn profile(needs: &[Need]) -> &'static str {
         "Core"
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,5 +74,12 @@ mod tests {
             first_line(&format!("the name {name} was refused\nand more")),
             format!("the name {}[... 1000 characters] was refused", "n".repeat(30))
         );
+        let longest = "n".repeat(60);
+        assert_eq!(first_line(&longest), longest);
+        let longer = "n".repeat(61);
+        assert_eq!(
+            first_line(&longer),
+            format!("{}[... 61 characters]", "n".repeat(30))
+        );
     }
 }

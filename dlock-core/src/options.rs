@@ -14,7 +14,7 @@ use crate::timestamp::nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AutoRenew {
-    /// Every third of the effective ttl.
+    /// Every third of the effective ttl, or up to an eighth of that sooner, so that clients do not renew in step.
     On,
     /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called.
     Off,

@@ -12,7 +12,7 @@ use super::validity::{Look, Validity};
 use crate::error::LossReason;
 use crate::events::{GuardEvent, Subscribers};
 use crate::mode::Mode;
-use crate::options::Terms;
+use crate::options::{AutoRenew, Terms};
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
@@ -119,7 +119,7 @@ impl Lease {
         now: Timestamp,
         strayed: bool,
     ) -> Arc<Self> {
-        let renew_at = renew_at(&options, grant.counted_from, grant.expires_in);
+        let renew_at = renew_at(&options, &grant.key, grant.counted_from, grant.expires_in);
         Arc::new(Self {
             key: grant.key,
             acquired_at: now,
@@ -388,7 +388,7 @@ impl Lease {
 
     /// A renewal is due one period after the lease began to count.
     pub(crate) fn schedule_renewal(&self, counted_from: Timestamp, expires_in: Duration) {
-        let at = renew_at(&self.options, counted_from, expires_in);
+        let at = renew_at(&self.options, &self.key, counted_from, expires_in);
         self.renew_at.store(at, Ordering::Relaxed);
     }
 
@@ -449,10 +449,29 @@ fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp {
 }
 
 /// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
-fn renew_at(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> u64 {
-    options
-        .renew_period(expires_in)
-        .map_or(NEVER, |p| (counted_from + p).as_nanos())
+///
+/// Where the period is the engine's to choose it is up to an eighth shorter, each time by another part: clients that began in one moment,
+/// as all do that come back after a restart of the store, would renew in one moment for ever. What one request of a client renews
+/// began to count in one moment, and stays together.
+fn renew_at(options: &Terms, key: &LeaseKey, counted_from: Timestamp, expires_in: Duration) -> u64 {
+    let Some(period) = options.renew_period(expires_in) else {
+        return NEVER;
+    };
+    let sooner = match options.auto_renew {
+        AutoRenew::On => {
+            let part = scatter(key.id.client() as u64 ^ counted_from.as_nanos()) >> 32;
+            Duration::from_nanos((u128::from(nanos(period) / 8) * u128::from(part) >> 32) as u64)
+        }
+        _ => Duration::ZERO,
+    };
+    (counted_from + (period - sooner)).as_nanos()
+}
+
+/// Bits that have nothing to do with one another for numbers that do (splitmix64).
+fn scatter(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
 }
 
 /// 0 exclusive, 1 reader, n + 1 for one of n permits.
@@ -479,6 +498,37 @@ fn decode(word: u64) -> Mode {
 mod tests {
     use super::*;
     use std::num::NonZeroU32;
+
+    #[test]
+    fn renewals_are_up_to_an_eighth_sooner_than_their_period_and_out_of_step() {
+        let name = crate::LockName::new("x").unwrap();
+        let of = |client| LeaseKey::new(name.clone(), crate::spi::RequestId::new(client, 1));
+        let ttl = Duration::from_secs(24);
+        let terms = |auto_renew| Terms {
+            auto_renew,
+            ..Terms::DEFAULT
+        };
+        let after = |terms: &Terms, client, second| {
+            let from = Timestamp::ZERO + Duration::from_secs(second);
+            Timestamp::from_nanos(renew_at(terms, &of(client), from, ttl)).since(from)
+        };
+        let on = terms(AutoRenew::On);
+        let mut seen = std::collections::HashSet::new();
+        for client in 0..10 {
+            for second in 1..=10 {
+                let period = after(&on, client, second);
+                assert!(
+                    (Duration::from_secs(7)..=Duration::from_secs(8)).contains(&period),
+                    "{period:?}"
+                );
+                seen.insert(period);
+            }
+        }
+        assert_eq!(seen.len(), 100);
+        // A period that the user chose is that period.
+        let every = terms(AutoRenew::Every(Duration::from_secs(5)));
+        assert_eq!(after(&every, 1, 1), Duration::from_secs(5));
+    }
 
     #[test]
     fn every_mode_survives_its_encoding() {

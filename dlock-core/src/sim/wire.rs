@@ -271,6 +271,7 @@ impl Wire {
             self.network.sleep(Duration::from_millis(10)).await;
         }
         self.wait_while_held().await;
+        self.wait_for_troubles(Way::Reply).await;
     }
 
     /// How long a message takes that is lost with such odds; `None` if it is.
@@ -291,12 +292,7 @@ impl Wire {
         let delay = lock(&self.state).troubles.delay(way);
         self.network.sleep(transit + delay).await;
         self.wait_while_held().await;
-        loop {
-            let Some(ending) = lock(&self.state).troubles.holds(way) else {
-                break;
-            };
-            let _ = ending.await;
-        }
+        self.wait_for_troubles(way).await;
         open() && !lock(&self.state).troubles.loses(way)
     }
 
@@ -306,6 +302,15 @@ impl Wire {
                 return;
             };
             let _ = hold.await;
+        }
+    }
+
+    async fn wait_for_troubles(&self, way: Way) {
+        loop {
+            let Some(ending) = lock(&self.state).troubles.holds(way) else {
+                return;
+            };
+            let _ = ending.await;
         }
     }
 

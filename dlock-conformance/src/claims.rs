@@ -73,6 +73,9 @@ pub enum Need {
     /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with [`Claims::without`] it says that
     /// every name that was ever used leaves something behind.
     BoundedTokens,
+    /// How many of those who wait one release wakes does not grow with their number. Taken back with [`Claims::without`] it says that
+    /// each of them looks for itself.
+    BoundedWakes,
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -94,6 +97,9 @@ impl Skew {
 /// The usual factor by which the longest wait exceeds the mean, and the most that can be claimed.
 const USUAL_STARVATION: u32 = 10;
 const MOST_STARVATION: u32 = 100;
+
+/// One for the acquire, one for the release.
+const USUAL_ROUND_TRIPS: u32 = 2;
 
 /// A bound that is claimed, what is usual, and what is the most that can be claimed.
 struct Bound {
@@ -169,6 +175,9 @@ pub struct Claims {
     pub ageing: Option<Duration>,
     /// How far the clocks of client and store may drift apart.
     pub skew: Skew,
+    /// How many times a client speaks to the server and waits for it at most, from the acquire of a lock that is free to the end of its
+    /// release.
+    pub round_trips: u32,
     /// How often one owner can hold a re-entrant lock at once.
     pub reentry_depth: u32,
     /// Who goes first among readers and writers that wait.
@@ -187,11 +196,13 @@ pub struct Claims {
 impl Claims {
     /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and without an answer
     /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation and dropped guards 500 ms, no hidden
-    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms. Readers and writers are served
+    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and
+    /// its release. Readers and writers are served
     /// in line if there is a queue, in any order if not; a watcher is told where changes are missing, and at most 1024 wait for it.
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             reentry_depth: Owner::MAX_DEPTH,
+            round_trips: USUAL_ROUND_TRIPS,
             rw: match capabilities.has(Capability::Queue) {
                 true => RwPolicy::InLine,
                 false => RwPolicy::Any,
@@ -250,7 +261,7 @@ impl Claims {
     ///
     /// # Errors
     /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
-    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100, a depth of re-entry or a backlog of 65536.
+    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
     pub fn check(&self) -> Result<(), String> {
         let mut too_wide: Vec<String> = self
             .bounds()
@@ -279,6 +290,7 @@ impl Claims {
     fn uncountable(&self) -> impl Iterator<Item = String> {
         let numbers = [
             ("reentry_depth", self.reentry_depth),
+            ("round_trips", self.round_trips),
             ("watch_backlog", self.watch_backlog),
         ];
         let beyond = numbers.into_iter().filter(|(_, n)| *n > MOST_COUNTED);
@@ -291,6 +303,10 @@ impl Claims {
             .iter()
             .filter(|b| b.claimed > b.usual * 2)
             .map(|b| format!("{} {:?} (usual: {:?})", b.name, b.claimed, b.usual))
+            .chain(
+                (self.round_trips > USUAL_ROUND_TRIPS * 2)
+                    .then(|| format!("round_trips {} (usual: {USUAL_ROUND_TRIPS})", self.round_trips)),
+            )
             .chain((self.starvation_factor > USUAL_STARVATION * 2).then(|| {
                 format!(
                     "starvation_factor {} (usual: {USUAL_STARVATION})",
@@ -406,6 +422,13 @@ impl Claims {
         self
     }
 
+    /// How many round trips an acquire of a free lock and its release cost together.
+    #[must_use]
+    pub fn round_trips(mut self, trips: u32) -> Self {
+        self.round_trips = trips;
+        self
+    }
+
     /// Who goes first among readers and writers that wait.
     #[must_use]
     pub fn rw(mut self, policy: RwPolicy) -> Self {
@@ -451,7 +474,7 @@ impl Claims {
         let caps = &self.capabilities;
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
-            Need::MaximumHold | Need::BoundedTokens => true,
+            Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes => true,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),

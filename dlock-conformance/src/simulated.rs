@@ -94,7 +94,10 @@ impl Harness for Simulated {
     }
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
-        Ok(Some(Arc::new(SimulatedNetwork::new(self.planted))))
+        Ok(Some(Arc::new(SimulatedNetwork::new(
+            self.server.clone(),
+            self.planted,
+        ))))
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {

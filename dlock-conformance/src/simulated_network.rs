@@ -4,18 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_core::saboteur::{Bug, Planted};
-use dlock_core::sim::{Link, Partition, Trouble};
+use dlock_core::sim::{Link, Partition, SimRuntime, Trouble};
 
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network, Traffic};
 
 type Links = Vec<Arc<Link>>;
 
 /// The links of the clients that connected over it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SimulatedNetwork {
     links: Mutex<Links>,
     cuts: AtomicU64,
     next: AtomicU64,
+    server: SimRuntime,
     planted: Planted,
 }
 
@@ -28,11 +29,15 @@ fn partition(way: Direction) -> Partition {
 }
 
 impl SimulatedNetwork {
-    /// One with drivers in which that bug may be planted: they are what makes a connection anew.
-    pub(crate) fn new(planted: Planted) -> Self {
+    /// One to that server. A bug may be planted in its drivers, which are what makes a connection anew, or in how the server writes to
+    /// its connections.
+    pub(crate) fn new(server: SimRuntime, planted: Planted) -> Self {
         Self {
+            links: Mutex::default(),
+            cuts: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            server,
             planted,
-            ..Self::default()
         }
     }
 
@@ -74,6 +79,16 @@ impl Network for SimulatedNetwork {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         for link in &links {
             link.begin(number, trouble, Arc::clone(&hits));
+        }
+        // planted: 16.13
+        if self.planted.is(Bug::PartitionBlocksAll) && trouble == Trouble::BlackHole(Partition::Both) {
+            // Whoever writes to the one that takes nothing writes to nobody else.
+            self.server.pause();
+            let server = self.server.clone();
+            return FaultGuard::new(hits, move || {
+                links.iter().for_each(|link| link.end(number));
+                server.resume();
+            });
         }
         FaultGuard::new(hits, move || links.iter().for_each(|link| link.end(number)))
     }

@@ -325,6 +325,28 @@ pub enum Bug {
     ResumeThinksValid,
     /// `hair_trigger_loss`, rule 16.07.
     HairTriggerLoss,
+    /// `chatty_acquire`, rule 2.12.
+    ChattyAcquire,
+    /// `stale_waiter_granted`, rule 3.09.
+    StaleWaiterGranted,
+    /// `release_retry_blind_delete`, rule 4.04.
+    ReleaseRetryBlindDelete,
+    /// `renew_at_95pct`, rule 5.12.
+    RenewAt95pct,
+    /// `herd_wakeup`, rule 8.10.
+    HerdWakeup,
+    /// `retry_double_count`, rule 10.05.
+    RetryDoubleCount,
+    /// `watch_silent_stall`, rule 12.05.
+    WatchSilentStall,
+    /// `watch_phantom`, rule 12.06.
+    WatchPhantom,
+    /// `delayed_release_applies`, rule 15.07.
+    DelayedReleaseApplies,
+    /// `no_tombstone`, rule 15.09.
+    NoTombstone,
+    /// `partition_blocks_all`, rule 16.13.
+    PartitionBlocksAll,
 }
 
 impl Bug {
@@ -489,6 +511,17 @@ impl Bug {
         Self::KillLeaks,
         Self::ResumeThinksValid,
         Self::HairTriggerLoss,
+        Self::ChattyAcquire,
+        Self::StaleWaiterGranted,
+        Self::ReleaseRetryBlindDelete,
+        Self::RenewAt95pct,
+        Self::HerdWakeup,
+        Self::RetryDoubleCount,
+        Self::WatchSilentStall,
+        Self::WatchPhantom,
+        Self::DelayedReleaseApplies,
+        Self::NoTombstone,
+        Self::PartitionBlocksAll,
     ];
 
     /// The rule that must catch it.
@@ -653,6 +686,17 @@ impl Bug {
             Self::KillLeaks => "16.05",
             Self::ResumeThinksValid => "16.06",
             Self::HairTriggerLoss => "16.07",
+            Self::ChattyAcquire => "2.12",
+            Self::StaleWaiterGranted => "3.09",
+            Self::ReleaseRetryBlindDelete => "4.04",
+            Self::RenewAt95pct => "5.12",
+            Self::HerdWakeup => "8.10",
+            Self::RetryDoubleCount => "10.05",
+            Self::WatchSilentStall => "12.05",
+            Self::WatchPhantom => "12.06",
+            Self::DelayedReleaseApplies => "15.07",
+            Self::NoTombstone => "15.09",
+            Self::PartitionBlocksAll => "16.13",
         }
     }
 
@@ -818,6 +862,17 @@ impl Bug {
             Self::KillLeaks => "kill_leaks",
             Self::ResumeThinksValid => "resume_thinks_valid",
             Self::HairTriggerLoss => "hair_trigger_loss",
+            Self::ChattyAcquire => "chatty_acquire",
+            Self::StaleWaiterGranted => "stale_waiter_granted",
+            Self::ReleaseRetryBlindDelete => "release_retry_blind_delete",
+            Self::RenewAt95pct => "renew_at_95pct",
+            Self::HerdWakeup => "herd_wakeup",
+            Self::RetryDoubleCount => "retry_double_count",
+            Self::WatchSilentStall => "watch_silent_stall",
+            Self::WatchPhantom => "watch_phantom",
+            Self::DelayedReleaseApplies => "delayed_release_applies",
+            Self::NoTombstone => "no_tombstone",
+            Self::PartitionBlocksAll => "partition_blocks_all",
         }
     }
 }

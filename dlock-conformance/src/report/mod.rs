@@ -216,6 +216,7 @@ impl Report {
                 "skew",
                 format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
             ),
+            ("round_trips", claims.round_trips.to_string()),
             ("reentry_depth", claims.reentry_depth.to_string()),
             ("rw", format!("{:?}", claims.rw)),
             ("merging", format!("{:?}", claims.merging)),

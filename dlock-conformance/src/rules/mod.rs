@@ -1,10 +1,13 @@
 #![doc = include_str!("README.md")]
 
 mod colliding;
+mod cut_watch;
 mod faulty;
 mod late_replies;
+mod late_requests;
 mod lease_window;
 mod names_apart;
+mod partition;
 mod probes;
 mod s01_exclusion;
 mod s01_processes;
@@ -47,6 +50,7 @@ mod s16_processes;
 mod s17_contract;
 mod s18_quorum;
 mod stale;
+mod traffic;
 mod watching;
 
 use crate::rule::Rule;

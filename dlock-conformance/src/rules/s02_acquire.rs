@@ -9,6 +9,7 @@ use super::s02_deadline::{
     after_a_timeout_nothing_is_left, grant_xor_timeout, timeout_at_the_deadline, zero_wait_is_a_try,
 };
 use super::s02_extremes::{huge_durations_never_wrap, unbounded_wait_has_no_end};
+use super::traffic::an_uncontended_cycle_is_cheap;
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
 use crate::subject::{Ask, Held};
@@ -158,6 +159,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: HiddenDefaultTimeout deterministic,
         blast: ["8.07"]
         => unbounded_wait_has_no_end
+    },
+    rule! {
+        "2.12" SHOULD phase 2 [Lock, Try]
+        layer: Both, access: P, test: D,
+        title: "round trips are few",
+        statement: "An acquire of a lock that nobody holds and its release cost at most the claimed number of round trips, for a try and a wait, for a name that is new and one that is not.",
+        intent: "Where the store is far away every question more is what a lock costs; a look before the grant and another after it make it three times as slow.",
+        check_first: "Which requests are sent besides the one that asks and the one that lets go: a look before, a confirmation after, a sign of life for each lock?",
+        evidence: ["cycles" >= 100, "round_trips" >= 20],
+        budget: 60 s,
+        bug: ChattyAcquire deterministic,
+        blast: ["16.10"]
+        => an_uncontended_cycle_is_cheap
     },
 ];
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dlock_core::{ErrorKind, LockName, Timestamp};
 
 use super::late_replies::{a_retried_grant_keeps_its_end, the_deadline_counts_from_the_send};
+use super::partition::a_lapsed_place_is_not_granted;
 use super::s03_handover::{beliefs_do_not_overlap, finer_ttls_round_up};
 use super::stale::{Successor, stale_guard};
 use crate::claims::Need;
@@ -118,6 +119,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: ExpiryNoWakeup deterministic,
         blast: ["8.06", "16.05"]
         => expiry_wakes_a_waiter
+    },
+    rule! {
+        "3.09" MUST phase 2 [Lock, Wait, Try, Lease, PerGrantTtl]
+        layer: Both, access: P, test: T,
+        title: "lapsed place is not granted",
+        statement: "A waiter that was cut off until its place in line lapsed is not granted by that place: not by the store, which passes on to those who are there, and not by its own belief when it is back.",
+        intent: "A waiter that takes the end of the wait for the grant, when it was its own session that ended, is a second holder (etcd 11456).",
+        check_first: "When the wait ends, does the waiter ask whether its own entry is still there, or only whether those before it have gone?",
+        evidence: ["lapsed_places" >= 1, "held_back" >= 1],
+        budget: 120 s,
+        bug: StaleWaiterGranted deterministic,
+        blast: []
+        => a_lapsed_place_is_not_granted
     },
     rule! {
         "3.10" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock_core::ErrorKind;
 
+use super::late_requests::a_retried_release_frees_nobody_else;
 use super::s04_guards::{a_drop_frees_promptly, a_leaked_guard_lapses};
 use super::s06_faults::{a_failed_release_lapses, release_says_how_it_went};
 use super::stale::{Successor, stale_guard};
@@ -55,6 +56,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: DoubleReleaseFreesNext deterministic,
         blast: ["11.05", "11.12", "17.01"]
         => no_second_release
+    },
+    rule! {
+        "4.04" MUST phase 2 [Lock, Try]
+        layer: Both, access: P, test: D,
+        title: "retried release frees nobody else",
+        statement: "A release whose reply was lost can be asked for again, by the user and by the client itself: it answers Ok, Lost or Unknown, and never frees whoever was granted meanwhile.",
+        intent: "The second copy of a release finds another holder, and a release that does not ask whose lock it ends ends that one.",
+        check_first: "Does the retry of a release name the grant, and what does it do when that is not there any more?",
+        evidence: ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2],
+        budget: 120 s,
+        bug: ReleaseRetryBlindDelete deterministic,
+        blast: ["8.12", "9.03", "15.04"]
+        => a_retried_release_frees_nobody_else
     },
     rule! {
         "4.05" MUST phase 1 [Lock, Lease, PerGrantTtl]

@@ -9,6 +9,7 @@ use super::late_replies::only_an_answer_moves_the_deadline;
 use super::lease_window::{granted_within, refused_as_lost};
 use super::s05_auto::{a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed};
 use super::s06_faults::{a_short_fault_loses_nothing, renewal_ends_with_the_hold};
+use super::traffic::renewals_leave_time_for_another;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
@@ -158,6 +159,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: GivesUpOnFirstError deterministic,
         blast: []
         => a_short_fault_loses_nothing
+    },
+    rule! {
+        "5.12" SHOULD phase 2 [Lock, Lease, AutoRenew]
+        layer: Engine, access: P, test: T,
+        title: "renewals leave time for another",
+        statement: "A guard that renews itself does so twice in a ttl at least, and clients that begin together do not renew in step for ever.",
+        intent: "Whoever renews at the last moment loses the lock with one lost packet; a thousand clients that came back in one moment hit the store in one moment, three times in each ttl.",
+        check_first: "What is the period of a renewal, is it counted from the last send, and is any part of it chosen at random?",
+        evidence: ["renewals" >= 12],
+        budget: 120 s,
+        bug: RenewAt95pct deterministic,
+        blast: ["5.11", "6.05"]
+        => renewals_leave_time_for_another
     },
     rule! {
         "5.13" MAY phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold]

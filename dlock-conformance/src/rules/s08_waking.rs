@@ -9,6 +9,7 @@ use super::s08_queue::{
     a_live_waiter_keeps_its_place, a_try_does_not_overtake, first_come_first_served,
     the_least_urgent_is_served, the_most_urgent_is_next,
 };
+use super::traffic::one_release_wakes_few;
 use crate::cx::Cx;
 use crate::ensure;
 use crate::rule::{Rule, rule};
@@ -133,6 +134,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: PrioStarves deterministic,
         blast: ["8.08"]
         => the_least_urgent_is_served
+    },
+    rule! {
+        "8.10" SHOULD phase 3 [Lock, Wait, BoundedWakes]
+        layer: Both, access: A, test: D,
+        title: "one release wakes few",
+        statement: "One release wakes a few of those who wait, however many they are: in one client by the tasks that are polled, and of many clients by the requests that are sent.",
+        intent: "When each release wakes everybody the store answers a thousand questions to grant one lock, and the next release comes before the last answer.",
+        check_first: "Is the news of a release sent to the next in line, or to everybody who watches the name?",
+        evidence: ["releases" >= 2],
+        budget: 120 s,
+        bug: HerdWakeup deterministic,
+        blast: []
+        => one_release_wakes_few
     },
     rule! {
         "8.11" MUST phase 2 [Lock, Wait]

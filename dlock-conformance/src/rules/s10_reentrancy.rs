@@ -6,6 +6,7 @@ use dlock_core::{ErrorKind, LockName};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 
+use super::late_requests::a_retry_is_one_level;
 use super::s09_contract::{on_changing_threads, through_tasks};
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -66,6 +67,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: PartialLoss deterministic,
         blast: []
         => loss_ends_every_level
+    },
+    rule! {
+        "10.05" MUST phase 2 [Reentrant, Try, Wait]
+        layer: Both, access: P, test: D,
+        title: "retry is one level",
+        statement: "An acquire that is sent again after a lost reply is one level, not two: after as many releases as acquires the lock is free.",
+        intent: "A level that nobody has is released by nobody; the lock stays with an owner who believes to have let go.",
+        check_first: "Is the count raised by the request, or by each copy of it that arrives?",
+        evidence: ["lost_replies" >= 1, "freed" >= 1],
+        budget: 120 s,
+        bug: RetryDoubleCount deterministic,
+        blast: []
+        => a_retry_is_one_level
     },
     rule! {
         "10.06" MUST phase 2 [Reentrant, Try, Wait]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock_core::LockName;
 use futures::future::{join, try_join_all};
 
+use super::cut_watch::{a_cut_is_told, nothing_is_told_that_never_was};
 use super::s12_cost::{slow_consumer_is_told, watching_slows_nobody};
 use super::s12_operators::{force_ends_every_hold, inspection_is_true};
 use super::watching::{Grants, Told, Watching};
@@ -71,6 +72,32 @@ pub(super) static RULES: &[Rule] = &[
         bug: WatchNoExpireEvent deterministic,
         blast: []
         => expiry_is_told_in_time
+    },
+    rule! {
+        "12.05" MUST phase 2 [Watch, Lock, Wait]
+        layer: Both, access: P, test: T,
+        title: "cut is told",
+        statement: "A stream whose connection breaks ends with an error, or goes on with a snapshot that says that changes are missing, or misses none; it is never silent, and watching again shows what is.",
+        intent: "A stream that has died and says nothing looks like a lock that nobody touches; the follower waits for the end of a leader that has long gone.",
+        check_first: "Who hears that the connection of a watch broke, and what does the reader of the stream see of it?",
+        evidence: ["cuts_told" >= 4],
+        budget: 120 s,
+        bug: WatchSilentStall deterministic,
+        blast: []
+        => a_cut_is_told
+    },
+    rule! {
+        "12.06" MUST phase 2 [Watch, Lock, Wait, Try, Renew]
+        layer: Both, access: P, test: D,
+        title: "nothing is told that never was",
+        statement: "No watcher is told of a hold that is none: a late sign of life of a former holder is no grant, and a watcher that comes back from a cut is shown what is, and nothing from before it.",
+        intent: "A leader that is seen once more after its end is followed once more; that is how two of them come to be at work (CURATOR-604).",
+        check_first: "Are changes told from what the store has done, or from what it was asked to do? Is anything of a connection that broke kept for the next?",
+        evidence: ["late_messages" >= 2, "snapshots_after_a_cut" >= 2],
+        budget: 120 s,
+        bug: WatchPhantom deterministic,
+        blast: []
+        => nothing_is_told_that_never_was
     },
     rule! {
         "12.07" MUST phase 3 [Watch, Wait]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_core::ErrorKind;
 
 use super::faulty::{faulty, patience, struck};
+use super::late_requests::{a_late_acquire_leaves_nothing, what_is_late_is_refused};
 use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
 use crate::rule::{Rule, rule};
@@ -79,6 +80,19 @@ pub(super) static RULES: &[Rule] = &[
         => no_success_without_an_answer
     },
     rule! {
+        "15.07" MUST phase 2 [Lock, Try, Renew]
+        layer: Both, access: P, test: D,
+        title: "what is late is refused",
+        statement: "A release or renewal of a former holder that arrives after the next grant is refused: it neither frees nor extends that one, nor brings the former one back.",
+        intent: "A packet that was held up for a minute is a release that nobody has asked for lately; it must not find a lock to free.",
+        check_first: "Does every release and renewal name the grant that it is about, and is that compared in the store?",
+        evidence: ["late_releases" >= 2, "late_renewals" >= 2],
+        budget: 120 s,
+        bug: DelayedReleaseApplies deterministic,
+        blast: ["4.04", "8.12", "9.03", "15.04"]
+        => what_is_late_is_refused
+    },
+    rule! {
         "15.08" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: P, test: D,
         title: "unknown is said",
@@ -90,6 +104,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: UnknownAsFailed deterministic,
         blast: ["15.01", "17.06"]
         => unknown_is_said
+    },
+    rule! {
+        "15.09" MUST phase 2 [Lock, Try, Wait]
+        layer: Both, access: P, test: D,
+        title: "late acquire leaves nothing",
+        statement: "An acquire or try that is delivered after it was given up leaves nothing: no hold, and no place in line.",
+        intent: "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is gone for a ttl.",
+        check_first: "Does withdrawing a request that the store has not seen yet leave something that refuses it when it comes?",
+        evidence: ["late_acquires" >= 4],
+        budget: 120 s,
+        bug: NoTombstone deterministic,
+        blast: ["2.06", "8.03", "9.02", "11.08"]
+        => a_late_acquire_leaves_nothing
     },
 ];
 

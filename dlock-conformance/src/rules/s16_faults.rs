@@ -5,6 +5,7 @@ use std::time::Duration;
 use dlock_core::ErrorKind;
 
 use super::faulty::{faulty, patience, struck};
+use super::partition::a_partition_costs_one_client;
 use super::s16_nemesis::all_at_once_and_then_healed;
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -117,6 +118,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: IgnoresLatency deterministic,
         blast: []
         => latency_shortens_validity
+    },
+    rule! {
+        "16.13" MUST phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal]
+        layer: Both, access: P, test: T,
+        title: "partition costs one client",
+        statement: "A client that is cut off loses its locks, each by the deadline; those who wait for them have them by the ttl plus slack, and all others go on as if nothing was.",
+        intent: "One machine behind a broken switch must not be able to stop everybody else.",
+        check_first: "Does anything in the store wait for a client: for its answer to an expiry, for room in its connection, for a lock that is held meanwhile?",
+        evidence: ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
+        budget: 120 s,
+        bug: PartitionBlocksAll deterministic,
+        blast: []
+        => a_partition_costs_one_client
     },
     rule! {
         "16.15" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]

@@ -89,6 +89,10 @@ pub(crate) async fn acquire(
     let answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
     match answer {
         // The common case, without the large future of the other ones.
+        // planted: 2.12
+        Ok(Attempt::Granted(grant)) if engine.bug.is(Bug::ChattyAcquire) => {
+            Box::pin(look_and_pursue(request, grant, patience)).await
+        }
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
             Ok(lease) => Ok(Some(lease)),
             Err(why) => Box::pin(pursue(request, Err(why), patience)).await,
@@ -228,6 +232,18 @@ fn over() -> Error {
     Error::lost(LossReason::Expired)
 }
 
+/// Rule 2.12: whether the store has it now is asked once more, and the answer is of no interest.
+async fn look_and_pursue(
+    request: Request<'_>,
+    grant: Grant,
+    patience: Patience,
+) -> Result<Option<Arc<Lease>>> {
+    if let Some(part) = request.engine.backend.watch_part() {
+        let _ = request.engine.request(part.inspect(&request.key().name)).await;
+    }
+    pursue(request, Ok(Attempt::Granted(grant)), patience).await
+}
+
 /// Everything but the common case.
 async fn pursue(
     mut request: Request<'_>,
@@ -301,6 +317,15 @@ async fn pursue(
                 }
             }
             Woken::AskAgain => {}
+            // planted: 3.09
+            Woken::PushesEnded
+                if engine.bug.is(Bug::StaleWaiterGranted)
+                    && engine.now().since(asked_at) >= request.acquire.queue_ttl =>
+            {
+                let (key, ttl) = (request.acquire.key.clone(), request.acquire.ttl);
+                answer = Ok(Attempt::Granted(Grant::new(key, None, engine.now(), ttl)));
+                continue;
+            }
             Woken::PushesEnded => {
                 let pause = ends.pause(engine);
                 let rest = until.map_or(pause, |t| pause.min(engine.now().until(t)));

@@ -191,6 +191,11 @@ impl Lease {
         self.release_asked.store(false, Ordering::Release);
     }
 
+    /// Whether a user has asked for its release and not heard how it went, for a planted bug.
+    pub(super) fn is_release_asked(&self) -> bool {
+        self.release_asked.load(Ordering::Acquire)
+    }
+
     /// The user hears how it went; `false` if nobody had asked, or heard already.
     pub(super) fn hears_of_release(&self) -> bool {
         self.release_asked.swap(false, Ordering::AcqRel)

@@ -1,13 +1,17 @@
 //! What a planted bug of the engine needs beyond an `if`.
 
+use std::future::ready;
 use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::core::{Core, Engine};
 use super::lease::Lease;
 use crate::error::{Error, LossReason, Result};
 use crate::mode::Mode;
+use crate::name::LockName;
 use crate::options::{AutoRenew, Terms};
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Renew, RenewItem, RenewOutcome};
+use crate::spi::{Acquire, Attempt, Change, Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
 pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &Terms) {
@@ -19,6 +23,22 @@ pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &T
     let grant = Grant::new(key.clone(), None, now, options.ttl);
     // Refused by a client that closes: then it is not renewed.
     let _ = core.hold(&Lease::new(grant, mode, options, now, false), core.losses());
+}
+
+/// Rule 12.05: what breaks the stream is swallowed, and there it stands.
+pub(crate) fn without_errors(
+    changes: BoxStream<'static, Result<Change>>,
+) -> BoxStream<'static, Result<Change>> {
+    let told = changes.take_while(|change| ready(change.is_ok()));
+    told.chain(stream::pending()).boxed()
+}
+
+/// Rule 4.04: a release that is tried again frees whatever is there.
+pub(super) async fn release_blindly(core: &Core, name: &LockName) -> Result<Released> {
+    match core.backend.watch_part() {
+        Some(part) => part.force_release(name).await.map(|_| Released::Released),
+        None => Ok(Released::NotHeld),
+    }
 }
 
 /// Rule 5.05: a renewal that takes the name anew if it is free.

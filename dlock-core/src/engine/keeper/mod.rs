@@ -479,6 +479,10 @@ impl Keeper {
                     if core.bug.is(Bug::AutorenewStopsAfter5) && held_for >= lease.span() * 3 / 2 {
                         lease.renew_at(Timestamp::MAX);
                     }
+                    // planted: 5.12
+                    if core.bug.is(Bug::RenewAt95pct) {
+                        lease.renew_at(r.counted_from + r.expires_in * 19 / 20);
+                    }
                     // planted: 6.05
                     if core.bug.is(Bug::LostSpurious) && held_for >= lease.span() * 15 {
                         core.lose(lease, LossReason::Refused, true);

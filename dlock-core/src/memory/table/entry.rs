@@ -286,6 +286,11 @@ impl Entry {
         self.queue.as_ref()?.waiters.front().map(|w| w.id)
     }
 
+    /// Everybody in line, for a planted bug.
+    pub(super) fn waiting_ids(&self) -> impl Iterator<Item = RequestId> {
+        self.queue.iter().flat_map(|q| &q.waiters).map(|w| w.id)
+    }
+
     fn head_mode(&self) -> Option<Mode> {
         self.queue.as_ref()?.waiters.front().map(|w| w.mode)
     }

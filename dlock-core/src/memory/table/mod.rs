@@ -25,7 +25,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{
-    Abandoned, Acquire, Change, Inspection, LeaseKey, Queueing, Raised, Release, Released, RequestId,
+    Abandoned, Acquire, Change, Holder, Inspection, LeaseKey, Queueing, Raised, Release, Released, RequestId,
 };
 use crate::timestamp::Timestamp;
 use crate::token::Token;
@@ -403,12 +403,13 @@ impl Table {
             effects,
             |entry, desk, effects| {
                 let own = entry.holders.iter().position(|l| l.id == key.id);
-                // planted: 3.06, 4.02
+                // planted: 3.06, 4.02, 15.07
                 let session = |l: &entry::Lease| l.id.client() == key.id.client();
                 let session = entry.holders.iter().position(session);
                 let other = match () {
                     () if desk.bug.is(Bug::ReleaseByName) => Some(0),
                     () if desk.bug.is(Bug::ReleaseBySession) => session,
+                    () if desk.bug.is(Bug::DelayedReleaseApplies) && memo.was_released(trace) => Some(0),
                     () => None,
                 };
                 let Some(mut index) = own.or(other.filter(|_| !entry.holders.is_empty())) else {
@@ -428,6 +429,11 @@ impl Table {
                 // planted: 11.05
                 if desk.bug.is(Bug::ReaderReleasesOther) {
                     index = 0;
+                }
+                // planted: 8.10
+                if desk.bug.is(Bug::HerdWakeup) {
+                    let everybody = entry.waiting_ids().map(|id| LeaseKey::new(key.name.clone(), id));
+                    effects.news().sooner.extend(everybody);
                 }
                 let lease = &mut entry.holders[index];
                 if lease.standing == Standing::Kept {
@@ -474,7 +480,10 @@ impl Table {
     /// Undoes a request, whatever became of it, and keeps it from coming back.
     pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
         let trace = self.spot(&key.name).trace(key.id);
-        self.memo.bury(trace, now);
+        // planted: 15.09
+        if !self.bug.is(Bug::NoTombstone) {
+            self.memo.bury(trace, now);
+        }
         let abandoned = self
             .change(&key.name, now, effects, |entry, desk, effects| {
                 // planted: 14.04
@@ -553,6 +562,12 @@ impl Table {
                 || (self.bug.is(Bug::RenewReleaseRace) && released()))
         {
             return Some(self.upsert(now, key, ttl, effects));
+        }
+        // planted: 12.06
+        if self.bug.is(Bug::WatchPhantom) && !matches!(renewed, Some(Some(_))) {
+            effects.change(&key.name, || {
+                Change::Granted(Holder::new(key.id, Mode::Exclusive, None, ttl))
+            });
         }
         renewed.flatten()
     }

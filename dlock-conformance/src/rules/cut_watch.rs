@@ -1,0 +1,288 @@
+//! The bodies of rules about watching over a network that fails: 12.05, 12.06.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{Change, Inspection};
+use dlock_core::{ErrorKind, LockName, Result, Timestamp};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::faulty::{Faulty, faulty, patience, struck};
+use super::watching::{Watching, observer};
+use crate::cx::Cx;
+use crate::network::{Cut, Direction, Fault};
+use crate::subject::{Held, Subject};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+type Changes = BoxStream<'static, Result<Change>>;
+
+/// How the connection of a watcher breaks.
+#[derive(Clone, Copy, Debug)]
+enum Break {
+    Cut(Cut),
+    /// For a while.
+    Away,
+    /// With changes on their way.
+    InFlight,
+}
+
+const BREAKS: [Break; 4] = [
+    Break::Cut(Cut::Reset),
+    Break::Cut(Cut::Fin),
+    Break::Away,
+    Break::InFlight,
+];
+
+/// 12.05.
+pub(super) async fn a_cut_is_told(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    for how in BREAKS {
+        let name = cx.name(format_args!("{how:?}"));
+        let first = f.b.acquire(&name, &cx.ask()).await.seen("B acquires")?;
+        let (mut changes, now) = watch(&cx, &*f.a, &name).await?;
+        shows(&now, &[first.id()], "the first item of a stream")?;
+        let before = first.id();
+        let after = hand_over(&cx, &f, how, &name, first, &*c).await?;
+        let by = cx.now() + patience(&cx);
+        let what = format!("a stream whose connection broke ({how:?})");
+        match told(&cx, &mut changes, &before, &after.id(), by)
+            .await
+            .seen(&what)?
+        {
+            Told::Ended(kind) => {
+                cx.note(format_args!("{what} ended with {kind:?}"));
+                ensure!(
+                    changes.next().await.is_none(),
+                    "{what} goes on after its error, which is to be its last item"
+                );
+                let now = watch_again(&cx, &*f.a, &name, by).await?;
+                shows(&now, &[after.id()], "a stream that was begun after the cut")?;
+            }
+            Told::WentOn => cx.note(format_args!("{what} went on")),
+        }
+        cx.evidence("cuts_told");
+        after.release().await.seen("C releases")?;
+    }
+    Ok(())
+}
+
+/// The connection of the watcher breaks, and B hands over to C. Without another change after that: a stream that has died says nothing
+/// until there is one.
+async fn hand_over(
+    cx: &Cx,
+    f: &Faulty,
+    how: Break,
+    name: &LockName,
+    first: Box<dyn Held>,
+    c: &dyn Subject,
+) -> Verdict<Box<dyn Held>> {
+    let ask = cx.ask();
+    let hand_over = async {
+        first.release().await.seen("B releases")?;
+        c.acquire(name, &ask).await.seen("C acquires")
+    };
+    match how {
+        Break::Cut(how) => {
+            f.cut(how)?;
+            hand_over.await
+        }
+        Break::Away => {
+            let away = f.net.begin(Fault::Away);
+            let held = hand_over.await?;
+            cx.sleep(Duration::from_millis(50)).await;
+            away.heal();
+            Ok(held)
+        }
+        Break::InFlight => {
+            let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+            let held = hand_over.await?;
+            struck(cx, &hold, "the news is on its way").await?;
+            f.cut(Cut::Reset)?;
+            drop(hold);
+            Ok(held)
+        }
+    }
+}
+
+/// How a stream tells that its connection broke.
+enum Told {
+    /// By an error.
+    Ended(ErrorKind),
+    /// By a snapshot in place of what is missing, or by nothing because nothing is.
+    WentOn,
+}
+
+/// Follows a stream until it has told of the cut, or of the hand-over from one holder to another.
+async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Timestamp) -> Verdict<Told> {
+    let from = cx.now();
+    let mut unbroken = false;
+    loop {
+        let limit = cx.now().until(by);
+        let change = match cx.timeout(limit, changes.next()).await {
+            None => fail!(
+                "silent for {:?}: neither an error nor a snapshot, and not the hand-over that came after the cut",
+                from.until(cx.now())
+            ),
+            Some(None) => fail!("ended without an error"),
+            Some(Some(Err(e))) => return Ok(Told::Ended(e.kind())),
+            Some(Some(Ok(change))) => change,
+        };
+        match change {
+            Change::Snapshot { now, skipped } => {
+                ensure!(skipped, "a snapshot that does not say that changes are missing");
+                unbroken = true;
+                if now.holders.iter().any(|h| h.id.to_string() == after) {
+                    return Ok(Told::WentOn);
+                }
+            }
+            Change::Granted(holder) if holder.id.to_string() == after => {
+                ensure!(
+                    unbroken,
+                    "went on with the grant after the cut, and neither told of the release before it nor that it is missing"
+                );
+                return Ok(Told::WentOn);
+            }
+            Change::Released { id } if id.to_string() == before => unbroken = true,
+            // A kind of change that has no part in this.
+            _ => {}
+        }
+    }
+}
+
+/// A new stream, and the state that it begins with.
+async fn watch(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict<(Changes, Inspection)> {
+    let bound = cx.claims().op_bound;
+    let what = "beginning to watch";
+    let watching = cx.within(bound, what, observer(client)?.watch(name));
+    let mut changes = watching.await?.seen(what)?;
+    let first = cx.within(bound, "the first item of a stream", changes.next());
+    match first.await? {
+        Some(Ok(Change::Snapshot { now, skipped: false })) => Ok((changes, now)),
+        other => fail!("the first item of a stream is {other:?}, not a snapshot of what is"),
+    }
+}
+
+/// A new stream over a connection that broke: asked for until there is one.
+async fn watch_again(cx: &Cx, client: &dyn Subject, name: &LockName, by: Timestamp) -> Verdict<Inspection> {
+    loop {
+        let mut last = match observer(client)?.watch(name).await {
+            Err(e) => format!("{e} ({:?})", e.kind()),
+            Ok(mut changes) => match cx.timeout(cx.claims().op_bound, changes.next()).await {
+                Some(Some(Ok(Change::Snapshot { now, skipped: false }))) => return Ok(now),
+                Some(Some(Err(e))) => format!("{e} ({:?})", e.kind()),
+                other => fail!("the first item of a stream is {other:?}, not a snapshot of what is"),
+            },
+        };
+        if cx.now() >= by {
+            last.truncate(300);
+            fail!(
+                "watching again is not possible {:?} after the cut: {last}",
+                patience(cx)
+            );
+        }
+        cx.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn shows(now: &Inspection, ids: &[String], what: &str) -> Verdict {
+    let told: Vec<_> = now.holders.iter().map(|h| h.id.to_string()).collect();
+    ensure!(
+        told == ids,
+        "{what} says that {told:?} hold, and those who do are {ids:?}"
+    );
+    Ok(())
+}
+
+/// 12.06.
+pub(super) async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let w = cx.connect().await?;
+    for taken in [true, false] {
+        a_late_sign_of_life(&cx, &f, &*w, taken).await?;
+        back_from_a_cut(&cx, &f, &*w, taken).await?;
+    }
+    Ok(())
+}
+
+/// A renewal of A arrives after A's hold has ended. It is nobody's hold, and nobody is to be told of one.
+async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
+    let (name, ask) = (cx.name(format_args!("late-{taken}")), cx.ask());
+    let mut watcher = Watching::begin(cx, w, &name, "a watcher").await?;
+    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let kept = f.net.begin(Fault::DeliverLate);
+    let renewing = {
+        let held = Arc::clone(&held);
+        cx.spawn(async move { held.renew().await })
+    };
+    struck(cx, &kept, "A's renewal is kept on its way").await?;
+    let what = "a renewal whose connection broke";
+    // What it is told is the matter of others.
+    let _: Result<()> = cx.within(patience(cx), what, renewing).await?;
+    // Where the answer to this is lost the client asks again by itself.
+    let _: Result<()> = cx.within(patience(cx), "A releases", held.release()).await?;
+    let by = cx.now() + patience(cx);
+    let when = "after A has released";
+    let next = cx.free_by(&*f.b, &name, &ask, by, when).await?;
+    let mut holders = vec![next.id()];
+    if !taken {
+        next.release().await.seen("B releases")?;
+        holders.clear();
+    }
+    watcher.until_holders(cx, cx.now() + cx.slack(), &holders).await?;
+    kept.heal();
+    let until = cx.now() + cx.slack().min(Duration::from_millis(200));
+    let when = "a late renewal of a holder that has let go has arrived";
+    watcher.follow_until(cx, until).await.seen(when)?;
+    ensure!(
+        watcher.believes(&holders),
+        "{when}, and what is told last is {:?}; those who hold are {holders:?}",
+        watcher.told().last()
+    );
+    cx.evidence("late_messages");
+    if taken {
+        next.release().await.seen("B releases")?;
+    }
+    Ok(())
+}
+
+/// A watches, and is cut off while the lock changes hands. What it is shown then is what is, and nothing from before.
+async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
+    let (name, ask) = (cx.name(format_args!("back-{taken}")), cx.ask());
+    let first = f.b.acquire(&name, &ask).await.seen("B acquires")?;
+    let (mut changes, now) = watch(cx, &*f.a, &name).await?;
+    shows(&now, &[first.id()], "the first item of a stream")?;
+    let before = first.id();
+    let away = f.net.begin(Fault::Away);
+    first.release().await.seen("B releases")?;
+    let next = w.acquire(&name, &ask).await.seen("W acquires")?;
+    let mut holders = vec![next.id()];
+    if !taken {
+        next.release().await.seen("W releases")?;
+        holders.clear();
+    }
+    away.heal();
+    let by = cx.now() + patience(cx);
+    let now = watch_again(cx, &*f.a, &name, by).await?;
+    shows(&now, &holders, "a stream that was begun after a cut")?;
+    cx.evidence("snapshots_after_a_cut");
+    // The old stream, if it goes on, is not to bring the old holder back.
+    let until = cx.now() + cx.slack().min(Duration::from_millis(100));
+    while let Some(Some(Ok(change))) = cx.timeout(cx.now().until(until), changes.next()).await {
+        let told_of = match change {
+            Change::Snapshot { now, .. } => now.holders,
+            Change::Granted(holder) => vec![holder],
+            _ => Vec::new(),
+        };
+        ensure!(
+            told_of.iter().all(|h| h.id.to_string() != before),
+            "a stream tells after a cut that {before} holds, which had released meanwhile"
+        );
+    }
+    if taken {
+        next.release().await.seen("W releases")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late: 4.04, 10.05, 15.07, 15.09.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+
+use super::faulty::{Faulty, faulty, patience, struck};
+use crate::cx::Cx;
+use crate::network::{Cut, Direction, Fault};
+use crate::subject::{Ask, Held};
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+type Released = dlock_core::Result<()>;
+
+/// 4.04.
+pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    let ask = cx.ask();
+    for how in [Cut::Reset, Cut::Fin] {
+        let name = cx.name(format_args!("{how:?}"));
+        let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+        let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+        let releasing = {
+            let held = Arc::clone(&held);
+            cx.spawn(async move { held.release().await })
+        };
+        struck(&cx, &hold, "the reply to A's release is kept").await?;
+        let by = cx.now() + cx.claims().op_bound + cx.slack();
+        let when = "after A's release was carried out";
+        let next = cx.free_by(&*f.b, &name, &ask, by, when).await?;
+        f.cut(how)?;
+        drop(hold);
+        cx.evidence("lost_replies");
+        let what = "a release whose reply was lost";
+        is_an_answer(what, &cx.within(patience(&cx), what, releasing).await?)?;
+        for _ in 0..2 {
+            let what = "a release that is asked for again after its reply was lost";
+            is_an_answer(what, &cx.within(patience(&cx), what, held.release()).await?)?;
+            cx.evidence("retries");
+            cx.expect_held(&*c, &name, &ask, format!("B holds, and after {what}"))
+                .await?;
+        }
+        // And by what the client says again by itself.
+        cx.sleep(cx.slack()).await;
+        let when = "B holds, and some time after a release was retried";
+        cx.expect_held(&*c, &name, &ask, when).await?;
+        next.release()
+            .await
+            .seen("B releases what it was granted after A's release")?;
+        cx.evidence("successors_kept");
+    }
+    Ok(())
+}
+
+fn is_an_answer(what: &str, answer: &Released) -> Verdict {
+    match answer {
+        Ok(()) => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => Ok(()),
+        Err(e) => fail!("{what} answers {:?}, not Ok, Lost or Unknown: {e}", e.kind()),
+    }
+}
+
+/// 10.05.
+pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let (plain, ask) = (cx.ask(), cx.ask().reentrant(1));
+    for how in [Cut::Reset, Cut::Fin] {
+        let name = cx.name(format_args!("{how:?}"));
+        let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, None).await?;
+        f.cut(how)?;
+        drop(hold);
+        cx.evidence("lost_replies");
+        let what = "the outermost acquire, of which a reply was lost";
+        let outer = match cx.within(patience(&cx), what, acquiring).await? {
+            Ok(outer) => outer,
+            Err(e) if e.kind() == ErrorKind::Unknown => continue,
+            Err(e) => return Err(e).seen(what),
+        };
+        // Where a level is taken at the store, its reply is lost as well; where it is only counted here nothing is.
+        let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+        let entering = f.a_acquires(&cx, &name, &ask, None);
+        cx.sleep(Duration::from_millis(20)).await;
+        f.cut(how)?;
+        drop(hold);
+        let what = "the second level, with a connection that broke";
+        let inner = match cx.within(patience(&cx), what, entering).await? {
+            Ok(inner) => Some(inner),
+            Err(e) if e.kind() == ErrorKind::Unknown => None,
+            Err(e) => return Err(e).seen(what),
+        };
+        if let Some(inner) = inner {
+            inner.release().await.seen("releasing the second level")?;
+            ensure!(
+                outer.is_valid(),
+                "the outermost guard is not valid after the second level was released"
+            );
+            cx.expect_held(&*f.b, &name, &plain, "one of two levels is released")
+                .await?;
+            cx.evidence("levels");
+        }
+        let by = match outer.release().await {
+            Ok(()) => cx.now() + cx.slack(),
+            // It went into the connection that broke; the client says it again by itself.
+            Err(e) if e.kind() == ErrorKind::Unknown => cx.now() + patience(&cx),
+            Err(e) => return Err(e).seen("releasing the outermost level"),
+        };
+        let when = "after as many releases as acquires, one of which was sent twice";
+        let taken = cx.free_by(&*f.b, &name, &plain, by, when).await?;
+        taken.release().await.seen("B releases")?;
+        cx.evidence("freed");
+    }
+    Ok(())
+}
+
+/// What is late.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    Release,
+    Renewal,
+}
+
+/// 15.07.
+pub(super) async fn what_is_late_is_refused(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    let ask = cx.ask();
+    for late in [Late::Release, Late::Renewal] {
+        for taken in [true, false] {
+            let name = cx.name(format_args!("{late:?}-{taken}"));
+            let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+            let kept = f.net.begin(Fault::DeliverLate);
+            let saying = {
+                let held = Arc::clone(&held);
+                cx.spawn(async move {
+                    match late {
+                        Late::Release => held.release().await,
+                        Late::Renewal => held.renew().await,
+                    }
+                })
+            };
+            struck(&cx, &kept, format!("A's {late:?} is kept on its way")).await?;
+            let what = format!("A's {late:?}, the connection of which broke");
+            // Whether it heard of it, and what it is told, is the matter of others.
+            let _: Released = cx.within(patience(&cx), &what, saying).await?;
+            let what = "A's release after that, over a new connection";
+            is_an_answer(what, &cx.within(patience(&cx), what, held.release()).await?)?;
+            let by = cx.now() + patience(&cx);
+            let next = cx.free_by(&*f.b, &name, &ask, by, "after A has released").await?;
+            if !taken {
+                next.release().await.seen("B releases before that")?;
+            }
+            kept.heal();
+            cx.sleep(settling(&cx)).await;
+            match late {
+                Late::Release => cx.evidence("late_releases"),
+                Late::Renewal => cx.evidence("late_renewals"),
+            }
+            if taken {
+                let when = format!("B holds, and a late {late:?} of the holder before it has arrived");
+                cx.expect_held(&*c, &name, &ask, &when).await?;
+                next.renew().await.seen(format_args!("{when}: B renews"))?;
+                next.release().await.seen(format_args!("{when}: B releases"))?;
+            }
+            let when = format!("nobody holds any more, and a late {late:?} has arrived");
+            let free = cx.expect_free(&*c, &name, &ask, when).await?;
+            free.release().await.seen("C releases")?;
+        }
+    }
+    Ok(())
+}
+
+/// Time for a message that is on its way, and for what is said in return.
+fn settling(cx: &Cx) -> Duration {
+    cx.slack().min(Duration::from_millis(100))
+}
+
+/// 15.09.
+pub(super) async fn a_late_acquire_leaves_nothing(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask();
+    for tries in [false, true] {
+        for held_then in [true, false] {
+            let name = cx.name(format_args!("{tries}-{held_then}"));
+            let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
+            given_up(&cx, &f, &name, &ask, (tries, held_then), before).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A gives up what it asked for while B holds; then it is delivered, while B holds yet or afterwards.
+async fn given_up(
+    cx: &Cx,
+    f: &Faulty,
+    name: &dlock_core::LockName,
+    ask: &Ask,
+    (tries, held_then): (bool, bool),
+    before: Box<dyn Held>,
+) -> Verdict {
+    let kept = f.net.begin(Fault::DeliverLate);
+    let asking = {
+        let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
+        cx.spawn(async move {
+            if tries {
+                return a.try_acquire(&name, &ask).await;
+            }
+            let limit = Duration::from_millis(150);
+            a.acquire_timeout(&name, &ask, limit).await.map(Some)
+        })
+    };
+    struck(cx, &kept, "A's request is kept on its way").await?;
+    let what = if tries { "a try" } else { "an acquire" };
+    match cx.within(patience(cx), what, asking).await? {
+        Ok(Some(_)) => fail!("{what} was granted while B holds"),
+        Ok(None) => {}
+        Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Unknown) => {}
+        Err(e) => return Err(e).seen(what),
+    }
+    // What is taken back in the background.
+    cx.sleep(cx.slack()).await;
+    if held_then {
+        kept.heal();
+        cx.sleep(settling(cx)).await;
+        before.release().await.seen("B releases")?;
+    } else {
+        before.release().await.seen("B releases")?;
+        kept.heal();
+        cx.sleep(settling(cx)).await;
+    }
+    cx.evidence("late_acquires");
+    let when = format!("nobody holds or waits, and the request of {what} that was given up has arrived");
+    let free = cx.expect_free(&*f.b, name, ask, when).await?;
+    free.release().await.seen("B releases what was free")
+}

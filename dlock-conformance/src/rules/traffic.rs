@@ -1,0 +1,329 @@
+//! The bodies of rules that count: what passes over a network, and who is woken. 2.12, 5.12, 8.10.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::{LockName, Timestamp};
+use futures::channel::mpsc;
+use futures::{FutureExt, StreamExt};
+
+use super::faulty::faulty;
+use super::s11_policy::queued;
+use crate::cx::Cx;
+use crate::network::Network;
+use crate::subject::{Ask, Held, Subject};
+use crate::task::Task;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail, inconclusive};
+
+/// 2.12.
+pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
+    // What a client sends besides, a sign of life say, falls into some of the batches; into all of them only what belongs to a cycle.
+    const BATCHES: usize = 3;
+    let f = faulty(&cx).await?;
+    let ask = cx.ask();
+    let cycles = cx.rounds(10, 100);
+    let claimed = u64::from(cx.claims().round_trips);
+    for (fresh, tries) in [(false, false), (false, true), (true, false), (true, true)] {
+        let what = format!(
+            "{} of {}",
+            if tries { "a try" } else { "an acquire" },
+            if fresh {
+                "a name that is new"
+            } else {
+                "one name again and again"
+            }
+        );
+        let mut least = u64::MAX;
+        for batch in 0..BATCHES {
+            let before = f.net.traffic().requests;
+            for cycle in 0..cycles {
+                let name = match fresh {
+                    true => cx.name(format_args!("{tries}-{batch}-{cycle}")),
+                    false => cx.name(tries),
+                };
+                let held = match tries {
+                    true => cx.expect_free(&*f.a, &name, &ask, "nobody asks but A").await?,
+                    false => f.a.acquire(&name, &ask).await.seen("A acquires")?,
+                };
+                held.release().await.seen("A releases")?;
+                cx.evidence("cycles");
+            }
+            least = least.min(f.net.traffic().requests - before);
+        }
+        cx.evidence_by("round_trips", least);
+        cx.note(format_args!(
+            "{what} and its release, {cycles} times: {least} round trips"
+        ));
+        ensure!(
+            least <= claimed * cycles as u64,
+            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} in each are claimed"
+        );
+    }
+    Ok(())
+}
+
+/// 5.12.
+pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
+    const CLIENTS: usize = 4;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
+    let (mut held, mut sent) = (Vec::new(), Vec::new());
+    for n in 0..CLIENTS {
+        let net = cx.network()?;
+        let client = cx.connect_over(&net).await?;
+        let what = format!("client {n} acquires");
+        held.push(client.acquire(&cx.name(n), &ask).await.seen(what)?);
+        sent.push(Sent::new(&cx, net));
+    }
+    let ttl = held.iter().map(|h| h.ttl()).max().unwrap_or(ask.ttl);
+    let until = cx.now() + ttl * 11 / 5;
+    while cx.now() < until {
+        sent.iter_mut().for_each(|sent| sent.look(&cx));
+        cx.sleep(Duration::from_millis(1)).await;
+    }
+    let end = cx.now();
+    ensure!(
+        held.iter().all(|h| h.is_valid()),
+        "a guard that renews itself is not valid after {:?}",
+        ttl * 11 / 5
+    );
+    let mut gaps = Vec::new();
+    for (n, sent) in sent.iter().enumerate() {
+        cx.evidence_by("renewals", sent.at.len() as u64 - 1);
+        let between: Vec<_> = sent.at.windows(2).map(|two| two[0].until(two[1])).collect();
+        let open = sent.at.last().map(|last| last.until(end));
+        let most = between.iter().copied().chain(open).max().unwrap_or_default();
+        ensure!(
+            most <= ttl / 2 + cx.slack(),
+            "client {n} sent nothing for {most:?} of a ttl of {ttl:?}: when one renewal is lost there is no time for another"
+        );
+        gaps.extend(between);
+    }
+    let (Some(shortest), Some(longest)) = (gaps.iter().min(), gaps.iter().max()) else {
+        inconclusive!("nobody renewed twice");
+    };
+    cx.note(format_args!(
+        "{} renewals, {shortest:?} to {longest:?} apart, of a ttl of {ttl:?}",
+        gaps.len()
+    ));
+    ensure!(
+        *longest - *shortest >= *longest / 50,
+        "{} renewals of {CLIENTS} clients are {shortest:?} to {longest:?} apart: those who begin together renew together for ever",
+        gaps.len()
+    );
+    for held in held {
+        held.release().await.seen("a client releases")?;
+    }
+    Ok(())
+}
+
+/// When something was sent over a network, seen by looking often.
+struct Sent {
+    net: Arc<dyn Network>,
+    requests: u64,
+    at: Vec<Timestamp>,
+}
+
+impl Sent {
+    /// From now on; the acquire of now is the first.
+    fn new(cx: &Cx, net: Arc<dyn Network>) -> Self {
+        Self {
+            requests: net.traffic().requests,
+            net,
+            at: vec![cx.now()],
+        }
+    }
+
+    fn look(&mut self, cx: &Cx) {
+        let requests = self.net.traffic().requests;
+        if requests > self.requests {
+            self.requests = requests;
+            self.at.push(cx.now());
+        }
+    }
+}
+
+/// How many wait.
+const CROWD: usize = 16;
+/// How many of them one release may wake.
+const FEW: usize = 3;
+/// How many requests it may cause: its own, and two of each of those.
+const FEW_REQUESTS: u64 = 7;
+
+/// 8.10.
+pub(super) async fn one_release_wakes_few(cx: Cx) -> Verdict {
+    let b = cx.connect().await?;
+    let one = vec![cx.connect().await?; CROWD];
+    one_client(&cx, &*b, &one).await?;
+    let net = match cx.network() {
+        Ok(net) => net,
+        Err(Failure::NotRun(why)) => {
+            cx.note(format_args!(
+                "the requests of many clients are not counted: {why}"
+            ));
+            return Ok(());
+        }
+        Err(other) => return Err(other),
+    };
+    let mut many = Vec::new();
+    for _ in 0..CROWD {
+        many.push(cx.connect_over(&net).await?);
+    }
+    many_clients(&cx, &*b, &many, &*net).await
+}
+
+/// One client that waits in many tasks: how many of these are polled?
+async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> Verdict {
+    let (name, ask) = (cx.name("one client"), cx.ask());
+    let mut held = b.acquire(&name, &ask).await.seen("B acquires")?;
+    let mut crowd = Crowd::gather(cx, b, &name, &ask, clients).await?;
+    for _ in 0..cx.rounds(2, 10) {
+        let quiet = crowd.polled_during(cx).await;
+        crowd.all_wait()?;
+        let before = crowd.polls();
+        held.release().await.seen("the holder releases")?;
+        held = crowd.next(cx).await?;
+        cx.sleep(window(cx)).await;
+        let woken = crowd.polled_since(&before);
+        cx.evidence("releases");
+        ensure!(
+            woken <= quiet + FEW,
+            "one release woke {woken} of {} who waited in one client; {quiet} were woken in as long a time without one",
+            crowd.waiting + 1
+        );
+    }
+    crowd.disperse().await;
+    held.release().await.seen("the last holder releases")
+}
+
+/// Many clients with one wait each: how many requests are there?
+async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], net: &dyn Network) -> Verdict {
+    let (name, ask) = (cx.name("many clients"), cx.ask());
+    let mut held = b.acquire(&name, &ask).await.seen("B acquires")?;
+    let mut crowd = Crowd::gather(cx, b, &name, &ask, clients).await?;
+    if net.traffic().requests < clients.len() as u64 {
+        inconclusive!("{} clients asked, and that was not counted", clients.len());
+    }
+    for _ in 0..cx.rounds(2, 10) {
+        let before = net.traffic().requests;
+        cx.sleep(window(cx)).await;
+        let quiet = net.traffic().requests - before;
+        crowd.all_wait()?;
+        held.release().await.seen("the holder releases")?;
+        held = crowd.next(cx).await?;
+        cx.sleep(window(cx)).await;
+        let caused = net.traffic().requests - before - quiet;
+        cx.evidence("releases");
+        ensure!(
+            caused <= quiet + FEW_REQUESTS,
+            "one release caused {caused} requests of {} clients that waited; {quiet} were sent in as long a time without one",
+            crowd.waiting + 1
+        );
+    }
+    crowd.disperse().await;
+    held.release().await.seen("the last holder releases")
+}
+
+/// How long something is waited for that should not happen.
+fn window(cx: &Cx) -> Duration {
+    cx.claims().wake_p99.min(Duration::from_millis(100))
+}
+
+type Granted = dlock_core::Result<Box<dyn Held>>;
+
+/// Those who wait for one name, and how often each was polled.
+struct Crowd {
+    polls: Vec<Arc<AtomicU64>>,
+    tasks: Vec<Task<()>>,
+    granted: mpsc::UnboundedReceiver<Granted>,
+    waiting: usize,
+}
+
+impl Crowd {
+    /// Each client waits once; returns when all do.
+    async fn gather(
+        cx: &Cx,
+        observer: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        clients: &[Arc<dyn Subject>],
+    ) -> Verdict<Self> {
+        let (tell, granted) = mpsc::unbounded();
+        let mut crowd = Self {
+            polls: Vec::new(),
+            tasks: Vec::new(),
+            granted,
+            waiting: clients.len(),
+        };
+        for client in clients {
+            let polls = Arc::new(AtomicU64::new(0));
+            crowd.polls.push(polls.clone());
+            let (client, name, ask, tell) = (client.clone(), name.clone(), ask.clone(), tell.clone());
+            crowd.tasks.push(cx.spawn(async move {
+                let mut acquiring = client.acquire(&name, &ask);
+                let polled = std::future::poll_fn(|cx| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    acquiring.poll_unpin(cx)
+                });
+                // Nobody is there to take it when the rule has ended: then it is dropped.
+                let _ = tell.unbounded_send(polled.await);
+            }));
+        }
+        let in_line = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+        queued(cx, observer, name, in_line).await?;
+        // The answers to the last of them are on their way.
+        cx.sleep(window(cx)).await;
+        Ok(crowd)
+    }
+
+    /// Nobody was granted but those who were taken from it.
+    fn all_wait(&self) -> Verdict {
+        let granted = self.tasks.iter().filter(|task| task.is_done()).count();
+        ensure!(
+            granted + self.waiting <= self.tasks.len(),
+            "{granted} of {} who wait were granted, with one release for {} of them",
+            self.tasks.len(),
+            self.tasks.len() - self.waiting
+        );
+        Ok(())
+    }
+
+    fn polls(&self) -> Vec<u64> {
+        self.polls.iter().map(|n| n.load(Ordering::Relaxed)).collect()
+    }
+
+    fn polled_since(&self, before: &[u64]) -> usize {
+        let now = self.polls();
+        now.iter()
+            .zip(before)
+            .filter(|(now, before)| now > before)
+            .count()
+    }
+
+    async fn polled_during(&self, cx: &Cx) -> usize {
+        let before = self.polls();
+        cx.sleep(window(cx)).await;
+        self.polled_since(&before)
+    }
+
+    /// The next one that is granted.
+    async fn next(&mut self, cx: &Cx) -> Verdict<Box<dyn Held>> {
+        let bound = cx.claims().wake_p99 + cx.slack() * 2;
+        let what = "the grant of one of those who wait, after a release";
+        match cx.within(bound, what, self.granted.next()).await? {
+            Some(granted) => {
+                self.waiting -= 1;
+                granted.seen("one of those who wait")
+            }
+            None => fail!("{what}: nobody waits any more"),
+        }
+    }
+
+    /// They give up.
+    async fn disperse(self) {
+        for task in self.tasks {
+            let _: Option<()> = task.cancel().await;
+        }
+    }
+}

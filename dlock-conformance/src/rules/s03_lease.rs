@@ -26,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "11.04", "12.04", "16.05", "16.06"]
+        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "11.04", "12.04", "16.05", "16.06", "16.13"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -91,7 +91,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "7.15", "8.12", "9.03", "12.11", "15.04", "16.06"]
+        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "12.11", "15.04", "15.07", "16.06"]
         => an_expired_guard_harms_no_successor
     },
     rule! {
@@ -117,7 +117,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["taken_over" >= 2],
         budget: 120 s,
         bug: ExpiryNoWakeup deterministic,
-        blast: ["8.06", "16.05"]
+        blast: ["8.06", "16.05", "16.13"]
         => expiry_wakes_a_waiter
     },
     rule! {

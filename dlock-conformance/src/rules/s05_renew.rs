@@ -27,7 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.13", "5.14", "6.05", "16.01", "16.07"]
+        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.12", "5.13", "5.14", "6.05", "16.01", "16.07"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -40,7 +40,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewals" >= 4, "refusals" >= 5],
         budget: 60 s,
         bug: RenewAdditive deterministic,
-        blast: ["5.01", "5.10", "9.04", "16.01", "16.06", "16.10"]
+        blast: ["5.01", "5.10", "5.12", "9.04", "16.01", "16.06", "16.10"]
         => renewal_is_a_reset
     },
     rule! {
@@ -92,7 +92,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["races" >= 20],
         budget: 60 s,
         bug: RenewReleaseRace stochastic,
-        blast: []
+        blast: ["12.06", "15.07"]
         => renewal_racing_release_ends_released
     },
     rule! {
@@ -131,7 +131,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 20],
         budget: 120 s,
         bug: AutorenewStopsAfter5 deterministic,
-        blast: ["5.11", "6.05"]
+        blast: ["5.11", "5.12", "5.13", "5.14", "6.05"]
         => auto_renewal_lasts
     },
     rule! {

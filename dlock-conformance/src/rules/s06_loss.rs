@@ -103,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["losses_in_the_background" >= 1],
         budget: 120 s,
         bug: LostNeedsPoll deterministic,
-        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "16.01", "16.02"]
+        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "16.01", "16.02", "16.13"]
         => loss_needs_no_poll
     },
 ];

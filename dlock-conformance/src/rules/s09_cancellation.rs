@@ -29,7 +29,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelLeaksGrant deterministic,
-        blast: ["8.06", "8.12", "9.02", "9.07", "11.08", "11.14", "15.01"]
+        blast: ["8.06", "8.12", "9.02", "9.07", "11.08", "11.14", "15.01", "15.09"]
         => cancelled_acquire_leaves_nothing
     },
     rule! {
@@ -42,7 +42,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelWaitsTtl deterministic,
-        blast: ["8.06", "8.12", "9.07", "11.08", "11.14"]
+        blast: ["8.06", "8.12", "9.07", "11.08", "11.14", "15.09"]
         => cancelled_acquire_is_undone_promptly
     },
     rule! {

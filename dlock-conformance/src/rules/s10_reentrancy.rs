@@ -39,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["inner_releases" >= 20, "grants" >= 20],
         budget: 120 s,
         bug: FirstReleaseFrees deterministic,
-        blast: ["7.10", "10.01", "10.03", "10.06"]
+        blast: ["7.10", "10.01", "10.03", "10.05", "10.06"]
         => last_release_frees
     },
     rule! {

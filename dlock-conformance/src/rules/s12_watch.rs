@@ -57,7 +57,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["final_states" >= 12],
         budget: 120 s,
         bug: WatchMissesLast deterministic,
-        blast: ["12.07"]
+        blast: ["12.06", "12.07"]
         => last_state_is_told
     },
     rule! {

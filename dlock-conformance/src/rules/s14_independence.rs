@@ -49,7 +49,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["releases_beside_a_waiter" >= 5],
         budget: 60 s,
         bug: ReleaseBehindWaiter deterministic,
-        blast: ["1.01", "1.02", "1.04", "1.07", "2.10", "8.04", "8.05", "8.07", "8.08", "8.09", "8.11", "11.09", "12.02", "14.02"]
+        blast: ["1.01", "1.02", "1.04", "1.07", "2.10", "8.04", "8.05", "8.07", "8.08", "8.09", "8.10", "8.11", "11.09", "12.02", "14.02"]
         => release_passes_the_waiter
     },
     rule! {
@@ -62,7 +62,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_left_alone" >= 3],
         budget: 60 s,
         bug: CloneSharesOwner deterministic,
-        blast: ["1.07", "10.03", "11.13"]
+        blast: ["1.07", "8.10", "10.03", "11.13"]
         => clones_share_no_ownership
     },
     rule! {

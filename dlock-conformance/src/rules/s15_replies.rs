@@ -24,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["unknown" >= 1, "guards" >= 1],
         budget: 120 s,
         bug: LostReplyImmortal deterministic,
-        blast: []
+        blast: ["15.09"]
         => a_lost_reply_lapses
     },
     rule! {
@@ -37,7 +37,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lost_replies" >= 1],
         budget: 120 s,
         bug: RetrySeesStranger deterministic,
-        blast: []
+        blast: ["15.09"]
         => a_retry_knows_its_own_grant
     },
     rule! {
@@ -50,7 +50,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lost_replies" >= 2],
         budget: 120 s,
         bug: RetryDoubleEnqueue deterministic,
-        blast: ["2.06", "3.13", "8.03", "15.01"]
+        blast: ["2.06", "3.13", "8.03", "10.05", "15.01", "15.09"]
         => one_call_one_entry
     },
     rule! {
@@ -63,7 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 20, "cuts" >= 10],
         budget: 300 s,
         bug: RetryAssumesSuccess stochastic,
-        blast: ["2.06", "3.13", "8.03", "15.01", "15.08", "16.02"]
+        blast: ["2.06", "3.13", "8.03", "15.01", "15.08", "15.09", "16.02"]
         => retries_make_no_second_holder
     },
     rule! {

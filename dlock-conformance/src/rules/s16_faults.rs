@@ -25,7 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["kept" >= 2, "lost" >= 1],
         budget: 120 s,
         bug: NoReconnect deterministic,
-        blast: ["5.07", "15.01", "15.02", "15.03", "15.04"]
+        blast: ["4.04", "5.07", "10.05", "12.05", "15.01", "15.02", "15.03", "15.04"]
         => a_reset_is_survived
     },
     rule! {
@@ -103,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["unavailable" >= 1, "recovered" >= 2],
         budget: 120 s,
         bug: NoRecovery deterministic,
-        blast: ["5.11", "15.08"]
+        blast: ["5.11", "12.05", "12.06", "15.08"]
         => a_server_comes_back
     },
     rule! {

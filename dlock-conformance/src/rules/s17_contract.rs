@@ -89,7 +89,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["looks" >= 6],
         budget: 60 s,
         bug: CapsFlap deterministic,
-        blast: ["5.04", "12.01", "12.02", "12.03", "12.04", "12.07", "12.08", "12.09", "12.10", "12.11"]
+        blast: ["5.04", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11"]
         => capabilities_are_constant
     },
     rule! {

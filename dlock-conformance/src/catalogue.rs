@@ -24,22 +24,18 @@ pub struct Entry {
 impl Entry {
     /// Why it has no test.
     pub fn reason(&self) -> String {
-        let needs: Vec<&str> = self
-            .access
-            .iter()
-            .filter(|a| !a.is_offered())
-            .filter_map(|a| a.means())
-            .collect();
-        if needs.is_empty() {
-            format!("no test yet (phase {} of the catalogue)", self.phase)
-        } else {
-            format!(
-                "no test yet: it needs {}, which the kit does not offer yet",
-                needs.join(" and ")
-            )
+        if let Some((_, why)) = WAITING.iter().find(|(id, _)| *id == self.id) {
+            return format!("no test yet: {why}");
         }
+        format!("no test yet (phase {} of the catalogue)", self.phase)
     }
 }
+
+/// Rules that wait for something else than the means of the kit.
+const WAITING: &[(&str, &str)] = &[(
+    "16.04",
+    "no backend hangs its leases on a session yet; the first that does (ZooKeeper, advisory locks) brings the hook that ends one",
+)];
 
 /// Every number that has no test.
 pub fn untested() -> impl Iterator<Item = &'static Entry> {

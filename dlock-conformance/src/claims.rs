@@ -5,6 +5,7 @@ use std::time::Duration;
 use dlock_core::{Capabilities, Capability, Nature, Owner, Strength};
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty rules have
@@ -70,12 +71,29 @@ pub enum Need {
     /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with [`Claims::without`] it says "reads are
     /// unfenced".
     FencedReads,
+    /// Holds survive a restart of the store, or nobody else is granted before their holders have been told of the loss. Claimed with
+    /// [`Claims::survives`].
+    SurvivesRestart,
+    /// Histories are legal when another server of the store takes over. Claimed with [`Claims::safe_failover`].
+    SafeFailover,
     /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with [`Claims::without`] it says that
     /// every name that was ever used leaves something behind.
     BoundedTokens,
     /// How many of those who wait one release wakes does not grow with their number. Taken back with [`Claims::without`] it says that
     /// each of them looks for itself.
     BoundedWakes,
+    /// A name that nobody uses any more leaves nothing in the store for good, whichever way it fell out of use. Taken back with
+    /// [`Claims::without`] it says that it does.
+    ForgetsNames,
+    /// There is a limit to what one client may hold, or to how many may wait for a name.
+    Limits,
+    /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries with an engine of their
+    /// own.
+    Namespaces,
+    /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says that nobody has.
+    Secrets,
+    /// `tracing` is told of grants, renewals, losses and releases. Not claimed unless with [`Claims::traced`].
+    Events,
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -186,6 +204,8 @@ pub struct Claims {
     pub merging: Merging,
     /// How many changes wait for a watcher that does not take them, before a snapshot takes their place.
     pub watch_backlog: u32,
+    /// Which restarts of the store holds survive, if any.
+    pub restart: Option<Restart>,
     /// Whose engine it is.
     pub engine: Engine,
     /// Which rules are known not to hold.
@@ -225,10 +245,11 @@ impl Claims {
                 ppm: 10_000,
                 fixed: Duration::from_millis(2),
             },
+            restart: None,
             engine: Engine::Inherited,
             waivers: Vec::new(),
-            // Re-entrancy is claimed once the subject offers it.
-            without: vec![Need::Reentrant],
+            // Claimed by a method of their own each.
+            without: vec![Need::Reentrant, Need::SafeFailover, Need::Events],
         }
     }
 
@@ -415,6 +436,30 @@ impl Claims {
         self
     }
 
+    /// Claims that such a restart of the store (and a gentler one) ends no hold, or that nobody else is granted before its holder has been
+    /// told.
+    #[must_use]
+    pub fn survives(mut self, restart: Restart) -> Self {
+        self.restart = Some(restart);
+        self
+    }
+
+    /// Claims that exclusion holds when another server of the store takes over.
+    #[must_use]
+    pub fn safe_failover(mut self) -> Self {
+        self.without.retain(|need| *need != Need::SafeFailover);
+        self
+    }
+
+    /// Claims that each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`, `.renewed`, `.lost`
+    /// or `.released`, with the fields `lock` and `id` (as the guard and the name show them), and `token` where there is one. The engine
+    /// of `dlock-core` tells so under its feature `tracing`, which the kit turns on.
+    #[must_use]
+    pub fn traced(mut self) -> Self {
+        self.without.retain(|need| *need != Need::Events);
+        self
+    }
+
     /// How often one owner can hold a re-entrant lock at once; 1000 unless set, which is what the engine of `dlock-core` keeps.
     #[must_use]
     pub fn reentry_depth(mut self, depth: u32) -> Self {
@@ -474,7 +519,11 @@ impl Claims {
         let caps = &self.capabilities;
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
-            Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes => true,
+            Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
+            Need::ForgetsNames | Need::Secrets | Need::Events => true,
+            Need::SurvivesRestart => self.restart.is_some(),
+            Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
+            Need::Namespaces => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),

@@ -1,5 +1,7 @@
 //! What the body of a rule is given.
 
+mod apart;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -311,6 +313,11 @@ impl Cx {
 
     // --- the subject ---
 
+    pub(crate) fn harness(&self) -> Verdict<Arc<dyn Harness>> {
+        let gone = || Failure::NotRun("the harness is gone: a task outlived its run".to_owned());
+        self.0.harness.upgrade().ok_or_else(gone)
+    }
+
     /// A new, independent client. It is closed when the rule has ended.
     ///
     /// # Cancel safety
@@ -320,11 +327,7 @@ impl Cx {
     /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a connection nothing is
     /// said about the rule, and [`Failure::Kit`] from then on: the store has died meanwhile, or the harness chooses its rules.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
-        let Some(harness) = self.0.harness.upgrade() else {
-            return Err(Failure::NotRun(
-                "the harness is gone: a task outlived its run".to_owned(),
-            ));
-        };
+        let harness = self.harness()?;
         match harness.connect(self).await {
             Ok(connected) => {
                 self.0.run.connects();
@@ -379,11 +382,7 @@ impl Cx {
     /// # Errors
     /// [`Failure::NotRun`] if the harness names no servers; [`Failure::Kit`] if a proxy cannot be started.
     pub fn network(&self) -> Verdict<Arc<dyn Network>> {
-        let Some(harness) = self.0.harness.upgrade() else {
-            return Err(Failure::NotRun(
-                "the harness is gone: a task outlived its run".to_owned(),
-            ));
-        };
+        let harness = self.harness()?;
         match harness.network(self) {
             Ok(Some(network)) => {
                 lock(&self.0.networks).push(Arc::clone(&network));

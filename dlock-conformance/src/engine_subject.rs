@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_core::combinators::Namespaced;
 use dlock_core::spi::{self, Change, FenceGate, Inspection};
 use dlock_core::{
     AutoRenew, Capabilities, Capability, Client, Guard, Lock, LockName, LockOptions, LossReason, Mode, Owner,
@@ -156,6 +157,19 @@ impl Subject for EngineSubject {
 
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
         Some(self.client.backend())
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
+        let (outer, bug) = (Arc::clone(self.client.backend()), self.client.bug());
+        let inside = Namespaced::planted(outer, namespace, bug).and_then(|backend| {
+            let builder = Client::builder(Arc::new(backend), Arc::clone(self.client.runtime()));
+            Ok(Arc::new(Self::new(builder.planted(bug).build()?)) as Arc<dyn Subject>)
+        });
+        Some(inside)
+    }
+
+    fn printed(&self) -> Option<String> {
+        Some(format!("{self:#?}"))
     }
 
     fn vanish(&self) -> bool {

@@ -13,11 +13,13 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 use crate::agent;
 use crate::claims::Claims;
 use crate::cx::Cx;
+use crate::hooks::Hooks;
 use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::Subject;
 
-/// Connects the kit to what it tests. Three methods are enough; a fourth, [`servers`](Harness::servers), adds the rules about networks.
+/// Connects the kit to what it tests. Three methods are enough; [`servers`](Harness::servers) adds the rules about networks, and
+/// [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
 pub trait Harness: Send + Sync + 'static {
     /// What is claimed, and how things are named in reports.
     fn claims(&self) -> Claims;
@@ -34,8 +36,29 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// How many records the store keeps at the moment, of whatever kind, counted at the store. `None`, the default, leaves out the
-    /// rule about what dead names leave behind (7.16).
+    /// A new client, as by [`connect`](Self::connect), on that runtime instead of the harness's: the kit counts its tasks, and shuts
+    /// it down. `None`, the default, leaves out the rule about a runtime that ends (9.08).
+    fn connect_on<'a>(
+        &'a self,
+        _: &'a Cx,
+        _runtime: Arc<dyn Runtime>,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        None
+    }
+
+    /// A client that was given that password, in whatever form a user gives one (the address, say, just as it is), for a place where
+    /// it is of no use: the password is refused, or there is nobody. `None`, the default, leaves out the rule about secrets (17.05),
+    /// unless [`Need::Secrets`](crate::Need::Secrets) is taken back, where nobody has a password.
+    fn connect_with_secret<'a>(
+        &'a self,
+        _: &'a Cx,
+        _secret: &'a str,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        None
+    }
+
+    /// How many records the store keeps at the moment, of whatever kind, watchers and waiters among them, counted at the store. `None`,
+    /// the default, leaves out the rules about what dead names leave behind (7.16, 13.13).
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         None
     }
@@ -45,6 +68,12 @@ pub trait Harness: Send + Sync + 'static {
     /// leaves out the rules that need that.
     fn servers(&self) -> Vec<ServerAddress> {
         Vec::new()
+    }
+
+    /// What can be done to the store itself: restart it, set its clock, and so on. `None`, the default, leaves out the rules that need
+    /// that: access H.
+    fn hooks(&self) -> Option<&dyn Hooks> {
+        None
     }
 
     /// A new network to the servers, for clients of one rule. A proxy before each of [`servers`](Self::servers) unless a harness has

@@ -12,9 +12,12 @@ pub mod checker;
 pub mod claims;
 mod cli;
 mod cx;
+mod ear;
 mod engine_subject;
+mod executor;
 mod harness;
 pub mod history;
+pub mod hooks;
 #[cfg(dlock_saboteur)]
 pub mod matrix;
 pub mod network;
@@ -48,9 +51,12 @@ pub use claims::{Claims, Engine, Need, Skew, Waiver};
 #[doc(hidden)]
 pub use cli::main_with;
 pub use cx::{Conditions, Cx, Effort};
+pub use ear::{Ear, Told};
 pub use engine_subject::EngineSubject;
+pub use executor::Executor;
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded, Watching};
+pub use hooks::{Hooks, Restart, Step, Vitals};
 pub use outcome::{Kind, Outcome};
 pub use policy::{Merging, RwPolicy};
 pub use report::{Histories, Report, RuleReport};

@@ -44,6 +44,8 @@ pub struct Options {
     pub plant: bool,
     /// Names of bugs; all, if there is none.
     pub bugs: Vec<String>,
+    /// Numbers of rules, and only these are run: for what old bugs break among new rules. All, if there is none.
+    pub rules: Vec<String>,
     /// How many bugs at once.
     pub threads: usize,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             correct_timed: 20,
             plant: true,
             bugs: Vec::new(),
+            rules: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
@@ -84,6 +87,14 @@ impl Options {
             plant: false,
             ..Self::default()
         }
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &'static Rule> {
+        rules::all().filter(|rule| self.runs(rule))
+    }
+
+    fn runs(&self, rule: &Rule) -> bool {
+        self.rules.is_empty() || self.rules.iter().any(|id| id == rule.id)
     }
 
     fn seeds(&self, rule: &Rule) -> u64 {
@@ -276,7 +287,7 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
 
 /// The correct backend, by every rule: which runs were no pass, and how many there were.
 fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64) {
-    let rules: Vec<_> = rules::all().collect();
+    let rules: Vec<_> = options.rules().collect();
     let runs = rules.iter().map(|rule| options.seeds(rule)).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let bad = Mutex::new(Vec::new());
@@ -343,6 +354,7 @@ fn row(bug: Bug, options: &Options) -> Row {
     if let Some((rule, (_, detection))) = own.and_then(|rule| Some((rule, rule.bug?))) {
         row.detection = Some(detection);
         row.runs = match detection {
+            _ if !options.runs(rule) => 0,
             Detection::Deterministic => options.deterministic,
             Detection::Stochastic => options.stochastic,
         };
@@ -365,7 +377,10 @@ fn row(bug: Bug, options: &Options) -> Row {
         }
     }
     let declared = own.map_or(&[][..], |rule| rule.blast);
-    for rule in rules::all().filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING) {
+    for rule in options
+        .rules()
+        .filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING)
+    {
         for seed in 0..options.others {
             if attempt(rule, Planted::new(bug), seed).outcome.kind() != Kind::Pass {
                 *row.blast.entry(rule.id).or_default() += 1;

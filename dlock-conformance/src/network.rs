@@ -17,6 +17,11 @@ pub trait Network: Any + Send + Sync + fmt::Debug {
     /// From now on, until the guard is dropped, that goes wrong.
     fn begin(&self, fault: Fault) -> FaultGuard;
 
+    /// Whether it can do that: a proxy that knows bytes only cannot send a request twice.
+    fn offers(&self, _: Fault) -> bool {
+        true
+    }
+
     /// Breaks every connection that there is, and says how many. New ones can be made at once.
     fn cut(&self, how: Cut) -> usize;
 
@@ -60,6 +65,9 @@ pub enum Fault {
     /// Once: the next request is kept and its connection cut. It arrives when the fault ends, after whatever the client has sent over
     /// new connections meanwhile; nobody hears the reply.
     DeliverLate,
+    /// Requests arrive twice, the second time up to that much later; nobody hears the second reply. Those that a driver must never
+    /// repeat, since nobody would undo the copy (a try, say), arrive once.
+    Duplicate(Duration),
 }
 
 /// How a connection is broken.

@@ -51,20 +51,9 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether the kit offers it; a rule then asks for it, and says if it cannot be had here.
-    pub(crate) fn is_offered(self) -> bool {
-        matches!(self, Self::A | Self::P | Self::C)
-    }
-
-    /// What it is, in a sentence; `None` for the API, which is always there.
-    pub(crate) fn means(self) -> Option<&'static str> {
-        match self {
-            Self::A => None,
-            Self::P => Some("a proxy before the server"),
-            Self::C => Some("a child process that can be killed and stopped"),
-            Self::H => Some("a fault hook of the harness"),
-            Self::S => Some("the simulator"),
-        }
+    /// Whether others that run at the same time would notice.
+    pub(crate) fn disturbs(self) -> bool {
+        matches!(self, Self::P | Self::H | Self::S)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::outcome::{Kind, Outcome};
 use crate::panics;
 use crate::report::{Histories, Report, RuleReport};
 use crate::rng::Rng;
-use crate::rule::{Access, Layer, Rule, Test};
+use crate::rule::{Layer, Rule, Test};
 use crate::rules;
 use crate::run_state::RunState;
 
@@ -75,9 +75,9 @@ impl Default for Options {
 }
 
 /// The rules of the smoke set: at least one of each section, for the runtimes beside the one on which all rules run.
-const SMOKE: [&str; 17] = [
+const SMOKE: [&str; 18] = [
     "1.03", "2.03", "2.05", "3.01", "4.01", "4.08", "5.09", "6.03", "7.02", "8.01", "8.12", "9.01", "9.10",
-    "11.02", "13.06", "14.03", "17.09",
+    "9.11", "11.02", "13.06", "14.03", "17.09",
 ];
 
 impl Options {
@@ -158,7 +158,7 @@ pub(crate) fn run_with(
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
     let (alone, together): (Vec<_>, Vec<_>) = selected
         .into_iter()
-        .partition(|rule| is_virtual || rule.test == Test::T || rule.access == Access::P);
+        .partition(|rule| is_virtual || rule.test == Test::T || rule.access.disturbs());
     let done = Mutex::new(Vec::new());
     let finish = |report: RuleReport| {
         tell(&report);
@@ -276,11 +276,7 @@ impl Runner<'_> {
             Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
             }
-        // Whether there is a proxy or another process, the rule learns when it asks for one.
-        } else if let Some(means) = rule.access.means().filter(|_| !rule.access.is_offered()) {
-            Outcome::NotRun {
-                reason: format!("it needs {means}"),
-            }
+        // Whether there is a proxy, another process or a hook, the rule learns when it asks for one.
         } else {
             self.attempts(rule, &mut attempts, beside_others)
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
-use dlock_core::{Capability, Client, Memory, Result, Runtime};
+use dlock_core::{Capability, Client, Memory, Result, Runtime, Strength};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
 
@@ -17,6 +17,7 @@ use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::engine_subject::EngineSubject;
 use crate::harness::{Clockwork, Driven, Harness};
+use crate::hooks::{Hooks, MemoryHooks, Restart, WallClock};
 use crate::network::Network;
 use crate::panics;
 use crate::simulated_network::SimulatedNetwork;
@@ -31,6 +32,7 @@ pub struct Simulated {
     clockwork: Arc<SimulatedTime>,
     server: SimRuntime,
     store: Memory,
+    hooks: MemoryHooks,
     planted: Planted,
     plan: FaultPlan,
     clients: AtomicU64,
@@ -47,7 +49,19 @@ impl Simulated {
     pub fn with(seed: u64, planted: Planted, plan: FaultPlan) -> Self {
         let sim = Sim::new(seed);
         let server = sim.client_runtime_with("server", Duration::ZERO, 0);
-        let mut builder = Memory::builder(Arc::new(server.clone())).planted(planted);
+        // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set, unless a bug says otherwise.
+        let mut builder = Memory::builder(Arc::new(server.clone()))
+            .strength(Strength::AcrossRestart)
+            // Limits that no rule meets but the one about limits.
+            .max_held(Some(1_200))
+            .max_waiters(Some(600))
+            .planted(planted);
+        let wall = Arc::new(WallClock::new(Arc::new(server.clone())));
+        // planted: 7.07, 16.11
+        if planted.is(Bug::TokenWalltime) || planted.is(Bug::ServerWalltime) {
+            let wall = Arc::clone(&wall);
+            builder = builder.with_clock(Arc::new(move || wall.now()));
+        }
         if planted.is(Bug::PrioSilentlyIgnored) {
             // What is silently ignored must be undeclared first.
             builder = builder.without(Capability::Priority);
@@ -56,6 +70,7 @@ impl Simulated {
         Self {
             clockwork: Arc::new(SimulatedTime(sim)),
             server,
+            hooks: MemoryHooks::new(store.clone()).replicated().clock(wall),
             store,
             planted,
             plan,
@@ -81,7 +96,19 @@ pub(crate) fn claims(store: &Memory) -> Claims {
     .wake_p99(Duration::from_millis(20))
     .cancel_prompt(Duration::from_millis(50))
     .drop_prompt(Duration::from_millis(50))
+    .survives(Restart::InOrder)
+    .safe_failover()
     .reentrant()
+    .traced()
+}
+
+impl Simulated {
+    /// The machine of one more client.
+    fn node(&self) -> SimRuntime {
+        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+        let name = format!("client {number}");
+        self.clockwork.0.client_runtime_with(&name, Duration::ZERO, 0)
+    }
 }
 
 impl Harness for Simulated {
@@ -93,6 +120,10 @@ impl Harness for Simulated {
         self.clockwork.0.runtime()
     }
 
+    fn hooks(&self) -> Option<&dyn Hooks> {
+        Some(&self.hooks)
+    }
+
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
         Ok(Some(Arc::new(SimulatedNetwork::new(
             self.server.clone(),
@@ -102,11 +133,7 @@ impl Harness for Simulated {
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         async move {
-            let number = self.clients.fetch_add(1, Ordering::Relaxed);
-            let runtime =
-                self.clockwork
-                    .0
-                    .client_runtime_with(&format!("client {number}"), Duration::ZERO, 0);
+            let runtime = self.node();
             let network = cx.route::<SimulatedNetwork>();
             let mut plan = self.plan.clone();
             if network.is_some() {
@@ -139,9 +166,38 @@ impl Harness for Simulated {
         Some(futures::future::ready(client).boxed())
     }
 
+    fn connect_on<'a>(
+        &'a self,
+        _: &'a Cx,
+        runtime: Arc<dyn Runtime>,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        let node = self.node();
+        let link = Link::new(self.store.connect(), &node, &self.server, self.plan.clone());
+        let client = Client::builder(link, runtime)
+            .planted(self.planted)
+            .build()
+            .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
+        Some(futures::future::ready(client).boxed())
+    }
+
+    fn connect_with_secret<'a>(
+        &'a self,
+        _: &'a Cx,
+        secret: &'a str,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        let client = self.store.connect_with(secret).and_then(|backend| {
+            let client = Client::builder(backend, Arc::new(self.node()))
+                .planted(self.planted)
+                .build()?;
+            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+        });
+        Some(futures::future::ready(client).boxed())
+    }
+
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         let sizes = self.store.sizes();
-        Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
+        let all = sizes.names + sizes.tombstones + sizes.queued + sizes.listeners + sizes.watchers;
+        Some(futures::future::ready(Ok(all as u64)).boxed())
     }
 
     fn process(&self) -> Option<Arc<dyn Process>> {

@@ -66,6 +66,7 @@ impl Network for SimulatedNetwork {
             Fault::Hold(way) => Trouble::Hold(partition(way)),
             Fault::SwallowNextReply => Trouble::SwallowNextReply,
             Fault::DeliverLate => Trouble::DeliverLate,
+            Fault::Duplicate(by) => Trouble::Duplicate(by),
             Fault::Away => {
                 links.iter().for_each(|link| link.cut());
                 hits.fetch_add(links.len() as u64 + 1, Ordering::AcqRel);

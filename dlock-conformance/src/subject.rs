@@ -55,6 +55,17 @@ pub trait Subject: Send + Sync {
         None
     }
 
+    /// The same store seen through that namespace, over the same connection. `None`, the default, of libraries that have none.
+    fn in_namespace(&self, _namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
+        None
+    }
+
+    /// What a program prints that prints the client with `{:#?}`, for the rule about secrets. `None`, the default, of one that
+    /// cannot be printed.
+    fn printed(&self) -> Option<String> {
+        None
+    }
+
     /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any more. `false`, the
     /// default, if that cannot be done; rules then leave a guard to itself, which is weaker where the library releases what it
     /// knows to be over.

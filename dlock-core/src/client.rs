@@ -153,6 +153,12 @@ impl Client {
         &self.engine.runtime
     }
 
+    /// The bug that is planted in it, in builds that can.
+    #[doc(hidden)]
+    pub fn bug(&self) -> Planted {
+        self.engine.bug
+    }
+
     /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this client.
     pub fn backend(&self) -> &Arc<dyn spi::Lock> {
         &self.engine.backend

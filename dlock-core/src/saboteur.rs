@@ -159,12 +159,18 @@ pub enum Bug {
     CancelledRenewExtends,
     /// `reply_desync`, rule 9.05.
     ReplyDesync,
+    /// `watch_leak`, rule 9.06.
+    WatchLeak,
     /// `close_hangs`, rule 9.07.
     CloseHangs,
+    /// `shutdown_deadlock`, rule 9.08.
+    ShutdownDeadlock,
     /// `thread_affine_state`, rule 9.09.
     ThreadAffineState,
     /// `stale_waker`, rule 9.10.
     StaleWaker,
+    /// `hidden_tokio`, rule 9.11.
+    HiddenTokio,
     /// `reent_unbounded`, rule 10.01.
     ReentUnbounded,
     /// `first_release_frees`, rule 10.02.
@@ -235,6 +241,16 @@ pub enum Bug {
     NameInterpolated,
     /// `oversize_hashed`, rule 13.10.
     OversizeHashed,
+    /// `namespace_concat`, rule 13.11.
+    NamespaceConcat,
+    /// `held_cap_1024`, rule 13.12.
+    HeldCap1024,
+    /// `name_garbage`, rule 13.13.
+    NameGarbage,
+    /// `label_truncated`, rule 13.14.
+    LabelTruncated,
+    /// `limit_off_by_10x`, rule 13.15.
+    LimitOffBy10x,
     /// `head_of_line`, rule 14.01.
     HeadOfLine,
     /// `client_not_concurrent`, rule 14.02.
@@ -245,6 +261,10 @@ pub enum Bug {
     CloneSharesOwner,
     /// `cross_name_release`, rule 14.05.
     CrossNameRelease,
+    /// `pool_deadlock`, rule 14.06.
+    PoolDeadlock,
+    /// `drop_all_on_one`, rule 14.07.
+    DropAllOnOne,
     /// `error_all_other`, rule 17.01.
     ErrorAllOther,
     /// `prio_silently_ignored`, rule 17.02.
@@ -253,10 +273,14 @@ pub enum Bug {
     ClaimsMoreThanItHas,
     /// `panic_in_drop`, rule 17.04.
     PanicInDrop,
+    /// `leaks_password`, rule 17.05.
+    LeaksPassword,
     /// `error_drops_source`, rule 17.06.
     ErrorDropsSource,
     /// `caps_flap`, rule 17.07.
     CapsFlap,
+    /// `no_events`, rule 17.08.
+    NoEvents,
     /// `close_keeps_renewing`, rule 17.09.
     CloseKeepsRenewing,
     /// `admit_on_release_only`, rule 11.14.
@@ -347,6 +371,28 @@ pub enum Bug {
     NoTombstone,
     /// `partition_blocks_all`, rule 16.13.
     PartitionBlocksAll,
+    /// `lost_ignores_refusal`, rule 6.02.
+    LostIgnoresRefusal,
+    /// `lost_reason_constant`, rule 6.09.
+    LostReasonConstant,
+    /// `token_in_memory`, rule 7.06.
+    TokenInMemory,
+    /// `token_walltime`, rule 7.07.
+    TokenWalltime,
+    /// `token_i32_wrap`, rule 7.08.
+    TokenI32Wrap,
+    /// `resource_forgets`, rule 7.14.
+    ResourceForgets,
+    /// `dup_release_frees_next`, rule 15.06.
+    DupReleaseFreesNext,
+    /// `restart_forgets`, rule 16.08.
+    RestartForgets,
+    /// `server_walltime`, rule 16.11.
+    ServerWalltime,
+    /// `async_replica_grant`, rule 16.12.
+    AsyncReplicaGrant,
+    /// `corrupt_panics`, rule 16.14.
+    CorruptPanics,
 }
 
 impl Bug {
@@ -428,9 +474,12 @@ impl Bug {
         Self::CancelledReleaseRenews,
         Self::CancelledRenewExtends,
         Self::ReplyDesync,
+        Self::WatchLeak,
         Self::CloseHangs,
+        Self::ShutdownDeadlock,
         Self::ThreadAffineState,
         Self::StaleWaker,
+        Self::HiddenTokio,
         Self::ReentUnbounded,
         Self::FirstReleaseFrees,
         Self::ReentForAll,
@@ -466,17 +515,26 @@ impl Bug {
         Self::NameAsGlob,
         Self::NameInterpolated,
         Self::OversizeHashed,
+        Self::NamespaceConcat,
+        Self::HeldCap1024,
+        Self::NameGarbage,
+        Self::LabelTruncated,
+        Self::LimitOffBy10x,
         Self::HeadOfLine,
         Self::ClientNotConcurrent,
         Self::ReleaseBehindWaiter,
         Self::CloneSharesOwner,
         Self::CrossNameRelease,
+        Self::PoolDeadlock,
+        Self::DropAllOnOne,
         Self::ErrorAllOther,
         Self::PrioSilentlyIgnored,
         Self::ClaimsMoreThanItHas,
         Self::PanicInDrop,
+        Self::LeaksPassword,
         Self::ErrorDropsSource,
         Self::CapsFlap,
+        Self::NoEvents,
         Self::CloseKeepsRenewing,
         Self::AdmitOnReleaseOnly,
         Self::MixedLimits,
@@ -522,6 +580,17 @@ impl Bug {
         Self::DelayedReleaseApplies,
         Self::NoTombstone,
         Self::PartitionBlocksAll,
+        Self::LostIgnoresRefusal,
+        Self::LostReasonConstant,
+        Self::TokenInMemory,
+        Self::TokenWalltime,
+        Self::TokenI32Wrap,
+        Self::ResourceForgets,
+        Self::DupReleaseFreesNext,
+        Self::RestartForgets,
+        Self::ServerWalltime,
+        Self::AsyncReplicaGrant,
+        Self::CorruptPanics,
     ];
 
     /// The rule that must catch it.
@@ -603,9 +672,12 @@ impl Bug {
             Self::CancelledReleaseRenews => "9.03",
             Self::CancelledRenewExtends => "9.04",
             Self::ReplyDesync => "9.05",
+            Self::WatchLeak => "9.06",
             Self::CloseHangs => "9.07",
+            Self::ShutdownDeadlock => "9.08",
             Self::ThreadAffineState => "9.09",
             Self::StaleWaker => "9.10",
+            Self::HiddenTokio => "9.11",
             Self::ReentUnbounded => "10.01",
             Self::FirstReleaseFrees => "10.02",
             Self::ReentForAll => "10.03",
@@ -641,17 +713,26 @@ impl Bug {
             Self::NameAsGlob => "13.08",
             Self::NameInterpolated => "13.09",
             Self::OversizeHashed => "13.10",
+            Self::NamespaceConcat => "13.11",
+            Self::HeldCap1024 => "13.12",
+            Self::NameGarbage => "13.13",
+            Self::LabelTruncated => "13.14",
+            Self::LimitOffBy10x => "13.15",
             Self::HeadOfLine => "14.01",
             Self::ClientNotConcurrent => "14.02",
             Self::ReleaseBehindWaiter => "14.03",
             Self::CloneSharesOwner => "14.04",
             Self::CrossNameRelease => "14.05",
+            Self::PoolDeadlock => "14.06",
+            Self::DropAllOnOne => "14.07",
             Self::ErrorAllOther => "17.01",
             Self::PrioSilentlyIgnored => "17.02",
             Self::ClaimsMoreThanItHas => "17.03",
             Self::PanicInDrop => "17.04",
+            Self::LeaksPassword => "17.05",
             Self::ErrorDropsSource => "17.06",
             Self::CapsFlap => "17.07",
+            Self::NoEvents => "17.08",
             Self::CloseKeepsRenewing => "17.09",
             Self::AdmitOnReleaseOnly => "11.14",
             Self::MixedLimits => "11.15",
@@ -697,6 +778,17 @@ impl Bug {
             Self::DelayedReleaseApplies => "15.07",
             Self::NoTombstone => "15.09",
             Self::PartitionBlocksAll => "16.13",
+            Self::LostIgnoresRefusal => "6.02",
+            Self::LostReasonConstant => "6.09",
+            Self::TokenInMemory => "7.06",
+            Self::TokenWalltime => "7.07",
+            Self::TokenI32Wrap => "7.08",
+            Self::ResourceForgets => "7.14",
+            Self::DupReleaseFreesNext => "15.06",
+            Self::RestartForgets => "16.08",
+            Self::ServerWalltime => "16.11",
+            Self::AsyncReplicaGrant => "16.12",
+            Self::CorruptPanics => "16.14",
         }
     }
 
@@ -779,9 +871,12 @@ impl Bug {
             Self::CancelledReleaseRenews => "cancelled_release_renews",
             Self::CancelledRenewExtends => "cancelled_renew_extends",
             Self::ReplyDesync => "reply_desync",
+            Self::WatchLeak => "watch_leak",
             Self::CloseHangs => "close_hangs",
+            Self::ShutdownDeadlock => "shutdown_deadlock",
             Self::ThreadAffineState => "thread_affine_state",
             Self::StaleWaker => "stale_waker",
+            Self::HiddenTokio => "hidden_tokio",
             Self::ReentUnbounded => "reent_unbounded",
             Self::FirstReleaseFrees => "first_release_frees",
             Self::ReentForAll => "reent_for_all",
@@ -817,17 +912,26 @@ impl Bug {
             Self::NameAsGlob => "name_as_glob",
             Self::NameInterpolated => "name_interpolated",
             Self::OversizeHashed => "oversize_hashed",
+            Self::NamespaceConcat => "namespace_concat",
+            Self::HeldCap1024 => "held_cap_1024",
+            Self::NameGarbage => "name_garbage",
+            Self::LabelTruncated => "label_truncated",
+            Self::LimitOffBy10x => "limit_off_by_10x",
             Self::HeadOfLine => "head_of_line",
             Self::ClientNotConcurrent => "client_not_concurrent",
             Self::ReleaseBehindWaiter => "release_behind_waiter",
             Self::CloneSharesOwner => "clone_shares_owner",
             Self::CrossNameRelease => "cross_name_release",
+            Self::PoolDeadlock => "pool_deadlock",
+            Self::DropAllOnOne => "drop_all_on_one",
             Self::ErrorAllOther => "error_all_other",
             Self::PrioSilentlyIgnored => "prio_silently_ignored",
             Self::ClaimsMoreThanItHas => "claims_more_than_it_has",
             Self::PanicInDrop => "panic_in_drop",
+            Self::LeaksPassword => "leaks_password",
             Self::ErrorDropsSource => "error_drops_source",
             Self::CapsFlap => "caps_flap",
+            Self::NoEvents => "no_events",
             Self::CloseKeepsRenewing => "close_keeps_renewing",
             Self::AdmitOnReleaseOnly => "admit_on_release_only",
             Self::MixedLimits => "mixed_limits",
@@ -873,6 +977,17 @@ impl Bug {
             Self::DelayedReleaseApplies => "delayed_release_applies",
             Self::NoTombstone => "no_tombstone",
             Self::PartitionBlocksAll => "partition_blocks_all",
+            Self::LostIgnoresRefusal => "lost_ignores_refusal",
+            Self::LostReasonConstant => "lost_reason_constant",
+            Self::TokenInMemory => "token_in_memory",
+            Self::TokenWalltime => "token_walltime",
+            Self::TokenI32Wrap => "token_i32_wrap",
+            Self::ResourceForgets => "resource_forgets",
+            Self::DupReleaseFreesNext => "dup_release_frees_next",
+            Self::RestartForgets => "restart_forgets",
+            Self::ServerWalltime => "server_walltime",
+            Self::AsyncReplicaGrant => "async_replica_grant",
+            Self::CorruptPanics => "corrupt_panics",
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The backends and the runtimes, and how a client of one on the other is made.
 
+#[path = "sqlite_hooks.rs"]
+mod sqlite_hooks;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +12,7 @@ use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
 use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
+use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
 use dlock_conformance::remote::{RemoteLock, RemoteServer};
 use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
@@ -16,6 +20,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMultiThread};
+use self::sqlite_hooks::SqliteHooks;
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
@@ -121,7 +126,7 @@ pub(crate) struct Subjects {
 }
 
 enum Store {
-    Memory(Memory),
+    Memory(Memory, MemoryHooks),
     /// The server on a thread of its own, and clients over TCP.
     Remote(RemoteServer),
     /// The same in a child: the server is its parent's.
@@ -132,7 +137,8 @@ enum Store {
     /// Each client opens the file by itself, as another process would.
     Sqlite {
         directory: PathBuf,
-        claims: Arc<dyn Lock>,
+        capabilities: Capabilities,
+        hooks: SqliteHooks,
         /// Of the process that made it; a child of that only uses it.
         _owned: Option<tempfile::TempDir>,
     },
@@ -142,7 +148,12 @@ impl Subjects {
     pub(crate) fn new(backend: &str, kind: RuntimeKind) -> Self {
         let runtime = kind.start();
         let store = match backend {
-            "memory" => Store::Memory(Memory::new(runtime.clone())),
+            "memory" => {
+                // Limits that no rule meets but the one about limits.
+                let store = Memory::builder(runtime.clone());
+                let store = store.max_held(Some(1_200)).max_waiters(Some(600)).build();
+                Store::Memory(store.clone(), MemoryHooks::new(store))
+            }
             "remote" => {
                 let apart = dlock::runtime::own_thread().expect("a thread can be started");
                 Store::Remote(RemoteServer::start(apart).expect("a port is free"))
@@ -157,11 +168,15 @@ impl Subjects {
 
     fn sqlite(kind: RuntimeKind, directory: PathBuf, owned: Option<tempfile::TempDir>) -> Self {
         let runtime = kind.start();
-        let opened = SqliteLock::open(directory.join("locks.sqlite"), runtime.clone());
-        let claims = futures::executor::block_on(opened).expect("the file can be opened");
+        let hooks = SqliteHooks::new(directory.join("locks.sqlite"), runtime.clone());
+        let opened = futures::executor::block_on(hooks.open()).expect("the file can be opened");
+        let capabilities = opened.capabilities().clone();
+        // Only the clients of rules have it open: a restart is that they end.
+        futures::executor::block_on(opened.close()).expect("it can be closed again");
         let store = Store::Sqlite {
             directory,
-            claims: Arc::new(claims),
+            capabilities,
+            hooks,
             _owned: owned,
         };
         Self { runtime, kind, store }
@@ -190,7 +205,8 @@ impl Subjects {
         }
         let runtime = kind.start();
         // What the server claims: it keeps a store of this kind.
-        let capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
+        let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
+        capabilities.clock_sensitive = true;
         let address = place.parse().expect("an address is told");
         Self {
             runtime,
@@ -202,30 +218,32 @@ impl Subjects {
         }
     }
 
-    async fn backend(&self, cx: &Cx) -> Result<Arc<dyn Lock>> {
+    async fn backend(&self, cx: &Cx, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
         match &self.store {
-            Store::Memory(store) => Ok(store.connect()),
+            Store::Memory(store, _) => Ok(store.connect()),
             Store::Remote(server) => {
                 let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(server.address());
-                Ok(self.remote(server.capabilities(), address))
+                Ok(self.remote(server.capabilities(), address, runtime))
             }
             Store::RemoteOfParent {
                 address,
                 capabilities,
-            } => Ok(self.remote(capabilities.clone(), *address)),
-            Store::Sqlite { directory, .. } => {
-                let file = directory.join("locks.sqlite");
-                Ok(Arc::new(SqliteLock::open(file, self.runtime.clone()).await?))
-            }
+            } => Ok(self.remote(capabilities.clone(), *address, runtime)),
+            Store::Sqlite { hooks, .. } => hooks.open_on(runtime).await,
         }
     }
 
-    fn remote(&self, capabilities: Capabilities, address: SocketAddr) -> Arc<dyn Lock> {
-        Arc::new(RemoteLock::new(address, capabilities, self.runtime.clone()))
+    fn remote(
+        &self,
+        capabilities: Capabilities,
+        address: SocketAddr,
+        runtime: Arc<dyn Runtime>,
+    ) -> Arc<dyn Lock> {
+        Arc::new(RemoteLock::new(address, capabilities, runtime))
     }
 
-    fn client(&self, backend: Arc<dyn Lock>) -> Result<Arc<dyn Subject>> {
-        let mut builder = Client::builder(backend, self.runtime.clone());
+    fn client(&self, backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
+        let mut builder = Client::builder(backend, runtime);
         if let Store::Remote(_) | Store::RemoteOfParent { .. } = self.store {
             builder = builder.op_timeout(REMOTE_TIMEOUT);
         }
@@ -236,22 +254,33 @@ impl Subjects {
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
         let (product, capabilities, slack) = match &self.store {
-            Store::Memory(store) => ("dlock memory", store.connect().capabilities().clone(), 150),
+            Store::Memory(store, _) => ("dlock memory", store.connect().capabilities().clone(), 150),
             Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
             Store::RemoteOfParent { capabilities, .. } => {
                 ("dlock memory (remote)", capabilities.clone(), 200)
             }
-            Store::Sqlite { claims, .. } => ("dlock SQLite", claims.capabilities().clone(), 400),
+            Store::Sqlite { capabilities, .. } => ("dlock SQLite", capabilities.clone(), 400),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
-            .reentrant();
+            .reentrant()
+            .traced();
         match &self.store {
-            Store::Remote(_) | Store::RemoteOfParent { .. } => {
-                claims.give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500))
-            }
-            _ => claims,
+            Store::Memory(..) => claims.survives(Restart::InOrder),
+            Store::Remote(_) | Store::RemoteOfParent { .. } => claims
+                .survives(Restart::InOrder)
+                .give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500)),
+            Store::Sqlite { .. } => claims.survives(Restart::Crash),
         }
+    }
+
+    fn hooks(&self) -> Option<&dyn Hooks> {
+        Some(match &self.store {
+            Store::Memory(_, hooks) => hooks,
+            Store::Remote(server) => server,
+            Store::RemoteOfParent { .. } => return None,
+            Store::Sqlite { hooks, .. } => hooks,
+        })
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -267,37 +296,73 @@ impl Harness for Subjects {
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         async move {
-            let backend = self.backend(cx).await?;
-            self.client(backend)
+            let backend = self.backend(cx, self.runtime.clone()).await?;
+            self.client(backend, self.runtime.clone())
         }
         .boxed()
     }
 
+    fn connect_on<'a>(
+        &'a self,
+        cx: &'a Cx,
+        runtime: Arc<dyn Runtime>,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        let connecting = async move {
+            let backend = self.backend(cx, runtime.clone()).await?;
+            self.client(backend, runtime)
+        };
+        Some(connecting.boxed())
+    }
+
+    /// Only the memory store knows passwords. To the others one comes where it does not belong: in a URL that names a file, or one of
+    /// a scheme that nobody knows.
+    fn connect_with_secret<'a>(
+        &'a self,
+        _: &'a Cx,
+        secret: &'a str,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        let connecting = async move {
+            let scheme = match &self.store {
+                Store::Memory(store, _) => {
+                    return self.client(store.connect_with(secret)?, self.runtime.clone());
+                }
+                Store::Remote(_) | Store::RemoteOfParent { .. } => "remote",
+                Store::Sqlite { .. } => "sqlite",
+            };
+            let url = format!("{scheme}://app:{secret}@localhost/locks");
+            let client = dlock::connect(url).runtime(self.runtime.clone()).await?;
+            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+        };
+        Some(connecting.boxed())
+    }
+
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         let sizes = match &self.store {
-            Store::Memory(store) => store.sizes(),
+            Store::Memory(store, _) => store.sizes(),
             Store::Remote(server) => server.sizes(),
             Store::RemoteOfParent { .. } | Store::Sqlite { .. } => return None,
         };
-        Some(futures::future::ready(Ok((sizes.names + sizes.tombstones) as u64)).boxed())
+        let all = sizes.names + sizes.tombstones + sizes.queued + sizes.listeners + sizes.watchers;
+        Some(futures::future::ready(Ok(all as u64)).boxed())
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         match &self.store {
             // Its store is a part of the process: while there is a client, there is the store.
-            Store::Memory(_) => None,
+            Store::Memory(..) => None,
             // A child runs no rules.
             Store::RemoteOfParent { .. } => None,
             // A port on which nobody listens: nothing binds the discard port on this machine's own address.
             Store::Remote(server) => {
-                let nowhere = self.remote(server.capabilities(), (Ipv4Addr::LOCALHOST, 9).into());
-                Some(futures::future::ready(self.client(nowhere)).boxed())
+                let nowhere = (Ipv4Addr::LOCALHOST, 9).into();
+                let nowhere = self.remote(server.capabilities(), nowhere, self.runtime.clone());
+                Some(futures::future::ready(self.client(nowhere, self.runtime.clone())).boxed())
             }
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
                     let backend = SqliteLock::open(nowhere, self.runtime.clone()).await?;
-                    self.client(Arc::new(backend))
+                    self.client(Arc::new(backend), self.runtime.clone())
                 };
                 Some(connecting.boxed())
             }
@@ -308,7 +373,7 @@ impl Harness for Subjects {
         let runtime = self.kind.name();
         match &self.store {
             // A part of this process, or reached by what is one already.
-            Store::Memory(_) | Store::RemoteOfParent { .. } => None,
+            Store::Memory(..) | Store::RemoteOfParent { .. } => None,
             Store::Remote(server) => Some(format!("{runtime} remote {}", server.address())),
             Store::Sqlite { directory, .. } => Some(format!("{runtime} sqlite {}", directory.display())),
         }

@@ -75,6 +75,11 @@ impl Network for ProxyNetwork {
         })
     }
 
+    /// It knows no requests, only bytes.
+    fn offers(&self, fault: Fault) -> bool {
+        !matches!(fault, Fault::Duplicate(_))
+    }
+
     fn cut(&self, how: Cut) -> usize {
         let connections = self.faults.connections();
         connections.iter().filter(|c| c.break_off(how)).count()

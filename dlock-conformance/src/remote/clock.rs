@@ -1,17 +1,18 @@
 //! A server's clock, which somebody can set.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::{Runtime, Timestamp};
 use futures::future::BoxFuture;
 
-/// A runtime with the clock set forward by that many nanoseconds; only its clock is.
+use crate::hooks::WallClock;
+
+/// A runtime with a clock that can be set; only its clock is.
 #[derive(Debug)]
 pub(super) struct SetClock {
     pub(super) inner: Arc<dyn Runtime>,
-    pub(super) ahead: AtomicU64,
+    pub(super) wall: Arc<WallClock>,
 }
 
 impl Runtime for SetClock {
@@ -24,7 +25,7 @@ impl Runtime for SetClock {
     }
 
     fn now(&self) -> Timestamp {
-        self.inner.now() + Duration::from_nanos(self.ahead.load(Ordering::Relaxed))
+        self.wall.now()
     }
 
     fn fill_random(&self, buffer: &mut [u8]) {

@@ -13,6 +13,7 @@ mod clock;
 mod codec;
 mod connection;
 mod frame;
+mod hooks;
 mod server;
 #[cfg(test)]
 mod tests;

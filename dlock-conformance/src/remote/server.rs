@@ -22,9 +22,8 @@ use super::clock::SetClock;
 use super::codec::{Wire, decode};
 use super::connection::lock;
 use super::frame::{Answer, Request, frame, kind, read_frame};
+use crate::hooks::{MemoryHooks, WallClock};
 
-/// How far the clock is ahead at first, so that it can be set back.
-const AHEAD: Duration = Duration::from_secs(3600);
 /// So many changes are sent of which the client has not said that somebody took them. The others wait in the store, which
 /// bounds them: sockets and the client's memory would not.
 const WINDOW: usize = 32;
@@ -37,8 +36,9 @@ pub struct RemoteServer {
 
 struct State {
     runtime: Arc<dyn Runtime>,
-    clock: Arc<SetClock>,
+    wall: Arc<WallClock>,
     store: Memory,
+    hooks: MemoryHooks,
     /// What is to be ended in a crash: the listener and the connections.
     tasks: Mutex<HashMap<u64, AbortHandle>>,
     /// Told with the end of each.
@@ -55,14 +55,16 @@ impl RemoteServer {
     /// # Errors
     /// Those of the socket.
     pub fn start(runtime: Arc<dyn Runtime>) -> io::Result<Self> {
-        let clock = Arc::new(SetClock {
+        let wall = Arc::new(WallClock::new(runtime.clone()));
+        let store = Memory::new(Arc::new(SetClock {
             inner: runtime.clone(),
-            ahead: AtomicU64::new(nanos(AHEAD)),
-        });
+            wall: wall.clone(),
+        }));
         let state = Arc::new(State {
             runtime,
-            store: Memory::new(clock.clone()),
-            clock,
+            hooks: MemoryHooks::new(store.clone()).clock(wall.clone()),
+            store,
+            wall,
             tasks: Mutex::default(),
             ended: Condvar::new(),
             next: AtomicU64::new(0),
@@ -80,9 +82,11 @@ impl RemoteServer {
         self.address
     }
 
-    /// What its store claims.
+    /// What its store claims, and that it goes by a clock that can be set.
     pub fn capabilities(&self) -> Capabilities {
-        self.state.store.connect().capabilities().clone()
+        let mut capabilities = self.state.store.connect().capabilities().clone();
+        capabilities.clock_sensitive = true;
+        capabilities
     }
 
     /// What its store keeps at the moment.
@@ -118,12 +122,12 @@ impl RemoteServer {
 
     /// Sets its clock: that far ahead of this machine's. It is an hour ahead at first.
     pub fn set_clock_ahead(&self, by: Duration) {
-        self.state.clock.ahead.store(nanos(by), Ordering::Relaxed);
+        self.state.wall.set_ahead(by);
     }
-}
 
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+    pub(super) fn store_hooks(&self) -> &MemoryHooks {
+        &self.state.hooks
+    }
 }
 
 impl Drop for RemoteServer {

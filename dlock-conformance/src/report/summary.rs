@@ -91,6 +91,13 @@ fn not_proven(text: &mut String, report: &Report) {
             "- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)"
         );
     }
+    let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);
+    if report.rules.iter().any(no_hands) {
+        let _ = writeln!(
+            text,
+            "- what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)"
+        );
+    }
     if !report.missing_basis.is_empty() {
         let _ = writeln!(
             text,
@@ -126,19 +133,34 @@ fn not_proven(text: &mut String, report: &Report) {
 
 fn profiles(text: &mut String, report: &Report) {
     let mut profiles: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
+    let mut reached = Vec::new();
     for rule in report.rules.iter().filter(|r| r.level == Level::Must) {
         if let Some(declared) = rules::find(&rule.id) {
-            profiles
-                .entry(profile(declared.needs))
-                .or_default()
-                .push(rule.outcome.kind());
+            let kind = rule.outcome.kind();
+            if kind == Kind::Pass && !reached.contains(&declared.access) {
+                reached.push(declared.access);
+            }
+            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by the letters.
+            if kind == Kind::NotRun && matches!(declared.access, Access::H | Access::S) {
+                continue;
+            }
+            profiles.entry(profile(declared.needs)).or_default().push(kind);
         }
     }
+    let reached: Vec<String> = [Access::A, Access::P, Access::C, Access::H, Access::S]
+        .iter()
+        .filter(|access| reached.contains(access))
+        .map(|access| format!("{access:?}"))
+        .collect();
     let mut untested: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in catalogue::open() {
         *untested.entry(profile_of_section(entry.id)).or_default() += 1;
     }
-    let _ = writeln!(text, "## Profiles (MUST rules)\n\n| profile | |\n|---|---|");
+    let _ = writeln!(
+        text,
+        "## Profiles (MUST rules; access {})\n\n| profile | |\n|---|---|",
+        reached.join(", ")
+    );
     for (name, kinds) in profiles {
         let count = |kind: Kind| kinds.iter().filter(|k| **k == kind).count();
         let red = count(Kind::Fail) + count(Kind::Error) + count(Kind::Inconclusive);

@@ -23,9 +23,11 @@ mod s05_auto;
 mod s05_renew;
 mod s06_faults;
 mod s06_loss;
+mod s06_refusals;
 mod s07_fencing;
 mod s07_readers;
 mod s07_resource;
+mod s07_restart;
 mod s07_zombie;
 mod s08_crowd;
 mod s08_dead_head;
@@ -33,6 +35,7 @@ mod s08_queue;
 mod s08_waking;
 mod s09_cancellation;
 mod s09_contract;
+mod s09_runtime;
 mod s10_reentrancy;
 mod s11_admission;
 mod s11_convert;
@@ -41,13 +44,19 @@ mod s11_shared;
 mod s12_cost;
 mod s12_operators;
 mod s12_watch;
+mod s13_labels;
+mod s13_limits;
 mod s13_names;
 mod s14_independence;
+mod s14_many_held;
+mod s15_duplicates;
 mod s15_replies;
 mod s16_faults;
 mod s16_nemesis;
 mod s16_processes;
+mod s16_server;
 mod s17_contract;
+mod s17_telling;
 mod s18_quorum;
 mod stale;
 mod traffic;
@@ -73,6 +82,7 @@ static SECTIONS: &[&[Rule]] = &[
     s11_admission::RULES,
     s12_watch::RULES,
     s13_names::RULES,
+    s13_limits::RULES,
     s14_independence::RULES,
     s15_replies::RULES,
     s16_faults::RULES,

@@ -26,7 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["lapsed" >= 2],
         budget: 60 s,
         bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "11.04", "12.04", "16.05", "16.06", "16.13"]
+        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "9.08", "11.04", "12.04", "13.13", "16.05", "16.06", "16.11", "16.13"]
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -39,7 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
         bug: EarlyExpiry deterministic,
-        blast: ["3.07", "3.10", "3.12", "5.01", "5.02", "5.04", "9.04"]
+        blast: ["3.07", "3.10", "3.12", "5.01", "5.02", "5.04", "9.04", "16.11"]
         => no_early_grant
     },
     rule! {
@@ -91,7 +91,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "12.11", "15.04", "15.07", "16.06"]
+        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "12.11", "15.04", "15.06", "15.07", "16.06", "16.08"]
         => an_expired_guard_harms_no_successor
     },
     rule! {

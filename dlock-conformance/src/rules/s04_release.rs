@@ -28,7 +28,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
         bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "2.12", "3.07", "4.07", "4.13", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "10.01", "10.06", "11.03", "11.04", "11.05", "11.11", "11.12", "11.13", "11.15", "12.06", "12.08", "12.10", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "15.07", "15.09", "17.07"]
+        blast: ["2.02", "2.05", "2.06", "2.07", "2.12", "3.07", "4.07", "4.13", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "10.01", "10.06", "11.03", "11.04", "11.05", "11.11", "11.12", "11.13", "11.15", "12.06", "12.08", "12.10", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "13.11", "13.15", "15.07", "15.09", "17.07"]
         => released_is_free_at_once
     },
     rule! {
@@ -41,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseBySession deterministic,
-        blast: []
+        blast: ["15.06"]
         => release_names_the_grant
     },
     rule! {
@@ -80,7 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
         bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02", "10.04", "12.11", "16.06"]
+        blast: ["3.06", "4.02", "6.02", "10.04", "12.11", "16.06", "16.14"]
         => release_says_how_it_went
     },
     rule! {
@@ -106,7 +106,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["cycles" >= 200],
         budget: 60 s,
         bug: UnlockOnOtherConn deterministic,
-        blast: ["5.14", "7.16", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "14.02", "14.05"]
+        blast: ["5.14", "7.16", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.11", "13.12", "13.15", "14.02", "14.05"]
         => lock_and_unlock_on_one_session
     },
     rule! {
@@ -119,7 +119,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["drops" >= 2],
         budget: 60 s,
         bug: DropNeedsRuntime deterministic,
-        blast: ["9.09"]
+        blast: ["9.08", "9.09", "9.11"]
         => drop_works_anywhere
     },
     rule! {
@@ -145,7 +145,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["drops" >= 6],
         budget: 120 s,
         bug: DropWaitsTtl deterministic,
-        blast: ["1.01", "9.09", "11.02", "14.02"]
+        blast: ["1.01", "9.09", "9.11", "11.02", "14.02", "15.06", "17.08"]
         => a_drop_frees_promptly
     },
     rule! {
@@ -158,7 +158,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
         bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.02", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04"]
+        blast: ["1.01", "1.02", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "8.10", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04", "15.06", "16.12"]
         => one_release_one_successor
     },
     rule! {

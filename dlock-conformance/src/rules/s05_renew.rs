@@ -27,7 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["refusals" >= 5],
         budget: 60 s,
         bug: RenewNoop deterministic,
-        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.12", "5.13", "5.14", "6.05", "16.01", "16.07"]
+        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.12", "5.13", "5.14", "6.05", "16.01", "16.07", "17.08"]
         => renewal_postpones_the_end
     },
     rule! {
@@ -66,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_renewals" >= 3],
         budget: 60 s,
         bug: RenewByName deterministic,
-        blast: ["3.06", "4.02"]
+        blast: ["3.06", "4.02", "6.02", "6.09", "16.14"]
         => stale_renewal_spares_the_successor
     },
     rule! {
@@ -92,7 +92,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["races" >= 20],
         budget: 60 s,
         bug: RenewReleaseRace stochastic,
-        blast: ["12.06", "15.07"]
+        blast: ["12.06", "15.06", "15.07"]
         => renewal_racing_release_ends_released
     },
     rule! {
@@ -157,7 +157,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["faults_survived" >= 2],
         budget: 120 s,
         bug: GivesUpOnFirstError deterministic,
-        blast: []
+        blast: ["6.09", "16.01"]
         => a_short_fault_loses_nothing
     },
     rule! {
@@ -170,7 +170,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["renewals" >= 12],
         budget: 120 s,
         bug: RenewAt95pct deterministic,
-        blast: ["5.11", "6.05"]
+        blast: ["5.11", "6.02", "6.05"]
         => renewals_leave_time_for_another
     },
     rule! {
@@ -183,7 +183,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["ended" >= 2],
         budget: 60 s,
         bug: MaxHoldIgnored deterministic,
-        blast: []
+        blast: ["6.09"]
         => a_maximum_hold_ends_the_hold
     },
     rule! {

@@ -9,6 +9,7 @@ use super::late_replies::lost_is_for_ever;
 use super::s06_faults::{
     all_observers_are_told, loss_is_sticky, loss_is_told_by_the_deadline, loss_needs_no_poll,
 };
+use super::s06_refusals::{a_refusal_is_told_soon, loss_says_why};
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
 use crate::verdict::{Failure, Seen, Verdict};
@@ -25,8 +26,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["losses" >= 1],
         budget: 120 s,
         bug: LostFiresLate deterministic,
-        blast: ["5.10", "5.13", "6.04", "6.06", "6.08", "16.01", "16.02"]
+        blast: ["5.10", "5.13", "6.04", "6.06", "6.08", "6.09", "16.01", "16.02", "16.13", "17.08"]
         => loss_is_told_by_the_deadline
+    },
+    rule! {
+        "6.02" MUST phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal]
+        layer: Engine, access: H, test: T,
+        title: "a refusal is told soon",
+        statement: "When the store says that a hold is over, the loss signal fires within one renewal period, and at once if a renewal by hand is what was refused.",
+        intent: "An operator ended the hold and the next one has begun; until the deadline there would be two.",
+        check_first: "Is the store's `not held` told from a renewal that merely failed?",
+        evidence: ["refusals" >= 2],
+        budget: 60 s,
+        bug: LostIgnoresRefusal deterministic,
+        blast: []
+        => a_refusal_is_told_soon
     },
     rule! {
         "6.03" MUST phase 1 [Lock, LossSignal]
@@ -38,7 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["observed_releases" >= 3],
         budget: 60 s,
         bug: LostOnRelease deterministic,
-        blast: []
+        blast: ["17.08"]
         => no_loss_signal_after_release
     },
     rule! {
@@ -51,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["late_observers" >= 2],
         budget: 120 s,
         bug: LostEdgeOnly deterministic,
-        blast: ["6.07", "10.04", "16.06"]
+        blast: ["6.07", "6.09", "10.04", "16.06"]
         => loss_is_sticky
     },
     rule! {
@@ -103,8 +117,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["losses_in_the_background" >= 1],
         budget: 120 s,
         bug: LostNeedsPoll deterministic,
-        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "16.01", "16.02", "16.13"]
+        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "6.09", "9.11", "16.01", "16.02", "16.13", "17.08"]
         => loss_needs_no_poll
+    },
+    rule! {
+        "6.09" SHOULD phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl]
+        layer: Engine, access: H, test: D,
+        title: "loss says why",
+        statement: "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is away is an expiry.",
+        intent: "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: one is mended, the other obeyed.",
+        check_first: "Where a lease is ended: does what ends it say why?",
+        evidence: ["reasons" >= 3],
+        budget: 60 s,
+        bug: LostReasonConstant deterministic,
+        blast: []
+        => loss_says_why
     },
 ];
 

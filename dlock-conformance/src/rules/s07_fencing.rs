@@ -7,6 +7,10 @@ use dlock_core::{LockName, Token};
 
 use super::s07_readers::{dead_names_keep_no_tokens, readers_tokens_lie_between};
 use super::s07_resource::{check_and_write_are_one_step, resource_refuses_stale_tokens};
+use super::s07_restart::{
+    resource_survives_a_restart, tokens_grow_very_large, tokens_survive_a_clock_step,
+    tokens_survive_a_restart,
+};
 use super::s10_reentrancy::reentry_keeps_the_token;
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -26,7 +30,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["tokens" >= 20],
         budget: 60 s,
         bug: TokenZero deterministic,
-        blast: ["7.04", "7.09", "7.12", "7.15", "11.10", "12.10", "12.11", "16.06"]
+        blast: ["7.04", "7.06", "7.07", "7.08", "7.09", "7.12", "7.14", "7.15", "11.10", "12.10", "12.11", "16.06", "16.11"]
         => every_grant_has_a_token
     },
     rule! {
@@ -39,7 +43,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 40],
         budget: 120 s,
         bug: TokenRepeats deterministic,
-        blast: ["1.01", "1.02", "4.11", "7.03", "7.05", "7.09", "7.11", "10.02", "11.02", "14.02", "15.04"]
+        blast: ["1.01", "1.02", "4.11", "7.03", "7.05", "7.08", "7.09", "7.11", "10.02", "11.02", "14.02", "15.04", "15.06", "16.12"]
         => tokens_increase
     },
     rule! {
@@ -52,7 +56,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 20],
         budget: 60 s,
         bug: TokenResetOnRelease deterministic,
-        blast: ["7.04", "7.05", "7.09", "7.10", "7.11", "7.12", "11.02", "12.01", "12.02", "12.03", "12.08", "14.02", "14.05"]
+        blast: ["7.04", "7.05", "7.06", "7.07", "7.08", "7.09", "7.10", "7.11", "7.12", "7.14", "11.02", "12.01", "12.02", "12.03", "12.08", "14.02", "14.05", "16.12"]
         => tokens_increase_across_release
     },
     rule! {
@@ -65,7 +69,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["expiries" >= 3],
         budget: 60 s,
         bug: TokenResetOnExpiry deterministic,
-        blast: ["7.15", "16.06"]
+        blast: ["7.15", "16.06", "16.11"]
         => tokens_increase_across_expiry
     },
     rule! {
@@ -78,8 +82,47 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
         bug: TokenPerClient deterministic,
-        blast: ["1.01", "1.02", "3.12", "4.11", "7.02", "7.04", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04", "16.06"]
+        blast: ["1.01", "1.02", "3.12", "4.11", "7.02", "7.04", "7.06", "7.07", "7.08", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04", "15.06", "16.06", "16.12"]
         => tokens_increase_across_clients
+    },
+    rule! {
+        "7.06" MUST phase 2 [Lock, Try, Fence, FenceDurable]
+        layer: Backend, access: H, test: D,
+        title: "tokens survive a restart",
+        statement: "Tokens increase across a restart of the store.",
+        intent: "A counter that begins again after a restart gives the next holders tokens that the resource has seen: all are refused, or a zombie with an old one is let in.",
+        check_first: "Is the counter stored where the restart reaches nothing, before its token is handed out?",
+        evidence: ["restarts" >= 1],
+        budget: 60 s,
+        bug: TokenInMemory deterministic,
+        blast: []
+        => tokens_survive_a_restart
+    },
+    rule! {
+        "7.07" MUST phase 2 [Lock, Try, Fence]
+        layer: Backend, access: H, test: D,
+        title: "tokens survive a clock step",
+        statement: "Tokens increase across steps of the server's clock, back and forward.",
+        intent: "A token made of the time is smaller than those before it after the clock was set back: the live holder is refused for an hour.",
+        check_first: "Is any part of the token a time?",
+        evidence: ["steps" >= 2],
+        budget: 60 s,
+        bug: TokenWalltime deterministic,
+        blast: ["16.11"]
+        => tokens_survive_a_clock_step
+    },
+    rule! {
+        "7.08" MUST phase 2 [Lock, Try, Fence]
+        layer: Backend, access: H, test: D,
+        title: "tokens grow very large",
+        statement: "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart there.",
+        intent: "A counter of 32 bits wraps after some years of use, and one that passes through a floating point number stands still; nobody tests that far.",
+        check_first: "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a sequential node's name?",
+        evidence: ["boundaries" >= 3],
+        budget: 60 s,
+        bug: TokenI32Wrap deterministic,
+        blast: []
+        => tokens_grow_very_large
     },
     rule! {
         "7.09" MUST phase 1 [Lock, Try, Fence]
@@ -130,7 +173,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_writes" >= 3],
         budget: 60 s,
         bug: ResourceAcceptsStale deterministic,
-        blast: ["7.13", "7.15", "16.06"]
+        blast: ["7.08", "7.13", "7.14", "7.15", "16.06"]
         => resource_refuses_stale_tokens
     },
     rule! {
@@ -147,6 +190,19 @@ pub(super) static RULES: &[Rule] = &[
         => check_and_write_are_one_step
     },
     rule! {
+        "7.14" MUST phase 2 [Lock, Try, Fence, FenceDurable, Resource]
+        layer: Backend, access: H, test: D,
+        title: "resource survives a restart",
+        statement: "The fenced resource remembers the highest token across a restart of the store.",
+        intent: "A restart is when stale holders write: they were cut off, and try again as soon as the store answers.",
+        check_first: "Is the highest token stored with the value, in the same commit?",
+        evidence: ["restarts" >= 1],
+        budget: 60 s,
+        bug: ResourceForgets deterministic,
+        blast: []
+        => resource_survives_a_restart
+    },
+    rule! {
         "7.15" MUST phase 1 [Lock, Wait, Try, Lease, Fence, Resource]
         layer: Backend, access: C, test: T,
         title: "a zombie is refused",
@@ -161,7 +217,7 @@ pub(super) static RULES: &[Rule] = &[
     },
     rule! {
         "7.16" SHOULD phase 3 [Lock, Fence, BoundedTokens]
-        layer: Both, access: A, test: D,
+        layer: Both, access: A, test: T,
         title: "dead names keep no tokens",
         statement: "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is declared.",
         intent: "One counter for each name that ever was fills the store with 25 million keys that nothing will ever delete (Redisson 6510).",
@@ -169,7 +225,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["dead_names" >= 400],
         budget: 60 s,
         bug: FenceKeyLeak deterministic,
-        blast: []
+        blast: ["13.13"]
         => dead_names_keep_no_tokens
     },
 ];

@@ -174,7 +174,7 @@ async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64
     Ok(())
 }
 
-async fn footprint(cx: &Cx) -> Verdict<u64> {
+pub(super) async fn footprint(cx: &Cx) -> Verdict<u64> {
     match cx.footprint().await {
         Some(Ok(records)) => Ok(records),
         Some(Err(e)) => Err(Failure::Kit(format!(

@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use futures::pin_mut;
 
 use super::s09_contract::{blocked_acquire_is_quiet, close_ends_everything, futures_may_change_threads};
+use super::s09_runtime::{any_executor_will_do, shutdown_ends_everything, watching_leaks_nothing};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::rng::Rng;
@@ -29,7 +30,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelLeaksGrant deterministic,
-        blast: ["8.06", "8.12", "9.02", "9.07", "11.08", "11.14", "15.01", "15.09"]
+        blast: ["8.06", "8.12", "9.02", "9.07", "11.08", "11.14", "13.15", "15.01", "15.09"]
         => cancelled_acquire_leaves_nothing
     },
     rule! {
@@ -42,7 +43,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelWaitsTtl deterministic,
-        blast: ["8.06", "8.12", "9.07", "11.08", "11.14", "15.09"]
+        blast: ["8.06", "8.12", "9.07", "11.08", "11.14", "13.15", "15.09"]
         => cancelled_acquire_is_undone_promptly
     },
     rule! {
@@ -85,6 +86,19 @@ pub(super) static RULES: &[Rule] = &[
         => client_is_sane_after_a_drop
     },
     rule! {
+        "9.06" MUST phase 2 [Watch]
+        layer: Both, access: A, test: T,
+        title: "watching leaks nothing",
+        statement: "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are no more tasks, descriptors and registrations at the store than before.",
+        intent: "A page that shows who holds a lock subscribes once for each visitor, and the process dies on a Friday.",
+        check_first: "What does dropping the stream do: is the task told to end, and the store that nobody listens?",
+        evidence: ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1],
+        budget: 60 s,
+        bug: WatchLeak deterministic,
+        blast: []
+        => watching_leaks_nothing
+    },
+    rule! {
         "9.07" MUST phase 1 [Lock, Try, Wait, LossSignal]
         layer: Engine, access: A, test: D,
         title: "close ends everything",
@@ -98,6 +112,19 @@ pub(super) static RULES: &[Rule] = &[
         => close_ends_everything
     },
     rule! {
+        "9.08" MUST phase 2 [Lock, Try, Wait, Lease, PerGrantTtl]
+        layer: Both, access: A, test: D,
+        title: "shutdown ends everything",
+        statement: "When the executor is shut down with operations in flight, every call ends, guards say that they are over, nothing panics or waits for ever, and the locks lapse.",
+        intent: "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a destructor.",
+        check_first: "Who answers a caller if the task that was to do it is dropped unfinished?",
+        evidence: ["calls_ended" >= 4, "locks_lapsed" >= 2],
+        budget: 60 s,
+        bug: ShutdownDeadlock deterministic,
+        blast: []
+        => shutdown_ends_everything
+    },
+    rule! {
         "9.09" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: K,
         title: "futures may change threads",
@@ -107,7 +134,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["polls_elsewhere" >= 4],
         budget: 60 s,
         bug: ThreadAffineState deterministic,
-        blast: []
+        blast: ["9.11"]
         => futures_may_change_threads
     },
     rule! {
@@ -122,6 +149,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: StaleWaker deterministic,
         blast: []
         => blocked_acquire_is_quiet
+    },
+    rule! {
+        "9.11" MUST phase 2 [Lock, Try, Wait]
+        layer: Both, access: A, test: D,
+        title: "any executor will do",
+        statement: "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is claimed.",
+        intent: "The guard ends up in a thread of the program's own, a callback of a C library or another runtime, and `there is no reactor running`.",
+        check_first: "Is a timer, socket or task of the runtime made in a future, where the runtime of the moment is taken rather than the client's?",
+        evidence: ["operations_elsewhere" >= 7],
+        budget: 60 s,
+        bug: HiddenTokio deterministic,
+        blast: []
+        => any_executor_will_do
     },
 ];
 

@@ -48,7 +48,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 8],
         budget: 60 s,
         bug: NameHash32 deterministic,
-        blast: ["12.04"]
+        blast: ["12.04", "13.13", "16.14"]
         => colliding_hashes_stay_apart
     },
     rule! {
@@ -61,7 +61,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
         bug: NameCaseFold deterministic,
-        blast: ["13.02"]
+        blast: ["13.02", "13.11"]
         => case_matters
     },
     rule! {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName};
 
+use super::s14_many_held::{a_drop_ends_one_hold, held_locks_use_up_no_pool};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
@@ -23,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["uncontended_rounds" >= 3],
         budget: 60 s,
         bug: HeadOfLine deterministic,
-        blast: []
+        blast: ["13.15"]
         => no_head_of_line_blocking
     },
     rule! {
@@ -36,7 +37,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["at_once" >= 200],
         budget: 60 s,
         bug: ClientNotConcurrent stochastic,
-        blast: []
+        blast: ["13.15"]
         => one_client_many_operations
     },
     rule! {
@@ -75,8 +76,34 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
         bug: CrossNameRelease stochastic,
-        blast: ["1.06", "4.07", "5.14", "7.16", "8.06", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09"]
+        blast: ["1.06", "4.07", "5.14", "7.16", "8.06", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.11", "13.12", "13.13", "13.15", "14.06", "14.07"]
         => names_do_not_meet
+    },
+    rule! {
+        "14.06" MUST phase 2 [Lock, Try, Wait]
+        layer: Both, access: A, test: T,
+        title: "held locks use up no pool",
+        statement: "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases each within the bound of an operation, or answers LimitReached; it never waits for itself.",
+        intent: "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of the first, by the same program.",
+        check_first: "Does a held lock keep a connection, and what does the release need when all of them are kept?",
+        evidence: ["held_at_once" >= 16],
+        budget: 60 s,
+        bug: PoolDeadlock deterministic,
+        blast: ["5.14", "13.12", "13.15", "14.01"]
+        => held_locks_use_up_no_pool
+    },
+    rule! {
+        "14.07" MUST phase 2 [Lock, Try, Lease]
+        layer: Both, access: A, test: D,
+        title: "a drop ends one hold",
+        statement: "Dropping half of a client's guards leaves the other half held.",
+        intent: "Cleaning up by session ends the locks of every other task of the process.",
+        check_first: "What does giving back one lock do to the connection or session of the others?",
+        evidence: ["dropped" >= 8, "kept" >= 8],
+        budget: 60 s,
+        bug: DropAllOnOne deterministic,
+        blast: ["4.07", "5.14", "7.16", "9.04", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.12", "13.13", "13.15", "14.02", "14.06"]
+        => a_drop_ends_one_hold
     },
 ];
 

@@ -7,6 +7,7 @@ use dlock_core::ErrorKind;
 
 use super::faulty::{faulty, patience, struck};
 use super::late_requests::{a_late_acquire_leaves_nothing, what_is_late_is_refused};
+use super::s15_duplicates::duplicates_are_harmless;
 use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
 use crate::rule::{Rule, rule};
@@ -80,6 +81,19 @@ pub(super) static RULES: &[Rule] = &[
         => no_success_without_an_answer
     },
     rule! {
+        "15.06" MUST phase 2 [Lock, Wait, Try]
+        layer: Both, access: S, test: X,
+        title: "duplicates are harmless",
+        statement: "A request that arrives twice, the second time after later ones, does no more than one that arrives once.",
+        intent: "Proxies and drivers send again what they believe to be lost; a second release that arrives late frees the next holder.",
+        check_first: "Does every request name the grant that it is about, and is what is over remembered or refused?",
+        evidence: ["grants" >= 30, "duplicates" >= 30],
+        budget: 120 s,
+        bug: DupReleaseFreesNext stochastic,
+        blast: ["4.04", "8.12", "9.03", "15.04", "15.07"]
+        => duplicates_are_harmless
+    },
+    rule! {
         "15.07" MUST phase 2 [Lock, Try, Renew]
         layer: Both, access: P, test: D,
         title: "what is late is refused",
@@ -89,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["late_releases" >= 2, "late_renewals" >= 2],
         budget: 120 s,
         bug: DelayedReleaseApplies deterministic,
-        blast: ["4.04", "8.12", "9.03", "15.04"]
+        blast: ["4.04", "8.12", "9.03", "15.04", "15.06"]
         => what_is_late_is_refused
     },
     rule! {

@@ -7,6 +7,9 @@ use dlock_core::ErrorKind;
 use super::faulty::{faulty, patience, struck};
 use super::partition::a_partition_costs_one_client;
 use super::s16_nemesis::all_at_once_and_then_healed;
+use super::s16_server::{
+    a_clock_step_ends_nothing, a_fail_over_is_survived, a_restart_is_survived, foreign_data_is_no_lock,
+};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
@@ -51,7 +54,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["resumed_or_erred" >= 3],
         budget: 120 s,
         bug: WaiterHangsOnCut deterministic,
-        blast: ["15.03"]
+        blast: ["15.03", "16.12"]
         => a_cut_wait_goes_on
     },
     rule! {
@@ -94,6 +97,19 @@ pub(super) static RULES: &[Rule] = &[
         => super::s16_processes::a_short_stop_loses_nothing
     },
     rule! {
+        "16.08" MUST phase 2 [Lock, Try, Lease, SurvivesRestart]
+        layer: Backend, access: H, test: D,
+        title: "a restart is survived",
+        statement: "A server that is restarted while a lock is held knows the hold, with the same token, or its holder has been told of the loss before anybody else is granted, for those restarts of which that is claimed.",
+        intent: "A lock server is updated on a working day; if that frees all locks, every job runs twice.",
+        check_first: "Are holds stored before they are granted, and are they there before the first request is answered?",
+        evidence: ["restarts" >= 1],
+        budget: 120 s,
+        bug: RestartForgets deterministic,
+        blast: ["16.12"]
+        => a_restart_is_survived
+    },
+    rule! {
         "16.09" MUST phase 1 [Lock, Try]
         layer: Both, access: P, test: T,
         title: "a server comes back",
@@ -120,6 +136,32 @@ pub(super) static RULES: &[Rule] = &[
         => latency_shortens_validity
     },
     rule! {
+        "16.11" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
+        layer: Backend, access: H, test: T,
+        title: "a clock step ends nothing",
+        statement: "A step of the server's clock makes no lock immortal, and ends none early unless the store is declared to be clock sensitive; tokens increase all the same.",
+        intent: "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none for an hour.",
+        check_first: "By which clock are leases counted: one that somebody can set, or one that only runs?",
+        evidence: ["steps" >= 2],
+        budget: 60 s,
+        bug: ServerWalltime deterministic,
+        blast: []
+        => a_clock_step_ends_nothing
+    },
+    rule! {
+        "16.12" MUST phase 3 [Lock, Wait]
+        layer: Backend, access: H, test: X,
+        title: "a fail over is survived",
+        statement: "When another server takes over, again and again, histories are legal if that is claimed; otherwise the report says how many grants were double.",
+        intent: "A replica that is behind has not heard of the latest grants, and gives them away a second time.",
+        check_first: "Does a grant wait until the replica has it?",
+        evidence: ["fail_overs" >= 5, "grants" >= 20],
+        budget: 120 s,
+        bug: AsyncReplicaGrant stochastic,
+        blast: []
+        => a_fail_over_is_survived
+    },
+    rule! {
         "16.13" MUST phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal]
         layer: Both, access: P, test: T,
         title: "partition costs one client",
@@ -131,6 +173,19 @@ pub(super) static RULES: &[Rule] = &[
         bug: PartitionBlocksAll deterministic,
         blast: []
         => a_partition_costs_one_client
+    },
+    rule! {
+        "16.14" MUST phase 3 [Lock, Try, Wait]
+        layer: Backend, access: H, test: D,
+        title: "foreign data is no lock",
+        statement: "Something at a lock's key that no lock library wrote is answered with BackendData: no panic, no grant, and it is not overwritten. Other names are not concerned.",
+        intent: "Two programs share a store and a name; whoever takes the other's data for a free lock destroys it.",
+        check_first: "What does the code do with a record that it cannot read: refuse it, or treat it as absent?",
+        evidence: ["spoiled_names" >= 2],
+        budget: 60 s,
+        bug: CorruptPanics deterministic,
+        blast: []
+        => foreign_data_is_no_lock
     },
     rule! {
         "16.15" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]

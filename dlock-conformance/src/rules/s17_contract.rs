@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dlock_core::{Capability, ErrorKind, LossReason};
 
 use super::probes;
+use super::s17_telling::{each_turn_is_told_once, secrets_stay_secret};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::panics;
@@ -63,8 +64,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
         bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "9.07", "11.04", "12.04", "16.05", "17.09"]
+        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "6.09", "9.07", "9.08", "11.04", "12.04", "13.13", "16.05", "16.11", "17.09"]
         => no_panic_escapes
+    },
+    rule! {
+        "17.05" MUST phase 2 [Secrets]
+        layer: Both, access: A, test: D,
+        title: "secrets stay secret",
+        statement: "A password that a client was given is in no error, no cause of one, no printed client and no event or span of tracing.",
+        intent: "The log of the night when the store was away is in a ticket the next morning, with the password of the store.",
+        check_first: "Where is the address put into a message, and does a driver's error that is kept as the cause repeat it?",
+        evidence: ["texts_read" >= 6, "errors_read" >= 2],
+        budget: 60 s,
+        bug: LeaksPassword deterministic,
+        blast: []
+        => secrets_stay_secret
     },
     rule! {
         "17.06" MUST phase 1 []
@@ -89,8 +103,21 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["looks" >= 6],
         budget: 60 s,
         bug: CapsFlap deterministic,
-        blast: ["5.04", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11"]
+        blast: ["5.04", "6.02", "6.09", "9.06", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11", "13.14"]
         => capabilities_are_constant
+    },
+    rule! {
+        "17.08" SHOULD phase 3 [Lock, Try, Wait, Events]
+        layer: Engine, access: A, test: D,
+        title: "each turn is told once",
+        statement: "Each grant, renewal, loss and release is one event of tracing, with the name, the id of the grant, and its token where there is one; a refusal is none.",
+        intent: "What a lock did last night is asked when it is over: an event that is missing, or told twice, tells another story.",
+        check_first: "Is it told where the state changes, or beside it, and on every way there: by hand, by the drop of a guard, in the background?",
+        evidence: ["grants_told" >= 4, "releases_told" >= 2],
+        budget: 60 s,
+        bug: NoEvents deterministic,
+        blast: []
+        => each_turn_is_told_once
     },
     rule! {
         "17.09" MUST phase 1 [Lock, Try, Wait]
@@ -102,7 +129,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["closed_answers" >= 3],
         budget: 60 s,
         bug: CloseKeepsRenewing deterministic,
-        blast: ["4.12", "9.07", "17.04"]
+        blast: ["4.12", "6.09", "9.07", "17.04"]
         => close_ends_everything
     },
 ];

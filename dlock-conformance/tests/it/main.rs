@@ -3,5 +3,6 @@
 mod catalogue;
 mod dishonest;
 mod histories;
+mod hooks;
 mod outcomes;
 mod simulated;

@@ -10,6 +10,7 @@ use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
     Grant, Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Push, Raised, Release, Released, Renew,
@@ -61,7 +62,17 @@ impl Namespaced {
     /// # Errors
     /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name behind it.
     pub fn new(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>) -> Result<Self> {
-        let prefix = prefix(namespace.as_ref())?;
+        Self::planted(inner, namespace, Planted::NONE)
+    }
+
+    /// The same with a bug in it, in builds that can.
+    #[doc(hidden)]
+    pub fn planted(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>, bug: Planted) -> Result<Self> {
+        let mut prefix = prefix(namespace.as_ref())?;
+        // planted: 13.11
+        if bug.is(Bug::NamespaceConcat) {
+            prefix = [namespace.as_ref(), b":"].concat();
+        }
         let room = inner.capabilities().max_name_len.saturating_sub(prefix.len());
         if room == 0 {
             return Err(Error::new(

@@ -484,6 +484,11 @@ impl Core {
 
     /// Ends a lease as lost; `release` says whether the store may still keep it.
     pub(super) fn lose(&self, lease: &Arc<Lease>, reason: LossReason, release: bool) {
+        // planted: 6.09
+        let reason = match self.bug.is(Bug::LostReasonConstant) {
+            true => LossReason::Expired,
+            false => reason,
+        };
         if lease.lose(reason) {
             self.let_go(lease);
             observe::lost(&self.caps, lease, reason);

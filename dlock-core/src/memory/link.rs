@@ -10,7 +10,7 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::gate::MemoryGate;
 use super::store::{Anchor, Listener, Shared, State, to_grant};
-use super::table::{Asked, Conversion, Held, Place};
+use super::table::{Asked, Conversion, Held, Place, foreign};
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
@@ -313,6 +313,20 @@ impl Lock for MemoryLink {
                 state.table.force_release(now, &request.key.name, effects)
             });
         }
+        // planted: 14.06
+        while self.bug.is(Bug::PoolDeadlock)
+            && self.shared.lock().table.held_by(request.key.id.client()) >= 32
+        {
+            Box::pin(self.shared.pause(Duration::from_millis(5))).await;
+        }
+        // planted: 13.12
+        if self.bug.is(Bug::HeldCap1024) && self.shared.lock().table.held_by(request.key.id.client()) >= 1024
+        {
+            return Err(Error::new(
+                ErrorKind::LimitReached,
+                "the table of this client is full",
+            ));
+        }
         // planted: 8.01
         if self.bug.is(Bug::NotifyBeforeRegister) {
             return Box::pin(self.register_late(request)).await;
@@ -471,9 +485,12 @@ impl Watch for MemoryLink {
         self.need(Capability::Inspect)?;
         self.check_name(name)?;
         let (_, known) = self.sent();
-        Ok(self.shared.run(known, |state, now, effects| {
-            state.table.inspect(now, name, effects)
-        }))
+        self.shared.run(known, |state, now, effects| {
+            if state.table.spoiled(name).is_some() {
+                return Err(foreign(name));
+            }
+            Ok(state.table.inspect(now, name, effects))
+        })
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {

@@ -8,7 +8,8 @@
 //!   ├─ Table: the state machine, no clock, no I/O     table/
 //!   ├─ MemoryLink: one client's connection            link.rs
 //!   ├─ the stream of changes                          watch.rs
-//!   └─ MemoryGate: the fence gate                     gate.rs
+//!   ├─ MemoryGate: the fence gate                     gate.rs
+//!   └─ what an operator does to it from outside       operator.rs
 //! ```
 //!
 //! Nothing runs in the background: what runs out is taken back by the next call that touches its name, by a waiter that asks
@@ -16,6 +17,7 @@
 
 mod gate;
 mod link;
+mod operator;
 mod planted;
 mod store;
 mod table;

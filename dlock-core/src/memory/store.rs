@@ -13,6 +13,7 @@ use super::planted::without_hand_overs;
 use super::table::{Effects, Held, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
@@ -36,7 +37,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Memory {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Memory {
@@ -60,6 +61,7 @@ impl Memory {
         MemoryBuilder {
             runtime,
             clock: None,
+            password: None,
             caps,
             settings: Settings::default(),
         }
@@ -68,6 +70,25 @@ impl Memory {
     /// A new client's link, on the runtime of the store.
     pub fn connect(&self) -> Arc<dyn Lock> {
         Arc::new(self.link())
+    }
+
+    /// The same for a client that has to show the store's [password](MemoryBuilder::password).
+    ///
+    /// # Errors
+    /// `PermissionDenied` if it shows another one, or the store has none.
+    pub fn connect_with(&self, password: &str) -> Result<Arc<dyn Lock>> {
+        if self.shared.password.as_deref() == Some(password) {
+            return Ok(self.connect());
+        }
+        let message = "the store refuses this password";
+        // planted: 17.05
+        if self.shared.settings.bug.is(Bug::LeaksPassword) {
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                format!("{message}: {password}"),
+            ));
+        }
+        Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
     /// As [`connect`](Self::connect), with the link's own type and thereby its [gate](MemoryLink::memory_gate).
@@ -81,14 +102,30 @@ impl Memory {
     }
 
     /// Stops the store at once and starts it again: every push stream ends, every watch stream ends with an error, and every link
-    /// is told of doubt and of the return. Without its memory the store forgets leases, queues, tokens and gates.
+    /// is told of doubt and of the return. Without its memory the store forgets leases and queues, and, unless its tokens
+    /// [survive a restart](MemoryBuilder::strength), tokens and gates.
     pub fn crash(&self, memory: Survives) {
         let (waiters, watchers, signals) = {
             let mut state = self.shared.lock();
             state.epoch += 1;
-            if memory == Survives::Nothing {
+            let bug = self.shared.settings.bug;
+            // planted: 16.08
+            if memory == Survives::Nothing || bug.is(Bug::RestartForgets) {
+                let last_token = state.table.last_token();
+                let durable = self
+                    .shared
+                    .caps
+                    .strength
+                    .is_some_and(|s| s >= Strength::AcrossRestart);
                 state.table = Table::new(self.shared.settings);
-                self.shared.gates.clear();
+                // planted: 7.06
+                if durable && !bug.is(Bug::TokenInMemory) {
+                    state.table.skip_tokens(last_token);
+                }
+                // planted: 7.14
+                if !durable || bug.is(Bug::ResourceForgets) {
+                    self.shared.gates.clear();
+                }
             }
             (
                 std::mem::take(&mut state.waiters),
@@ -140,7 +177,7 @@ impl fmt::Debug for Memory {
 pub enum Survives {
     /// Only connections break.
     Memory,
-    /// The store starts empty, its tokens from the beginning.
+    /// What is on a disk, if anything: see [`MemoryBuilder::strength`]. Otherwise the store starts empty, its tokens from the beginning.
     Nothing,
 }
 
@@ -165,11 +202,19 @@ pub struct Sizes {
 pub struct MemoryBuilder {
     runtime: Arc<dyn Runtime>,
     clock: Option<Clock>,
+    password: Option<Box<str>>,
     caps: Capabilities,
     settings: Settings,
 }
 
 impl MemoryBuilder {
+    /// Those who [connect with](Memory::connect_with) a password have to know this one. It keeps nobody out who has the store at hand,
+    /// as all have who use `connect`: it is for seeing what a program does when it is refused.
+    pub fn password(mut self, password: impl Into<Box<str>>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
     /// A hand-off to a queued waiter is provisional and lives only that long, until the first renewal gives it its
     /// full ttl. `None`, the default: a hand-off is a full grant.
     pub fn claim_window(mut self, window: Option<Duration>) -> Self {
@@ -194,6 +239,13 @@ impl MemoryBuilder {
     /// The longest name in bytes; 4096 unless set.
     pub fn max_name_len(mut self, bytes: usize) -> Self {
         self.caps.max_name_len = bytes;
+        self
+    }
+
+    /// What the tokens survive; [`Strength::WhileStateSurvives`] unless set. With more than that a [crash](Memory::crash) without memory
+    /// keeps the counter and the gates, as a store does that writes these to a disk, and the leases not.
+    pub fn strength(mut self, strength: Strength) -> Self {
+        self.caps.strength = self.caps.strength.map(|_| strength);
         self
     }
 
@@ -222,6 +274,7 @@ impl MemoryBuilder {
             shared: Arc::new(Shared {
                 runtime: self.runtime,
                 clock: self.clock,
+                password: self.password,
                 caps: self.caps,
                 settings: self.settings,
                 links: AtomicU64::new(0),
@@ -231,6 +284,7 @@ impl MemoryBuilder {
                     bug: self.settings.bug,
                     now: Timestamp::ZERO,
                     epoch: 0,
+                    term: 0,
                     waiters: HashMap::default(),
                     watchers: HashMap::default(),
                     next_watcher: 0,
@@ -253,6 +307,8 @@ impl fmt::Debug for MemoryBuilder {
 pub(super) struct Shared {
     runtime: Arc<dyn Runtime>,
     clock: Option<Clock>,
+    /// Shown nowhere.
+    password: Option<Box<str>>,
     pub(super) caps: Capabilities,
     pub(super) settings: Settings,
     links: AtomicU64,
@@ -269,6 +325,8 @@ pub(super) struct State {
     now: Timestamp,
     /// Counts crashes, so that a stream of the time before knows that its connection broke.
     pub(super) epoch: u64,
+    /// Counts the servers that took over.
+    pub(super) term: u64,
     pub(super) waiters: HashMap<LeaseKey, Vec<Listener>>,
     pub(super) watchers: HashMap<LockName, Vec<Watcher>>,
     pub(super) next_watcher: u64,
@@ -373,6 +431,12 @@ impl Shared {
                 Some(clock) => clock(),
                 None => self.runtime.now(),
             });
+            // planted: 7.07
+            #[cfg(dlock_saboteur)]
+            let read = match self.settings.bug.is(Bug::TokenWalltime) {
+                true => state.table.tokens_by_the_clock(read, self.runtime.now()),
+                false => read,
+            };
             let now = read.max(state.now);
             state.now = now;
             let mut effects = Effects::of(!state.watchers.is_empty());

@@ -12,10 +12,11 @@ use crate::error::{ErrorKind, Result};
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Access, Acquire, Attempt, Change, LeaseKey, Lock, Push, Release, RequestId, Wait, Wake, Watch,
+    Access, Acquire, Attempt, Change, FenceGate as _, LeaseKey, Lock, Push, Release, RequestId, Wait, Wake,
+    Watch,
 };
 use crate::timestamp::Timestamp;
-use crate::token::Token;
+use crate::token::{Strength, Token};
 
 /// A clock that stands still until it is moved, with sleeps that end as it moves.
 #[derive(Debug)]
@@ -168,6 +169,49 @@ fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
 }
 
 #[test]
+fn a_store_with_a_disk_keeps_tokens_and_gates_through_a_crash_and_no_leases() {
+    let store = Memory::builder(Hand::new(1))
+        .strength(Strength::AcrossRestart)
+        .build();
+    let link = store.link();
+    store.skip_tokens(1 << 40);
+    ready(link.attempt(&request(1))).unwrap();
+    assert_eq!(store.last_token(), (1 << 40) + 1);
+    let token = Token::new(store.last_token()).unwrap();
+    let gate = link.memory_gate();
+    assert!(ready(gate.write(&name(), token, b"kept")).unwrap().is_admitted());
+    store.crash(Survives::Nothing);
+    assert_eq!((store.starts(), store.sizes().names), (2, 0));
+    assert_eq!(ready(gate.read(&name())).unwrap().unwrap().value, b"kept");
+    ready(link.attempt(&request(2))).unwrap();
+    assert_eq!(store.last_token(), (1 << 40) + 2);
+}
+
+#[test]
+fn what_is_no_lock_is_told_until_it_is_mended() {
+    let store = Memory::new(Hand::new(1));
+    let link = store.link();
+    ready(link.attempt(&request(1))).unwrap();
+    let mut pushes = queued(&link, 2);
+    store.spoil(&name(), "no lock");
+    for n in [1, 3] {
+        let error = ready(link.attempt(&request(n))).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BackendData);
+    }
+    let error = ready(link.inspect(&name())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BackendData);
+    assert_eq!(store.spoiled(&name()).as_deref(), Some("no lock"));
+    let over = ready(link.release(&request(1).key, Release::Now)).unwrap();
+    assert_eq!(over, crate::spi::Released::NotHeld);
+    store.mend(&name());
+    assert_eq!(store.spoiled(&name()), None);
+    assert!(
+        matches!(pushes.next().now_or_never(), Some(Some(Push::Granted(_)))),
+        "who waited is next"
+    );
+}
+
+#[test]
 fn bad_requests_and_closed_links_are_refused() {
     let store = Memory::builder(Hand::new(1)).max_name_len(1024).build();
     let link = store.link();
@@ -244,4 +288,38 @@ impl MemoryLink {
             .and_then(|f| f.gate())
             .expect("the memory backend has a gate")
     }
+}
+
+#[test]
+fn names_that_lapsed_and_are_never_asked_for_again_are_forgotten() {
+    let clock = Hand::new(1);
+    let store = Memory::new(clock.clone());
+    let link = store.connect();
+    for generation in 0..20 {
+        for n in 0..100 {
+            let name = LockName::new(format!("{generation}/{n}")).unwrap();
+            let request = Acquire::new(LeaseKey::new(name, RequestId::new(1, generation * 100 + n)), TTL);
+            let attempt = link.attempt(&request).now_or_never().unwrap().unwrap();
+            assert!(matches!(attempt, Attempt::Granted(_)));
+        }
+        clock.advance(TTL);
+    }
+    assert!(store.sizes().names <= 300, "{:?}", store.sizes());
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_shown_nowhere() {
+    let clock = Hand::new(1);
+    let builder = Memory::builder(clock.clone()).password("right-one");
+    assert!(!format!("{builder:?}").contains("right-one"));
+    let store = builder.build();
+    assert!(store.connect_with("right-one").is_ok());
+    let Err(e) = store.connect_with("wrong-one") else {
+        panic!("a wrong password was accepted");
+    };
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied);
+    for text in [format!("{e} {e:?}"), format!("{store:?}")] {
+        assert!(!text.contains("-one"), "{text}");
+    }
+    assert!(Memory::new(clock).connect_with("").is_err());
 }

@@ -215,6 +215,10 @@ impl Stream for Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
+        // planted: 9.06
+        if self.shared.settings.bug.is(Bug::WatchLeak) {
+            return;
+        }
         let mut state = self.shared.lock();
         if let Some(watchers) = state.watchers.get_mut(&self.name) {
             watchers.retain(|w| w.id != self.id);

@@ -218,8 +218,12 @@ fn nothing_of_a_killed_node_happens_any_more() {
     impl Drop for Last {
         fn drop(&mut self) {
             let done = self.0.clone();
-            self.1
-                .spawn(async move { drop(done.fetch_add(1, Ordering::Relaxed)) }.boxed());
+            self.1.spawn(
+                async move {
+                    let _ = done.fetch_add(1, Ordering::Relaxed);
+                }
+                .boxed(),
+            );
         }
     }
     let (last, sleeper) = (Last(done.clone(), node.clone()), node.clone());
@@ -236,7 +240,12 @@ fn nothing_of_a_killed_node_happens_any_more() {
     node.kill();
     assert_eq!(node.tasks_alive(), 0);
     let late = done.clone();
-    node.spawn(async move { drop(late.fetch_add(1, Ordering::Relaxed)) }.boxed());
+    node.spawn(
+        async move {
+            let _ = late.fetch_add(1, Ordering::Relaxed);
+        }
+        .boxed(),
+    );
     node.resume();
     sim.block_on(rt.sleep(10 * MS));
     assert_eq!(done.load(Ordering::Relaxed), 0);

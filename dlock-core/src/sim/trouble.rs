@@ -23,6 +23,8 @@ pub enum Trouble {
     SwallowNextReply,
     /// Once: the next request arrives when this ends; its connection breaks at once.
     DeliverLate,
+    /// Requests that a network may repeat arrive twice, the second time up to that much later.
+    Duplicate(Duration),
 }
 
 /// Which way a message goes.
@@ -128,6 +130,17 @@ impl Troubles {
     pub(super) fn swallows(&self) -> bool {
         let mut armed = self.active.iter();
         armed.any(|a| a.trouble == Trouble::SwallowNextReply && a.strike_once())
+    }
+
+    /// By how much, at most, a second copy of a request is later, if there is to be one.
+    pub(super) fn duplicates(&self) -> Option<Duration> {
+        self.active.iter().find_map(|active| match active.trouble {
+            Trouble::Duplicate(by) => {
+                active.strike();
+                Some(by)
+            }
+            _ => None,
+        })
     }
 
     /// What the next request has to wait for, if it is to be late.

@@ -174,7 +174,9 @@ impl Wire {
                 let cause = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
                 return Err(Error::new(ErrorKind::Unavailable, "the server is away").with_source(cause));
             }
-            let State { rng, plan, .. } = &mut *state;
+            let State {
+                rng, plan, troubles, ..
+            } = &mut *state;
             let lost = rng.chance(plan.drop_request);
             let twice = rng.chance(plan.duplicate) && repeat == Repeat::Allowed;
             if !lost {
@@ -182,6 +184,12 @@ impl Wire {
             }
             if twice {
                 transits.push(plan.transit(rng));
+            }
+            if repeat == Repeat::Allowed
+                && let Some(by) = troubles.duplicates()
+            {
+                let later = by.mul_f64(rng.below(1_000) as f64 / 1_000.0);
+                transits.push(plan.transit(rng) + later);
             }
             let bound = (!rng.chance(plan.hang)).then_some(plan.call_bound);
             (state.connection.1.clone(), bound)

@@ -21,6 +21,9 @@ impl Harness for Acme {
         let capabilities = FileLock::new(self.directory.path()).capabilities().clone();
         Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(250))
+            .traced()
+            // Who may write to the directory has the locks: there is no password that could be told.
+            .without(Need::Secrets)
             // A file tells nobody that it was let go of: each who waits looks for itself.
             .without(Need::BoundedWakes)
             // What is known not to hold is said, with the reason; the report shows it, and it is no pass.
@@ -33,17 +36,25 @@ impl Harness for Acme {
     }
 
     fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
-        ready(self.client(self.directory.path())).boxed()
+        ready(self.client(self.directory.path(), self.runtime())).boxed()
+    }
+
+    fn connect_on<'a>(
+        &'a self,
+        _: &'a Cx,
+        runtime: Arc<dyn Runtime>,
+    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        Some(ready(self.client(self.directory.path(), runtime)).boxed())
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
-        Some(ready(self.client(&self.directory.path().join("absent"))).boxed())
+        Some(ready(self.client(&self.directory.path().join("absent"), self.runtime())).boxed())
     }
 }
 
 impl Acme {
-    fn client(&self, directory: &Path) -> Result<Arc<dyn Subject>> {
-        let client = Client::builder(Arc::new(FileLock::new(directory)), self.runtime()).build()?;
+    fn client(&self, directory: &Path, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
+        let client = Client::builder(Arc::new(FileLock::new(directory)), runtime).build()?;
         Ok(Arc::new(EngineSubject::new(client)))
     }
 }

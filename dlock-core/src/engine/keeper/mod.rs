@@ -70,6 +70,10 @@ struct EndOfKeeper(Arc<Core>);
 
 impl Drop for EndOfKeeper {
     fn drop(&mut self) {
+        // planted: 9.08
+        if self.0.bug.is(Bug::ShutdownDeadlock) && self.0.phase() == Phase::Open {
+            return;
+        }
         self.0.end_of_keeper();
     }
 }
@@ -497,6 +501,10 @@ impl Keeper {
                 lease.confirm(now, now, lease.span());
                 lease.schedule_renewal(now, lease.span());
             }
+            // planted: 6.02
+            RenewOutcome::Gone if core.bug.is(Bug::LostIgnoresRefusal) => {
+                lease.schedule_renewal(now, lease.span());
+            }
             RenewOutcome::Gone => core.lose(lease, LossReason::Refused, false),
             other => {
                 let why = match other {
@@ -512,8 +520,9 @@ impl Keeper {
                 if core.bug.is(Bug::GivesUpOnFirstError) {
                     return core.lose(lease, LossReason::Refused, true);
                 }
-                // planted: 6.08
-                if core.bug.is(Bug::LostNeedsPoll) && lease.deadline().is_some_and(|d| d <= now) {
+                // planted: 6.01, 6.08
+                let late = core.bug.is(Bug::LostNeedsPoll) || core.bug.is(Bug::LostFiresLate);
+                if late && lease.deadline().is_some_and(|d| d <= now) {
                     return;
                 }
                 // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.

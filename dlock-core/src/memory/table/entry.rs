@@ -23,6 +23,8 @@ pub(super) enum Standing {
     Provisional,
     /// Released with a minimum hold: nobody's any more, and still in the way.
     Kept,
+    /// No lease: something that the store did not write.
+    Foreign,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,11 @@ impl Entry {
 
     pub(super) fn waiting(&self) -> usize {
         self.queue.as_ref().map_or(0, |q| q.waiters.len())
+    }
+
+    /// What stands here that the store did not write. It is the first, and there is nothing beside it that holds.
+    pub(super) fn foreign(&self) -> Option<&Lease> {
+        self.holders.first().filter(|l| l.standing == Standing::Foreign)
     }
 
     pub(super) fn holder_mut(&mut self, id: RequestId) -> Option<&mut Lease> {
@@ -350,7 +357,13 @@ impl Entry {
             token,
             expires: now + life,
             ttl_nanos: nanos(request.ttl),
-            owner: request.owner,
+            owner: match request.owner {
+                // planted: 13.14
+                Some(label) if desk.bug.is(Bug::LabelTruncated) => {
+                    Some(label.chars().take(64).collect::<String>().into())
+                }
+                label => label,
+            },
             standing,
             upgrading: false,
         };

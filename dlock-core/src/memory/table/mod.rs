@@ -8,6 +8,8 @@ mod entry;
 mod filed;
 mod memo;
 mod names;
+mod sweep;
+mod tampering;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use entry::{Entry, Standing, Waiter};
 use filed::filed;
 use memo::{Memo, Trace};
 use names::Names;
+pub(super) use tampering::foreign;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
@@ -140,6 +143,9 @@ pub(super) struct Desk {
     /// The last token of each name, for a planted bug.
     #[cfg(dlock_saboteur)]
     pub(super) last_tokens: Map<LockName, Token>,
+    /// What a clock that can be set showed last, for a planted bug.
+    #[cfg(dlock_saboteur)]
+    pub(super) wall: Timestamp,
 }
 
 impl Desk {
@@ -150,6 +156,15 @@ impl Desk {
         if self.bug.is(Bug::TokenRepeats) && self.counter.is_multiple_of(16) {
             return Token::new(self.counter - 1).unwrap_or(Token::MIN);
         }
+        // planted: 7.07
+        #[cfg(dlock_saboteur)]
+        if self.bug.is(Bug::TokenWalltime) {
+            return Token::new(self.wall.as_nanos() + self.counter).unwrap_or(Token::MIN);
+        }
+        // planted: 7.08
+        if self.bug.is(Bug::TokenI32Wrap) {
+            return Token::new(self.counter & 0x7fff_ffff).unwrap_or(Token::MIN);
+        }
         Token::new(self.counter).unwrap_or(Token::MIN)
     }
 
@@ -157,6 +172,12 @@ impl Desk {
     fn begin(&mut self, id: RequestId) -> Result<()> {
         if let Some(max) = self.max_held {
             let count = self.clients.entry(id.client()).or_default();
+            // planted: 13.15
+            let max = if self.bug.is(Bug::LimitOffBy10x) {
+                max * 10
+            } else {
+                max
+            };
             if *count >= max {
                 return Err(Error::new(
                     ErrorKind::LimitReached,
@@ -222,6 +243,8 @@ impl Table {
                 first_ttls: Map::default(),
                 #[cfg(dlock_saboteur)]
                 last_tokens: Map::default(),
+                #[cfg(dlock_saboteur)]
+                wall: Timestamp::ZERO,
             },
             memo: Memo::default(),
             bug: settings.bug,
@@ -262,7 +285,9 @@ impl Table {
             |entry, desk, effects| {
                 if let Some(lease) = entry.holder_mut(key.id) {
                     return match lease.standing {
-                        Standing::Kept => Err(Error::lost(LossReason::Released).with_name(&key.name)),
+                        Standing::Kept | Standing::Foreign => {
+                            Err(Error::lost(LossReason::Released).with_name(&key.name))
+                        }
                         Standing::Full | Standing::Provisional => Ok(Asked::Granted(lease.held())),
                     };
                 }
@@ -271,6 +296,13 @@ impl Table {
                     && let Some(lease) = entry.holders.iter().find(|l| l.id.client() == key.id.client())
                 {
                     return Ok(Asked::Granted(lease.held()));
+                }
+                if entry.foreign().is_some() {
+                    // planted: 16.14
+                    if desk.bug.is(Bug::CorruptPanics) {
+                        panic!("the record of a lock cannot be read");
+                    }
+                    return Err(foreign(&key.name));
                 }
                 if let Some(position) = entry.position(key.id) {
                     entry.renew_waiter(position, now + request.queue_ttl, desk.bug);
@@ -311,6 +343,10 @@ impl Table {
                     now,
                     effects,
                 );
+                // planted: 13.13
+                if self.names.is_full() && !self.bug.is(Bug::NameGarbage) {
+                    self.sweep(now, effects);
+                }
                 self.names.insert(spot.hash, spot.filed.into_owned(), entry);
                 Ok(Asked::Granted(held))
             }
@@ -369,6 +405,12 @@ impl Table {
         Ok(Asked::Queued(entry.place(turn)))
     }
 
+    /// How many names that client holds, for planted bugs: nothing else needs to know.
+    pub(super) fn held_by(&self, client: u128) -> usize {
+        let holds = |entry: &&Entry| entry.holders.iter().any(|l| l.id.client() == client);
+        self.names.entries().filter(holds).count()
+    }
+
     /// Ends a lease, at once or after a minimum hold.
     pub(super) fn release(
         &mut self,
@@ -392,6 +434,11 @@ impl Table {
                 .filter(|(name, _)| *name != &key.name && slot(name) == slot(&key.name));
             others.for_each(|(_, entry)| entry.holders.clear());
         }
+        // planted: 14.07
+        if self.bug.is(Bug::DropAllOnOne) && self.held_by(key.id.client()) >= 8 {
+            let others = self.names.iter_mut().filter(|(name, _)| *name != &key.name);
+            others.for_each(|(_, entry)| entry.holders.retain(|l| l.id.client() != key.id.client()));
+        }
         let spot = self.spot(&key.name);
         let trace = spot.trace(key.id);
         let memo = &mut self.memo;
@@ -403,13 +450,14 @@ impl Table {
             effects,
             |entry, desk, effects| {
                 let own = entry.holders.iter().position(|l| l.id == key.id);
-                // planted: 3.06, 4.02, 15.07
+                // planted: 3.06, 4.02, 15.06, 15.07
                 let session = |l: &entry::Lease| l.id.client() == key.id.client();
                 let session = entry.holders.iter().position(session);
                 let other = match () {
                     () if desk.bug.is(Bug::ReleaseByName) => Some(0),
                     () if desk.bug.is(Bug::ReleaseBySession) => session,
                     () if desk.bug.is(Bug::DelayedReleaseApplies) && memo.was_released(trace) => Some(0),
+                    () if desk.bug.is(Bug::DupReleaseFreesNext) && memo.was_released(trace) => Some(0),
                     () => None,
                 };
                 let Some(mut index) = own.or(other.filter(|_| !entry.holders.is_empty())) else {
@@ -719,7 +767,8 @@ impl Table {
             } else {
                 usize::MAX
             };
-            let holders = entry.holders.iter().take(most).map(|l| l.holder(now)).collect();
+            let leases = entry.holders.iter().filter(|l| l.standing != Standing::Foreign);
+            let holders = leases.take(most).map(|l| l.holder(now)).collect();
             Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
         })
         .unwrap_or_default()

@@ -1,0 +1,51 @@
+//! Clients that are set apart from the others, and listening.
+
+use std::sync::Arc;
+
+use super::{Cx, lock};
+use crate::ear::Ear;
+use crate::executor::Executor;
+use crate::subject::Subject;
+use crate::verdict::{Failure, Verdict};
+
+impl Cx {
+    /// A new client, as by [`connect`](Self::connect), on an executor of its own; `None` if the harness cannot give one.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if it cannot be had.
+    pub async fn connect_on(&self, executor: &Arc<Executor>) -> Verdict<Option<Arc<dyn Subject>>> {
+        let Some(harness) = self.0.harness.upgrade() else {
+            return Ok(None);
+        };
+        let Some(connecting) = harness.connect_on(self, Arc::clone(executor) as _) else {
+            return Ok(None);
+        };
+        let connected = connecting
+            .await
+            .map_err(|e| Failure::Kit(format!("the harness could not connect on another runtime: {e}")))?;
+        lock(&self.0.clients).push(Arc::clone(&connected));
+        Ok(Some(connected))
+    }
+
+    /// A client that was given that password for a place where it is of no use, or the error of connecting there; `None` if the
+    /// harness cannot give one.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness; no client is handed out.
+    pub async fn connect_with_secret(&self, secret: &str) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
+        let harness = self.0.harness.upgrade()?;
+        let connected = harness.connect_with_secret(self, secret)?.await;
+        if let Ok(client) = &connected {
+            lock(&self.0.clients).push(Arc::clone(client));
+        }
+        Some(connected)
+    }
+
+    /// Listens to what `tracing` is told from now on; `None` where somebody else listens for this process.
+    pub fn listen(&self) -> Option<Ear> {
+        Ear::open(self.is_virtual())
+    }
+}

@@ -1,0 +1,104 @@
+//! The hooks of the reference backend.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::memory::{Memory, Survives};
+use dlock_core::{LockName, Result};
+use futures::FutureExt;
+use futures::future::ready;
+
+use super::{Hooks, Offer, Restart, Step, Vitals, WallClock};
+
+/// What can be done to a [`Memory`] store.
+#[derive(Clone, Debug)]
+pub struct MemoryHooks {
+    store: Memory,
+    replicated: bool,
+    clock: Option<Arc<WallClock>>,
+}
+
+impl MemoryHooks {
+    /// The hooks of that store.
+    pub fn new(store: Memory) -> Self {
+        Self {
+            store,
+            replicated: false,
+            clock: None,
+        }
+    }
+
+    /// Also another server to fail over to, as if there were one that has the same state.
+    #[must_use]
+    pub fn replicated(mut self) -> Self {
+        self.replicated = true;
+        self
+    }
+
+    /// Also that clock to set: the one that is on the wall beside the store, whether it goes by it or not.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<WallClock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+}
+
+/// Done when it is polled, not before: whether there is a hook is asked by asking for it.
+fn offer<'a, T: Send + 'a>(does: impl FnOnce() -> T + Send + 'a) -> Offer<'a, T> {
+    Some(async move { Result::Ok(does()) }.boxed())
+}
+
+impl Hooks for MemoryHooks {
+    fn vitals(&self) -> Offer<'_, Vitals> {
+        let mut vitals = Vitals::new().run(self.store.starts());
+        if self.replicated {
+            vitals = vitals.leader(self.store.term());
+        }
+        if let Some(clock) = &self.clock {
+            vitals = vitals.clock(Duration::from_nanos(clock.now().as_nanos()));
+        }
+        Some(ready(Ok(vitals)).boxed())
+    }
+
+    fn restart(&self, how: Restart) -> Offer<'_> {
+        offer(move || {
+            self.store.crash(match how {
+                Restart::InOrder => Survives::Memory,
+                Restart::Crash => Survives::Nothing,
+            });
+        })
+    }
+
+    fn fail_over(&self) -> Offer<'_> {
+        self.replicated.then_some(())?;
+        offer(|| self.store.fail_over())
+    }
+
+    fn step_clock(&self, step: Step) -> Offer<'_> {
+        let clock = self.clock.as_ref()?;
+        offer(move || clock.step(step))
+    }
+
+    fn set_counter<'a>(&'a self, _: &'a LockName, to: u64) -> Offer<'a> {
+        offer(move || self.store.skip_tokens(to))
+    }
+
+    fn counter<'a>(&'a self, _: &'a LockName) -> Offer<'a, u64> {
+        offer(|| self.store.last_token())
+    }
+
+    fn spoil<'a>(&'a self, name: &'a LockName, with: &'a str) -> Offer<'a> {
+        offer(move || self.store.spoil(name, with))
+    }
+
+    fn stored<'a>(&'a self, name: &'a LockName) -> Offer<'a, Vec<u8>> {
+        offer(move || {
+            let foreign = self.store.spoiled(name);
+            foreign.map_or_else(Vec::new, |text| text.as_bytes().to_vec())
+        })
+    }
+
+    fn mend<'a>(&'a self, name: &'a LockName) -> Offer<'a> {
+        offer(move || self.store.mend(name))
+    }
+}

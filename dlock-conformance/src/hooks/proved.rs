@@ -1,0 +1,270 @@
+//! The hooks as rules use them: each with the proof that it did something.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::LockName;
+
+use super::{Hooks, Offer, Restart, Step, Vitals};
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::harness::Harness;
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+
+/// How far a clock may be from where it was set: a look at it takes its time.
+const NEAR: Duration = Duration::from_millis(100);
+
+fn missing(hook: &str) -> Failure {
+    Failure::NotRun(format!(
+        "it needs hands at the server, and the harness does not offer `Hooks::{hook}`"
+    ))
+}
+
+fn idle(hook: &str, why: impl fmt::Display) -> Failure {
+    Failure::Kit(format!(
+        "the harness's hook `{hook}` did not do what it says: {why}; nothing is said about the rule"
+    ))
+}
+
+/// The harness, while it is in use: a hook borrows from it.
+struct Hands(Arc<dyn Harness>);
+
+impl Hands {
+    fn hooks(&self, wanted: &str) -> Verdict<&dyn Hooks> {
+        self.0.hooks().ok_or_else(|| missing(wanted))
+    }
+}
+
+/// Does it; that it is not offered, or fails, ends the rule.
+async fn done<T>(hook: &str, offer: Offer<'_, T>) -> Verdict<T> {
+    let does = offer.ok_or_else(|| missing(hook))?;
+    does.await.map_err(|e| {
+        Failure::Kit(format!(
+            "the harness's hook `{hook}` failed: {e} ({:?}); nothing is said about the rule",
+            e.kind()
+        ))
+    })
+}
+
+async fn vitals(hooks: &dyn Hooks) -> Verdict<Vitals> {
+    done("vitals", hooks.vitals()).await
+}
+
+/// The hooks of the harness, each with its proof. All of them end the rule as *not run* where the hook, or what proves it, is not offered, and
+/// as an error that names the hook where it failed or did nothing.
+impl Cx {
+    fn hands(&self) -> Verdict<Hands> {
+        self.harness().map(Hands)
+    }
+
+    /// In which ways the server can be restarted, the gentler first.
+    ///
+    /// # Errors
+    /// [`Failure::NotRun`] if in none.
+    pub fn restarts(&self) -> Verdict<Vec<Restart>> {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("restart")?;
+        let ways = [Restart::InOrder, Restart::Crash];
+        let ways: Vec<_> = ways
+            .into_iter()
+            .filter(|how| hooks.restart(*how).is_some())
+            .collect();
+        match ways.is_empty() {
+            true => Err(missing("restart")),
+            false => Ok(ways),
+        }
+    }
+
+    /// Restarts the server: its run id is another one afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the hook of the harness at whatever it does.
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn restart(&self, how: Restart) -> Verdict {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("restart")?;
+        let restart = hooks.restart(how);
+        let before = vitals(hooks).await?.run.ok_or_else(|| missing("vitals (run)"))?;
+        done("restart", restart).await?;
+        let after = vitals(hooks).await?.run;
+        if after.as_ref() == Some(&before) {
+            return Err(idle(
+                "restart",
+                format_args!("the run id of the server is `{before}` as it was before"),
+            ));
+        }
+        self.note(format_args!("restarted ({how:?}): run {before} became {after:?}"));
+        Ok(())
+    }
+
+    /// Another server takes over: the leader is another one afterwards.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn fail_over(&self) -> Verdict {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("fail_over")?;
+        let fail_over = hooks.fail_over();
+        // First, so that what is missing is what is named.
+        let fail_over = fail_over.ok_or_else(|| missing("fail_over"))?;
+        let before = vitals(hooks).await?.leader;
+        let before = before.ok_or_else(|| missing("vitals (leader)"))?;
+        done("fail_over", Some(fail_over)).await?;
+        let after = vitals(hooks).await?.leader;
+        if after.as_ref() == Some(&before) {
+            return Err(idle(
+                "fail_over",
+                format_args!("the leader is `{before}` as it was before"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets the server's clock: it shows another time afterwards, by as much.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn step_clock(&self, step: Step) -> Verdict {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("step_clock")?;
+        let set = hooks.step_clock(step).ok_or_else(|| missing("step_clock"))?;
+        let clock = |v: Vitals| v.clock.ok_or_else(|| missing("vitals (clock)"));
+        let (before, from) = (clock(vitals(hooks).await?)?, self.now());
+        done("step_clock", Some(set)).await?;
+        let after = clock(vitals(hooks).await?)?;
+        let passed = from.until(self.now());
+        let due = match step {
+            Step::Forward(by) => (before + passed).saturating_add(by),
+            Step::Back(by) => (before + passed).saturating_sub(by),
+        };
+        if after.abs_diff(due) > NEAR + self.slack() {
+            return Err(idle(
+                "step_clock",
+                format_args!("{step:?}, and {passed:?} later, its clock shows {after:?}; it was {before:?}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets the counter of the tokens of that name: that is what is stored afterwards. `false` if it is beyond that already.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn set_counter(&self, name: &LockName, to: u64) -> Verdict<bool> {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("set_counter")?;
+        let set = hooks
+            .set_counter(name, to)
+            .ok_or_else(|| missing("set_counter"))?;
+        if done("counter", hooks.counter(name)).await? > to {
+            return Ok(false);
+        }
+        done("set_counter", Some(set)).await?;
+        let stored = done("counter", hooks.counter(name)).await?;
+        if stored != to {
+            return Err(idle(
+                "set_counter",
+                format_args!("the counter was to be {to} and is {stored}"),
+            ));
+        }
+        Ok(true)
+    }
+
+    /// Writes foreign data to where that name is stored, and reads it back.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn spoil(&self, name: &LockName, with: &str) -> Verdict {
+        let hands = self.hands()?;
+        let hooks = hands.hooks("spoil")?;
+        // Without it the name would stay as it is after the rule.
+        if hooks.mend(name).is_none() {
+            return Err(missing("mend"));
+        }
+        let stored = hooks.stored(name).ok_or_else(|| missing("stored"))?;
+        done("spoil", hooks.spoil(name, with)).await?;
+        let stored = done("stored", Some(stored)).await?;
+        if !contains(&stored, with) {
+            return Err(idle("spoil", format_args!("`{with}` does not stand at the name")));
+        }
+        Ok(())
+    }
+
+    /// Whether that foreign data still stands at that name.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn is_spoiled(&self, name: &LockName, with: &str) -> Verdict<bool> {
+        let hands = self.hands()?;
+        let stored = done("stored", hands.hooks("stored")?.stored(name)).await?;
+        Ok(contains(&stored, with))
+    }
+
+    /// Removes what [`spoil`](Self::spoil) wrote.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn mend(&self, name: &LockName, with: &str) -> Verdict {
+        let hands = self.hands()?;
+        done("mend", hands.hooks("mend")?.mend(name)).await?;
+        if self.is_spoiled(name, with).await? {
+            return Err(idle("mend", format_args!("`{with}` still stands at the name")));
+        }
+        Ok(())
+    }
+
+    /// Ends the holds of that name behind their holders' backs, and has `by` take it, which proves that. By `force_release` where that is
+    /// claimed, and by the hook of the harness where it is not.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks; [`Failure::Broken`] if a claimed `force_release` ended nothing.
+    pub async fn evict(&self, by: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict<Box<dyn Held>> {
+        if self.claims().has(Need::ForceRelease)
+            && let Some(observe) = by.observe()
+        {
+            observe
+                .force_release(name)
+                .await
+                .seen("an operator ends the hold")?;
+            return self
+                .expect_free(by, name, ask, "after an operator ended the hold")
+                .await;
+        }
+        let hands = self.hands()?;
+        done("evict", hands.hooks("evict")?.evict(name)).await?;
+        let taken = by
+            .try_acquire(name, ask)
+            .await
+            .seen("B tries after an eviction")?;
+        taken.ok_or_else(|| idle("evict", "the name is held still"))
+    }
+}
+
+fn contains(stored: &[u8], with: &str) -> bool {
+    stored.windows(with.len()).any(|part| part == with.as_bytes())
+}

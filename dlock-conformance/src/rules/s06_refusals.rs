@@ -1,0 +1,160 @@
+//! The bodies of the rules of §6 about holds that end behind the holder's back, and about why.
+
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LossReason};
+
+use super::lease_window::refused_as_lost;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::network::Fault;
+use crate::subject::Held;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// 6.02.
+pub(super) async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let every = Duration::from_millis(150);
+    // The deadline is far: it is not what tells the loss.
+    let long = cx.ask().ttl(cx.ttl(every * 40)).renew_every(every);
+    let name = cx.name("renews itself");
+    let held = a.acquire(&name, &long).await.seen("A acquires")?;
+    cx.sleep(every * 2).await;
+    ensure!(
+        held.is_valid(),
+        "a guard that renews itself is not valid after two of its periods"
+    );
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    let what = "the loss signal of a guard whose hold was ended at the store";
+    cx.within(every + cx.slack(), what, lost).await?;
+    cx.evidence("refusals");
+    refused_as_lost(held.renew().await, "A's renewal of what B holds now")?;
+    refused_as_lost(held.release().await, "A's release of what B holds now")?;
+    cx.expect_held(
+        &*a,
+        &name,
+        &cx.ask(),
+        "after the guard that had lost it was released",
+    )
+    .await?;
+    taken.release().await.seen("B releases")?;
+
+    let name = cx.name("renewed by hand");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires another")?;
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    refused_as_lost(held.renew().await, "A's renewal of what B holds now")?;
+    let what = "the loss signal of a guard whose renewal was refused";
+    cx.within(cx.slack(), what, lost).await?;
+    ensure!(!held.is_valid(), "a guard is valid after its renewal was refused");
+    cx.evidence("refusals");
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}
+
+/// What the loss is called, by the signal, by the guard, and by the error of a renewal after it.
+async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Verdict<LossReason> {
+    let what = format!("the loss signal of a guard that {how}");
+    let told = cx.within(within, what, held.lost()).await?;
+    ensure!(
+        held.loss() == Some(told),
+        "the signal of a guard that {how} says {told:?}, and the guard says {:?}",
+        held.loss()
+    );
+    Ok(told)
+}
+
+fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
+    ensure!(
+        told == meant,
+        "the loss of a guard that {how} is called {told:?}, not {meant:?}"
+    );
+    Ok(())
+}
+
+/// 6.09.
+pub(super) async fn loss_says_why(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
+
+    let how = "nobody renewed";
+    let held = a.acquire(&cx.name("lapses"), &brief).await.seen("A acquires")?;
+    let told = reason_of(&cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+
+    let how = "the store refused to renew";
+    let name = cx.name("is ended");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    match held.renew().await {
+        Err(e) if e.kind() == ErrorKind::Lost => {}
+        other => fail!("the renewal of what B holds now answers {other:?}, not Lost"),
+    }
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Refused,
+        how,
+    )?;
+    cx.evidence("reasons");
+    taken.release().await.seen("B releases")?;
+
+    let how = "belonged to a client that was closed";
+    let held = c
+        .acquire(&cx.name("is closed"), &cx.ask())
+        .await
+        .seen("C acquires")?;
+    c.close().await.seen("C is closed")?;
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Closed,
+        how,
+    )?;
+    cx.evidence("reasons");
+
+    if cx.claims().has(Need::MaximumHold) {
+        let how = "was held for as long as it may be";
+        let most = Duration::from_millis(120);
+        let ask = cx.ask().max_hold(most);
+        let held = a
+            .acquire(&cx.name("is too long"), &ask)
+            .await
+            .seen("A acquires")?;
+        let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
+        is(told, LossReason::MaxHold, how)?;
+        cx.evidence("reasons");
+    }
+    if cx.claims().has(Need::AutoRenew) {
+        server_away(&cx).await?;
+    }
+    Ok(())
+}
+
+/// A server that is away refuses nothing: the lease has run out, as far as its holder can know.
+async fn server_away(cx: &Cx) -> Verdict {
+    let net = match cx.network() {
+        Ok(net) => net,
+        Err(Failure::NotRun(why)) => {
+            cx.note(format_args!(
+                "the loss to a server that is away was not tried: {why}"
+            ));
+            return Ok(());
+        }
+        Err(other) => return Err(other),
+    };
+    let how = "could not be renewed because the server was away";
+    let client = cx.connect_over(&net).await?;
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(250))).auto_renew();
+    let held = client
+        .acquire(&cx.name("away"), &ask)
+        .await
+        .seen("a client acquires")?;
+    let away = net.begin(Fault::Away);
+    let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+    away.heal();
+    Ok(())
+}

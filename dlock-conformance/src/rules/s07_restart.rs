@@ -1,0 +1,191 @@
+//! The bodies of the rules of §7 that need hands at the server: restarts, clocks, and very large tokens.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Admission, FenceGate};
+use dlock_core::{LockName, Token};
+
+use super::s07_fencing::token_of;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::hooks::Step;
+use crate::subject::Subject;
+use crate::verdict::{Seen, Verdict};
+use crate::{ensure, fail};
+
+/// How long a lock may be refused after a restart: until then the store may be busy with what it was before.
+fn soon(cx: &Cx) -> Duration {
+    cx.claims().op_bound + cx.slack()
+}
+
+/// Takes the lock and lets go of it: the token.
+async fn a_token(cx: &Cx, client: &dyn Subject, name: &LockName, when: &str) -> Verdict<Token> {
+    let by = cx.now() + soon(cx);
+    let held = cx.free_by(client, name, &cx.ask(), by, when.to_owned()).await?;
+    let token = token_of(&*held, when)?;
+    held.release().await.seen(when)?;
+    Ok(token)
+}
+
+fn larger(token: Token, last: Token, when: &str) -> Verdict {
+    ensure!(
+        token > last,
+        "{when}: a grant has token {}, and one before it had {}",
+        token.get(),
+        last.get()
+    );
+    Ok(())
+}
+
+/// 7.06.
+pub(super) async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
+    let name = cx.name("across restarts");
+    let mut last = None;
+    for how in cx.restarts()? {
+        // Clients of its own: one that was connected before may end with the server that it knew.
+        let before = cx.connect().await?;
+        for _ in 0..3 {
+            let token = a_token(&cx, &*before, &name, "before a restart").await?;
+            last.map_or(Ok(()), |last| larger(token, last, "before a restart"))?;
+            last = Some(token);
+        }
+        cx.restart(how).await?;
+        let after = cx.connect().await?;
+        let when = format!("after a restart ({how:?})");
+        let token = a_token(&cx, &*after, &name, &when).await?;
+        last.map_or(Ok(()), |last| larger(token, last, &when))?;
+        last = Some(token);
+        cx.evidence("restarts");
+    }
+    Ok(())
+}
+
+/// 7.07.
+pub(super) async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
+    let clients = [cx.connect().await?, cx.connect().await?];
+    let name = cx.name("across steps");
+    let mut last = a_token(&cx, &*clients[0], &name, "before the clock was set").await?;
+    // Back first: where the store's own time stands still meanwhile, it does so no longer afterwards.
+    let hour = Duration::from_secs(3600);
+    for step in [Step::Back(hour), Step::Forward(hour)] {
+        cx.step_clock(step).await?;
+        let when = format!("after the clock was set ({step:?})");
+        let grown = async {
+            for client in &clients {
+                let token = a_token(&cx, &**client, &name, &when).await?;
+                larger(token, last, &when)?;
+                last = token;
+            }
+            Ok(())
+        };
+        let grown: Verdict = grown.await;
+        if grown.is_err() && step == Step::Back(hour) {
+            // Whatever has come of it, the clock goes back to where it was.
+            cx.step_clock(Step::Forward(hour)).await?;
+        }
+        grown?;
+        cx.evidence("steps");
+    }
+    Ok(())
+}
+
+/// 7.08.
+pub(super) async fn tokens_grow_very_large(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, resource) = (cx.name("grows"), cx.name("resource"));
+    for (boundary, shown) in [(1_u64 << 31, "2^31"), (1 << 32, "2^32"), (1 << 53, "2^53")] {
+        let to = boundary - 2;
+        if !cx.set_counter(&name, to).await? {
+            cx.note(format_args!("the counter was beyond {shown} before"));
+        }
+        let mut tokens: Vec<Token> = Vec::new();
+        for client in [&a, &b, &a, &b] {
+            let when = format!("about {shown}");
+            let token = a_token(&cx, &**client, &name, &when).await?;
+            ensure!(
+                token.get() > to,
+                "{when}: the counter was at {to}, and the next grant has token {}",
+                token.get()
+            );
+            if let Some(last) = tokens.last() {
+                larger(token, *last, &when)?;
+            }
+            tokens.push(token);
+        }
+        if cx.claims().has(Need::Resource)
+            && let Some(gate) = a.gate()
+        {
+            the_gate_counts_as_far(gate, &resource, &tokens, shown).await?;
+        }
+        cx.evidence("boundaries");
+    }
+    Ok(())
+}
+
+async fn the_gate_counts_as_far(
+    gate: &dyn FenceGate,
+    resource: &LockName,
+    tokens: &[Token],
+    shown: &str,
+) -> Verdict {
+    for token in tokens {
+        let answer = gate.write(resource, *token, b"newer").await.seen("writes")?;
+        ensure!(
+            answer.is_admitted(),
+            "about {shown} the gate refuses token {} after smaller ones: {answer:?}",
+            token.get()
+        );
+    }
+    if let [.., before, last] = tokens {
+        let answer = gate.write(resource, *before, b"stale").await.seen("writes")?;
+        ensure!(
+            answer == Admission::Refused { highest: *last },
+            "about {shown} the gate answers {answer:?} to token {} after token {}",
+            before.get(),
+            last.get()
+        );
+    }
+    Ok(())
+}
+
+/// 7.14.
+pub(super) async fn resource_survives_a_restart(cx: Cx) -> Verdict {
+    let (name, resource) = (cx.name("lock"), cx.name("resource"));
+    for how in cx.restarts()? {
+        let before = cx.connect().await?;
+        let stale = a_token(&cx, &*before, &name, "before a restart").await?;
+        let newest = a_token(&cx, &*before, &name, "before a restart").await?;
+        let Some(gate) = before.gate() else {
+            fail!("a fenced resource is claimed, and `gate()` gives none");
+        };
+        let written = gate.write(&resource, newest, b"kept").await.seen("writes")?;
+        ensure!(written.is_admitted(), "the first write is refused: {written:?}");
+        cx.restart(how).await?;
+        let after = cx.connect().await?;
+        let Some(gate) = after.gate() else {
+            fail!("a fenced resource is claimed, and `gate()` gives none after a restart");
+        };
+        let answer = gate
+            .write(&resource, stale, b"stale")
+            .await
+            .seen("writes with a token of before the restart")?;
+        ensure!(
+            answer == Admission::Refused { highest: newest },
+            "after a restart ({how:?}) a write with token {} answers {answer:?}, although token {} was there before",
+            stale.get(),
+            newest.get()
+        );
+        let value = gate.read(&resource).await.seen("reads")?;
+        ensure!(
+            value.as_ref().is_some_and(|v| v.value == b"kept"),
+            "after a restart ({how:?}) the resource has {value:?}"
+        );
+        let again = gate.write(&resource, newest, b"kept").await.seen("writes")?;
+        ensure!(
+            again.is_admitted(),
+            "after a restart ({how:?}) the newest token is refused: {again:?}"
+        );
+        cx.evidence("restarts");
+    }
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! §9 Cancellation and async contract: what is left behind, a runtime that ends, and no runtime at all.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+
+use super::s09_contract::on_changing_threads;
+use super::watching::observer;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::executor::Executor;
+use crate::subject::Subject;
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// What there is of each kind; `None` where it cannot be counted.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    tasks: Option<u64>,
+    descriptors: Option<u64>,
+    records: Option<u64>,
+}
+
+impl Count {
+    async fn take(cx: &Cx, executor: Option<&Executor>) -> Verdict<Self> {
+        let records = match cx.footprint().await {
+            None => None,
+            Some(Ok(records)) => Some(records),
+            Some(Err(e)) => {
+                return Err(Failure::Kit(format!(
+                    "the harness could not count what its store keeps: {e}"
+                )));
+            }
+        };
+        // In a simulation, they are of other runs.
+        let descriptors = (!cx.is_virtual()).then(|| std::fs::read_dir("/dev/fd").ok());
+        Ok(Self {
+            tasks: executor.map(|e| e.tasks() as u64),
+            descriptors: descriptors.flatten().map(|all| all.count() as u64),
+            records,
+        })
+    }
+
+    fn kinds(self) -> [(&'static str, Option<u64>); 3] {
+        [
+            ("tasks", self.tasks),
+            ("descriptors", self.descriptors),
+            ("records at the store", self.records),
+        ]
+    }
+
+    /// What there is more of now, by more than that.
+    fn grown(self, now: Self, room: u64) -> Vec<String> {
+        let pairs = self.kinds().into_iter().zip(now.kinds());
+        pairs
+            .filter_map(|((kind, before), (_, after))| {
+                let (before, after) = (before?, after?);
+                (after > before + room).then(|| format!("{after} {kind} after {before}"))
+            })
+            .collect()
+    }
+}
+
+pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
+    let rounds = cx.rounds(500, 10_000);
+    let executor = Executor::new(&cx);
+    let (w, executor) = match cx.connect_on(&executor).await? {
+        Some(client) => (client, Some(executor)),
+        None => (cx.connect().await?, None),
+    };
+    let a = cx.connect().await?;
+    let (name, ask) = (cx.name("watched"), cx.ask());
+    let observe = observer(&*w)?;
+    let mut before = None;
+    for round in 0..rounds + 20 {
+        // What the first ones make the client and its store set up is not what each leaves.
+        if round == 20 {
+            before = Some(Count::take(&cx, executor.as_deref()).await?);
+        }
+        let name = match round % 2 {
+            0 => name.clone(),
+            _ => cx.name(format_args!("of {round}")),
+        };
+        match round % 4 {
+            // Dropped while it subscribes.
+            1 => drop(cx.timeout(Duration::ZERO, observe.watch(&name)).await),
+            // Dropped unread.
+            2 => drop(observe.watch(&name).await.seen("watching")?),
+            // Dropped while it waits for a change.
+            _ => {
+                let mut changes = observe.watch(&name).await.seen("watching")?;
+                match changes.next().await {
+                    Some(first) => drop(first.seen("the first item of a stream")?),
+                    None => fail!("round {round}: a stream ended before its first item"),
+                }
+                let _ = changes.next().now_or_never();
+            }
+        }
+        if round % 50 == 49 {
+            // There is something to tell to those who are gone.
+            let held = cx.expect_free(&*a, &name, &ask, "a watched name").await?;
+            held.release().await.seen("releasing a watched name")?;
+        }
+        cx.evidence("subscriptions_dropped");
+    }
+    let before = match before {
+        Some(before) => before,
+        None => Count::take(&cx, executor.as_deref()).await?,
+    };
+    for (kind, count) in before.kinds() {
+        if count.is_some() {
+            cx.evidence("ways_of_counting");
+            cx.note(format_args!("counted: {kind}"));
+        }
+    }
+    // A few may be on their way out, and other parts of the process come and go.
+    let (by, room) = (cx.now() + cx.claims().op_bound, 16);
+    loop {
+        let now = Count::take(&cx, executor.as_deref()).await?;
+        let grown = before.grown(now, room);
+        if grown.is_empty() {
+            break;
+        }
+        ensure!(
+            cx.now() < by,
+            "after {rounds} streams that were dropped there are {}",
+            grown.join(", ")
+        );
+        cx.sleep(Duration::from_millis(5)).await;
+    }
+    // And whoever watches now is told.
+    let held = cx.expect_free(&*a, &name, &ask, "after all streams").await?;
+    let mut changes = observe.watch(&name).await.seen("watching at last")?;
+    let what = "the first item of one more stream";
+    match cx.within(cx.claims().op_bound, what, changes.next()).await? {
+        Some(first) => drop(first.seen(what)?),
+        None => fail!("one more stream ended at once"),
+    }
+    held.release().await.seen("releasing")
+}
+
+pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
+    let executor = Executor::new(&cx);
+    let Some(a) = cx.connect_on(&executor).await? else {
+        return Err(Failure::NotRun(
+            "the harness connects on no other runtime than its own (connect_on)".to_owned(),
+        ));
+    };
+    let b = cx.connect().await?;
+    let mut ask = cx.ask().ttl(cx.short_ttl());
+    if cx.claims().has(Need::AutoRenew) {
+        ask = ask.auto_renew();
+    }
+    let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
+    let held = cx.expect_free(&*a, &own, &ask, "before the shutdown").await?;
+    let other = cx.expect_free(&*a, &dropped, &ask, "before the shutdown").await?;
+    let blocking = cx
+        .expect_free(&*b, &theirs, &cx.ask(), "before the shutdown")
+        .await?;
+    let lost = held.lost();
+    // One that waits on the executor that ends, and one that waits elsewhere.
+    let inside = {
+        let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
+        crate::task::Task::start(&*executor, async move { a.acquire(&name, &ask).await.map(drop) })
+    };
+    let outside = super::s11_policy::acquiring(&cx, &a, &theirs, &ask);
+    super::s11_policy::queued(&cx, &*b, &theirs, 2).await?;
+    executor.shut_down();
+    inside.detach();
+    let bound = cx.claims().op_bound + cx.slack();
+    let what = "an acquire that waits while the executor of its client is shut down";
+    match cx.within(bound, what, outside).await? {
+        Ok(_) => fail!("{what} is granted what somebody else holds"),
+        Err(e) if e.kind() == ErrorKind::Timeout => fail!("{what} answers {e}, and nobody asked for that"),
+        Err(_) => cx.evidence("calls_ended"),
+    }
+    // By the deadline at the latest, which nothing moves any more.
+    let over = ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    cx.within(over, "the loss signal after the shutdown", lost)
+        .await?;
+    ensure!(
+        !held.is_valid(),
+        "a guard is valid whose client has no executor any more"
+    );
+    let later = cx.name("later");
+    let at_once = a.try_acquire(&later, &ask);
+    if let Ok(Some(guard)) = cx.within(bound, "a try after the shutdown", at_once).await? {
+        cx.note("operations are carried out without the executor");
+        drop(guard);
+    }
+    cx.evidence("calls_ended");
+    let _ = cx
+        .within(bound, "a release after the shutdown", held.release())
+        .await?;
+    cx.evidence("calls_ended");
+    // A guard is dropped on a thread that knows nothing of all this.
+    let dropping = thread::spawn(move || drop((held, other)));
+    if dropping.join().is_err() {
+        fail!("dropping a guard after the shutdown panics");
+    }
+    let _ = cx.within(bound, "close after the shutdown", a.close()).await?;
+    cx.evidence("calls_ended");
+    let by = cx.now() + over;
+    for name in [&own, &dropped] {
+        let when = "held by a client whose executor was shut down";
+        let held = cx.free_by(&*b, name, &ask, by, when).await?;
+        held.release().await.seen("B releases")?;
+        cx.evidence("locks_lapsed");
+    }
+    blocking.release().await.seen("B releases")?;
+    // A place in line lapses, and what it was granted meanwhile does.
+    let by = cx.now() + over * 2;
+    let when = "waited for by a client whose executor was shut down";
+    let held = cx.free_by(&*b, &theirs, &ask, by, when).await?;
+    held.release().await.seen("B releases")
+}
+
+/// An executor of twenty lines: it knows no runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Runs it on a thread where no runtime is entered; in a simulation each poll on such a thread.
+async fn elsewhere<T: Send + 'static>(
+    cx: &Cx,
+    what: &str,
+    limit: Duration,
+    future: BoxFuture<'static, T>,
+) -> Verdict<T> {
+    let caught = AssertUnwindSafe(future).catch_unwind();
+    let done = if cx.is_virtual() {
+        cx.within(limit, what, on_changing_threads(cx, caught.boxed()))
+            .await?
+    } else {
+        let (tell, told) = oneshot::channel();
+        // It ends with its future; one that hangs is left behind.
+        thread::spawn(move || drop(tell.send(block_on(caught))));
+        match cx.within(limit, what, told).await? {
+            Ok(done) => done,
+            Err(oneshot::Canceled) => fail!("{what}, on a thread without a runtime: the thread ended"),
+        }
+    };
+    match done {
+        Ok(value) => {
+            cx.evidence("operations_elsewhere");
+            Ok(value)
+        }
+        Err(panic) => fail!(
+            "{what}, on a thread without a runtime, panics: {}",
+            crate::panics::caught(&*panic).text
+        ),
+    }
+}
+
+/// A client and what is asked of it, in a future that owns both.
+macro_rules! owned {
+    ($client:expr, $name:expr, $ask:expr, |$c:ident, $n:ident, $a:ident| $call:expr) => {{
+        let ($c, $n, $a) = ($client.clone(), $name.clone(), $ask.clone());
+        async move { $call.await }.boxed()
+    }};
+}
+
+pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
+    let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);
+    let bound = cx.claims().op_bound + cx.slack();
+    let (name, ask) = (cx.name("elsewhere"), cx.ask());
+    let what = "a try";
+    let tried = elsewhere(
+        &cx,
+        what,
+        bound,
+        owned!(a, name, ask, |c, n, k| c.try_acquire(&n, &k)),
+    )
+    .await?;
+    let Some(held) = tried.seen(what)? else {
+        fail!("a try on a free name, on a thread without a runtime, is refused");
+    };
+    let refused = owned!(b, name, ask, |c, n, k| c.try_acquire(&n, &k));
+    ensure!(
+        elsewhere(&cx, "a try on a held name", bound, refused)
+            .await?
+            .seen("a try on a held name")?
+            .is_none(),
+        "a held name is granted on a thread without a runtime"
+    );
+    let limit = Duration::from_millis(30);
+    let waiting = owned!(b, name, ask, |c, n, k| c.acquire_timeout(&n, &k, limit));
+    match elsewhere(&cx, "a wait with a limit", bound, waiting).await? {
+        Err(e) if e.kind() == ErrorKind::Timeout => {}
+        Err(e) => fail!(
+            "a wait with a limit, on a thread without a runtime, answers {e} ({:?})",
+            e.kind()
+        ),
+        Ok(_) => fail!("a held name is granted on a thread without a runtime"),
+    }
+    let held: Arc<dyn crate::subject::Held> = Arc::from(held);
+    if cx.claims().has(Need::Renew) {
+        let guard = Arc::clone(&held);
+        let renewing = async move { guard.renew().await }.boxed();
+        elsewhere(&cx, "a renewal", bound, renewing)
+            .await?
+            .seen("a renewal")?;
+    }
+    // Somebody waits there until it is released there.
+    let waiter = {
+        let (task, waiting) = (cx.clone(), owned!(b, name, ask, |c, n, k| c.acquire(&n, &k)));
+        cx.spawn(async move { elsewhere(&task, "an acquire", bound * 2, waiting).await })
+    };
+    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    let guard = Arc::clone(&held);
+    elsewhere(
+        &cx,
+        "a release",
+        bound,
+        async move { guard.release().await }.boxed(),
+    )
+    .await?
+    .seen("a release")?;
+    let next = waiter.await?.seen("an acquire")?;
+    if let Some(observe) = a.observe().filter(|_| cx.claims().has(Need::Watch)) {
+        // The stream is made here and read there.
+        let mut changes = observe.watch(&name).await.seen("watching")?;
+        let first = async move { changes.next().await.map(|first| first.map(drop)) };
+        match elsewhere(&cx, "reading a stream of changes", bound, first.boxed()).await? {
+            Some(first) => first.seen("the first item")?,
+            None => fail!("a stream of changes ends when it is read on a thread without a runtime"),
+        }
+    }
+    let lapsing = cx.ask().ttl(cx.short_ttl());
+    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
+        let short = cx
+            .expect_free(&*a, &cx.name("lapsing"), &lapsing, "at first")
+            .await?;
+        let limit = lapsing.ttl + cx.skew(lapsing.ttl) + bound;
+        elsewhere(&cx, "the loss signal", limit, short.lost()).await?;
+    }
+    // A guard that is dropped there is released.
+    if thread::spawn(move || drop(next)).join().is_err() {
+        fail!("dropping a guard on a thread without a runtime panics");
+    }
+    let by = cx.now() + cx.claims().drop_prompt + cx.slack();
+    let when = "after its guard was dropped on a thread without a runtime";
+    let held = cx.free_by(&*a, &name, &ask, by, when).await?;
+    held.release().await.seen("A releases")?;
+    let closing = owned!(b, name, ask, |c, _n, _k| c.close());
+    elsewhere(&cx, "close", bound, closing).await?.seen("close")
+}

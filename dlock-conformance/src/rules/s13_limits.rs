@@ -1,0 +1,422 @@
+//! §13 Namespaces, many names, dead names and declared limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName};
+
+use super::s07_readers::footprint;
+use super::s11_policy::{acquiring, queued};
+use super::s13_labels::labels_come_back;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::rule::{Rule, rule};
+use crate::subject::{Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "13.11" MUST phase 2 [Lock, Try, Namespaces]
+        layer: Engine, access: A, test: D,
+        title: "namespaces isolate",
+        statement: "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that is one text when it is joined.",
+        intent: "Two teams share one store, and one day the one's name is the other's namespace and name in one.",
+        check_first: "Is the namespace joined to the name with a separator that either of them may contain?",
+        evidence: ["held_apart" >= 12],
+        budget: 60 s,
+        bug: NamespaceConcat deterministic,
+        blast: []
+        => namespaces_isolate
+    },
+    rule! {
+        "13.12" MUST phase 2 [Lock, Try]
+        layer: Both, access: A, test: X,
+        title: "many names are held",
+        statement: "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows, each with an id of its own, and releases each.",
+        intent: "A table that was made for a thousand locks is full on the day that a tenant has more orders than that.",
+        check_first: "Is there a table, pool, descriptor or parameter list of a fixed size for what a client holds?",
+        evidence: ["held_at_once" >= 64],
+        budget: 120 s,
+        bug: HeldCap1024 deterministic,
+        blast: ["13.15"]
+        => many_names_are_held
+    },
+    rule! {
+        "13.13" SHOULD phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames]
+        layer: Backend, access: A, test: T,
+        title: "dead names leave nothing",
+        statement: "What is kept of names that nobody released and nobody asks for any more is bounded by what is in use, or its growth is declared.",
+        intent: "A store that clears a name up only when somebody asks for it keeps the order number of every process that was ever killed.",
+        check_first: "Who deletes the record of a lease that ran out, if that name is never used again?",
+        evidence: ["dead_names" >= 400],
+        budget: 60 s,
+        bug: NameGarbage deterministic,
+        blast: []
+        => dead_names_leave_nothing
+    },
+    rule! {
+        "13.14" MUST phase 3 [Lock, Try, OwnerLabel, Inspect]
+        layer: Both, access: A, test: D,
+        title: "labels come back",
+        statement: "An owner label of up to the declared length comes back from inspect byte for byte; a longer one answers InvalidInput, and nothing is held.",
+        intent: "The label is what an operator goes by at night: half of a host name is another host.",
+        check_first: "Is the label cut, trimmed or written in another encoding on its way to the store?",
+        evidence: ["labels" >= 6],
+        budget: 60 s,
+        bug: LabelTruncated deterministic,
+        blast: []
+        => labels_come_back
+    },
+    rule! {
+        "13.15" MUST phase 2 [Lock, Try, Wait, Limits]
+        layer: Backend, access: A, test: D,
+        title: "limits are exact",
+        statement: "The declared limits of holds per client and of waiters per name are met at exactly the declared number, with LimitReached at once, and one that goes makes room for one.",
+        intent: "Who plans by a declared limit runs into another one, or finds that there is none when the store is out of memory.",
+        check_first: "Is the number that is declared the one that is compared with, and is what ends taken off it however it ends?",
+        evidence: ["limits_met" >= 1],
+        budget: 120 s,
+        bug: LimitOffBy10x deterministic,
+        blast: []
+        => limits_are_exact
+    },
+];
+
+/// Namespace and name: pairs that are one text if they are joined carelessly.
+const PAIRS: [(&str, &str); 14] = [
+    ("n", "a:b"),
+    ("n:a", "b"),
+    ("n", "a/b"),
+    ("n/a", "b"),
+    ("n", "a,b"),
+    ("n,a", "b"),
+    ("n", "ab"),
+    ("na", "b"),
+    ("n", "a.b"),
+    ("n.a", "b"),
+    ("n", "a\0b"),
+    ("n\0a", "b"),
+    ("N", "ab"),
+    ("n ", "ab"),
+];
+
+async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
+    let client = cx.connect().await?;
+    let namespace = format!("{}-{namespace}", cx.namespace());
+    match client.in_namespace(&namespace) {
+        Some(inside) => inside.seen(format_args!("entering the namespace {namespace:?}")),
+        None => fail!("namespaces are claimed, and the subject has none"),
+    }
+}
+
+pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
+    let ask = cx.ask();
+    let mut held: Vec<(LockName, Arc<dyn Subject>, Box<dyn Held>)> = Vec::new();
+    for (namespace, name) in PAIRS {
+        let (client, name) = (inside(&cx, namespace).await?, LockName::new(name)?);
+        let what = format!("`{name}` in the namespace {namespace:?}");
+        match client.try_acquire(&name, &ask).await {
+            Ok(Some(guard)) => {
+                held.push((name, client, guard));
+                cx.evidence("held_apart");
+            }
+            Ok(None) => fail!(
+                "{what} is refused although nobody holds it there; held are {:?}",
+                &PAIRS[..held.len()]
+            ),
+            // Control characters may be refused (13.05); what is not taken cannot be mistaken for something else.
+            Err(e) if e.kind() == ErrorKind::InvalidInput && name.to_string().contains("\\") => {}
+            Err(e) => return Err(e).seen(what),
+        }
+    }
+    // Who comes into the same namespace by another way meets who is there.
+    let again = inside(&cx, PAIRS[0].0).await?;
+    let shared = LockName::new(PAIRS[0].1)?;
+    cx.expect_held(
+        &*again,
+        &shared,
+        &ask,
+        "in a namespace, where another client of it holds",
+    )
+    .await?;
+    if let Some(observe) = again.observe().filter(|_| cx.claims().has(Need::Inspect)) {
+        let elsewhere = LockName::new(PAIRS[1].1)?;
+        let seen = observe.inspect(&elsewhere).await.seen("inspecting")?;
+        ensure!(
+            seen.holders.is_empty(),
+            "`{elsewhere}` is shown as held in a namespace where nobody holds it"
+        );
+        if cx.claims().has(Need::ForceRelease) {
+            let ended = observe
+                .force_release(&elsewhere)
+                .await
+                .seen("forcing a release")?;
+            ensure!(
+                ended == 0,
+                "{ended} holds of another namespace were ended by force"
+            );
+        }
+    }
+    // Each release ends its own.
+    while let Some((name, client, guard)) = held.pop() {
+        guard.release().await.seen("releasing")?;
+        cx.expect_free(&*client, &name, &ask, "after its own release")
+            .await?
+            .release()
+            .await
+            .seen("releasing again")?;
+        for (other, _, guard) in &held {
+            ensure!(guard.is_valid(), "`{other}` is lost by the release of `{name}`");
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
+    const LANES: usize = 16;
+    let limit = cx.claims().capabilities.max_held.unwrap_or(u64::MAX);
+    let wanted = cx.rounds(1_100, 10_000);
+    let all = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(600)));
+    let mut tasks = Vec::new();
+    for lane in 0..LANES {
+        let (task, client, ask) = (cx.clone(), a.clone(), ask.clone());
+        tasks.push(cx.spawn(async move {
+            let mut held = Vec::new();
+            for n in (lane..all).step_by(LANES) {
+                let name = task.name(n);
+                let what = format!("name {n} of {all}");
+                let guard = task.expect_free(&*client, &name, &ask, what).await?;
+                held.push((name, guard));
+            }
+            Ok::<_, Failure>(held)
+        }));
+    }
+    let mut held = Vec::new();
+    for task in tasks {
+        held.extend(task.await?);
+    }
+    cx.evidence_by("held_at_once", held.len() as u64);
+    let mut ids: Vec<String> = held.iter().map(|(_, guard)| guard.id()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ensure!(ids.len() == all, "{all} grants have {} different ids", ids.len());
+    for (name, guard) in &held {
+        ensure!(guard.is_valid(), "`{name}` is lost while {all} names are held");
+    }
+    // The first and the last, and some between them.
+    let step = (all / 50).max(1);
+    for (name, _) in held.iter().step_by(step).chain(held.last()) {
+        cx.expect_held(&*b, name, &ask, format!("while A holds {all} names"))
+            .await?;
+    }
+    let sample: Vec<LockName> = held.iter().step_by(step).map(|(name, _)| name.clone()).collect();
+    let mut tasks = Vec::new();
+    while !held.is_empty() {
+        let part = held.split_off(held.len().saturating_sub(all.div_ceil(LANES)));
+        tasks.push(cx.spawn(async move {
+            for (name, guard) in part {
+                guard
+                    .release()
+                    .await
+                    .seen(format_args!("releasing `{name}`, one of many"))?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    for name in sample {
+        cx.expect_free(&*b, &name, &ask, "after A has released all")
+            .await?
+            .release()
+            .await
+            .seen("B releases")?;
+    }
+    Ok(())
+}
+
+/// Names that fall out of use in every way but a plain release, which rule 7.16 has.
+async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(50)));
+    let mut left = Vec::new();
+    for n in 0..names {
+        let name = cx.name(format_args!("{generation}-{n}"));
+        let reader = n % 3 == 1 && cx.claims().has(Need::Shared);
+        let asks = if reader { ask.clone().reader() } else { ask.clone() };
+        let what = "a name that nobody used before";
+        left.push(cx.expect_free(&*a, &name, &asks, what).await?);
+        if n % 3 == 2 {
+            cx.expect_held(&*b, &name, &ask, "a name that was just taken")
+                .await?;
+        }
+        cx.evidence("dead_names");
+    }
+    if !a.vanish() {
+        // It then gives back by itself what runs out; some libraries do not.
+        cx.note("a client cannot vanish: its names were left to it");
+    }
+    // Nobody lets go of a guard before it has run out.
+    cx.sleep(ask.ttl + cx.skew(ask.ttl)).await;
+    drop(left);
+    Ok(())
+}
+
+pub(super) async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
+    const GENERATIONS: u64 = 8;
+    let names = cx.rounds(64, 1_000) as u64;
+    let before = footprint(&cx).await?;
+    for generation in 0..GENERATIONS {
+        let_die(&cx, generation, names).await?;
+    }
+    // A store may clear up now and then, and a little later; two generations are not yet all.
+    let most = before + 2 * names;
+    let by = cx.now() + cx.claims().op_bound;
+    loop {
+        let after = footprint(&cx).await?;
+        if after <= most {
+            cx.note(format_args!(
+                "{} dead names: from {before} records to {after}",
+                GENERATIONS * names
+            ));
+            return Ok(());
+        }
+        ensure!(
+            cx.now() < by,
+            "{} names that were left to run out, {names} at a time, left {} records behind",
+            GENERATIONS * names,
+            after.saturating_sub(before)
+        );
+        cx.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// More than that is not tried out.
+const MOST: u64 = 20_000;
+
+pub(super) async fn limits_are_exact(cx: Cx) -> Verdict {
+    let caps = &cx.claims().capabilities;
+    let limits = [caps.max_held, caps.max_waiters];
+    if limits.into_iter().flatten().all(|limit| limit > MOST) {
+        return Err(Failure::NotRun(format!(
+            "limits above {MOST} take too long to reach"
+        )));
+    }
+    if let Some(most) = caps.max_held.filter(|n| *n <= MOST) {
+        holds_are_limited(&cx, most).await?;
+    }
+    if let Some(most) = caps.max_waiters.filter(|n| *n <= MOST) {
+        waits_are_limited(&cx, most).await?;
+    }
+    Ok(())
+}
+
+fn is_at_limit<T>(cx: &Cx, what: &str, answer: dlock_core::Result<T>) -> Verdict {
+    match answer {
+        Err(e) if e.kind() == ErrorKind::LimitReached => {
+            cx.evidence("limits_met");
+            Ok(())
+        }
+        Err(e) => fail!("{what} answers {e} ({:?}) rather than LimitReached", e.kind()),
+        Ok(_) => fail!("{what} is granted, or called held, rather than to answer LimitReached"),
+    }
+}
+
+async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(600)));
+    let mut held = Vec::new();
+    for n in 0..most {
+        let what = format!("hold {} of {most} that one client may have", n + 1);
+        held.push(cx.expect_free(&*a, &cx.name(n), &ask, what).await?);
+    }
+    let beyond = cx.name("one too many");
+    let what = format!("one hold more than the {most} that are declared");
+    let bound = cx.claims().op_bound;
+    is_at_limit(
+        cx,
+        &what,
+        cx.within(bound, &what, a.try_acquire(&beyond, &ask)).await?,
+    )?;
+    is_at_limit(
+        cx,
+        &what,
+        cx.within(bound, &what, a.acquire(&beyond, &ask)).await?,
+    )?;
+    // It is that client's limit, and nothing was taken by asking.
+    cx.expect_free(&*b, &beyond, &ask, "another client, which holds nothing")
+        .await?
+        .release()
+        .await
+        .seen("B releases")?;
+    if let Some(one) = held.pop() {
+        one.release().await.seen("releasing one of all")?;
+    }
+    held.push(
+        cx.expect_free(&*a, &beyond, &ask, "in the place of one that was released")
+            .await?,
+    );
+    // At their limit, all of them are still to be let go.
+    for guard in held {
+        guard.release().await.seen("releasing one of all")?;
+    }
+    Ok(())
+}
+
+async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
+    const CONNECTIONS: u64 = 4;
+    let (holder, late) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name("crowded"), cx.ask());
+    let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(cx.connect().await?);
+    }
+    let mut waiting = Vec::new();
+    for (_, client) in (0..most).zip(clients.iter().cycle()) {
+        waiting.push(acquiring(cx, client, &name, &ask));
+    }
+    queued(cx, &*late, &name, u32::try_from(most).unwrap_or(u32::MAX)).await?;
+    let what = format!("one waiter more than the {most} that are declared");
+    let bound = cx.claims().op_bound;
+    is_at_limit(
+        cx,
+        &what,
+        cx.within(bound, &what, late.acquire(&name, &ask)).await?,
+    )?;
+    cx.expect_held(
+        &*late,
+        &name,
+        &ask,
+        "a try, which does not wait, while all may wait who may",
+    )
+    .await?;
+    // One who goes makes room for one.
+    if let Some(one) = waiting.pop() {
+        drop(one.cancel().await);
+    }
+    let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
+    let next = loop {
+        let mut next = acquiring(cx, &late, &name, &ask);
+        match cx.timeout(Duration::from_millis(20), &mut next).await {
+            None => break next,
+            // Whoever went away is taken out of the line a little later.
+            Some(Err(e)) if e.kind() == ErrorKind::LimitReached && cx.now() < by => {
+                cx.sleep(Duration::from_millis(2)).await;
+            }
+            Some(answer) => fail!(
+                "a waiter in the place of one that went away does not wait: {:?}",
+                answer.map(drop)
+            ),
+        }
+    };
+    drop(next.cancel().await);
+    for task in waiting {
+        drop(task.cancel().await);
+    }
+    held.release().await.seen("the holder releases")
+}

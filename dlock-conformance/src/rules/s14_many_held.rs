@@ -1,0 +1,95 @@
+//! §14 One client that holds many locks.
+
+use dlock_core::{ErrorKind, LockName};
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::ensure;
+use crate::subject::Held;
+use crate::verdict::{Seen, Verdict};
+
+/// More than any usual pool has connections.
+const MANY: u64 = 64;
+
+pub(super) async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let bound = cx.claims().op_bound;
+    let most = cx.claims().capabilities.max_held.unwrap_or(MANY).min(MANY);
+    let ask = cx.ask();
+    let mut held: Vec<(LockName, Box<dyn Held>)> = Vec::new();
+    for n in 0..most {
+        let name = cx.name(format_args!("held-{n}"));
+        let taking = cx.within(
+            bound,
+            format!("taking a free lock beside {n} others"),
+            a.acquire(&name, &ask),
+        );
+        match taking.await? {
+            Ok(guard) => held.push((name, guard)),
+            // Said at once, it can be dealt with.
+            Err(e) if e.kind() == ErrorKind::LimitReached => break,
+            Err(e) => return Err(e).seen(format_args!("taking a free lock beside {n} others")),
+        }
+        cx.evidence("held_at_once");
+    }
+    // All are kept, and every one is still within reach.
+    for (name, guard) in &held {
+        let when = "while its client holds many";
+        cx.expect_held(&*b, name, &ask, when).await?;
+        if cx.claims().has(Need::Renew) {
+            cx.within(bound, "renewing one of many", guard.renew())
+                .await?
+                .seen("renewing one of many")?;
+        }
+    }
+    for (name, guard) in &held {
+        cx.within(bound, "releasing one of many", guard.release())
+            .await?
+            .seen(format_args!("releasing `{name}`, one of many"))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let most = cx.claims().capabilities.max_held.unwrap_or(16).min(16);
+    // Those that are dropped may take their ttl to be free.
+    let (short, long) = (cx.ask().ttl(cx.short_ttl()), cx.ask());
+    let mut kept = Vec::new();
+    let mut dropped = Vec::new();
+    for n in 0..most {
+        let name = cx.name(format_args!("one of {most}: {n}"));
+        let ask = if n % 2 == 0 { &long } else { &short };
+        let guard = cx.expect_free(&*a, &name, ask, "one of many").await?;
+        match n % 2 {
+            0 => kept.push((name, guard)),
+            _ => dropped.push((name, guard)),
+        }
+    }
+    for (name, guard) in dropped {
+        drop(guard);
+        cx.evidence("dropped");
+        let by = cx.now() + short.ttl + cx.slack();
+        cx.free_by(&*b, &name, &short, by, "after its guard was dropped")
+            .await?
+            .release()
+            .await
+            .seen("releasing what was dropped")?;
+        for (name, guard) in &kept {
+            let when = "after another guard of its client was dropped";
+            ensure!(
+                guard.is_valid(),
+                "`{name}`, {when}: its guard is not valid any more"
+            );
+            cx.expect_held(&*b, name, &long, when).await?;
+        }
+    }
+    for (name, guard) in kept {
+        guard
+            .release()
+            .await
+            .seen(format_args!("releasing `{name}`, which was kept"))?;
+        cx.evidence("kept");
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The body of rule 15.06.
+
+use std::time::Duration;
+
+use crate::cx::Cx;
+use crate::network::Fault;
+use crate::verdict::{Failure, Seen, Verdict};
+
+/// By how much the second copy of a request is later, at most: a few hand-overs.
+const LATER: Duration = Duration::from_millis(25);
+
+/// 15.06.
+pub(super) async fn duplicates_are_harmless(cx: Cx) -> Verdict {
+    let net = cx.network()?;
+    let twice = Fault::Duplicate(LATER);
+    if !net.offers(twice) {
+        return Err(Failure::NotRun(
+            "it needs a network that sends requests twice, and the kit's proxy knows no requests, only bytes"
+                .to_owned(),
+        ));
+    }
+    let name = cx.name("contended");
+    let ask = cx.ask();
+    let rounds = cx.rounds(15, 200);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(cx.connect_over(&net).await?);
+    }
+    let twice = net.begin(twice);
+    let mut tasks = Vec::new();
+    for client in clients {
+        let (task, name, ask, mut rng) = (cx.clone(), name.clone(), ask.clone(), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let lane = task.lane(&client);
+            for _ in 0..rounds {
+                let held = lane
+                    .acquire_timeout(&name, &ask, task.long_ttl())
+                    .await
+                    .seen("acquires")?;
+                task.evidence("grants");
+                task.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(12)))
+                    .await;
+                match rng.below(4) {
+                    0 => lane.renew(&held).await.seen("renews what it holds")?,
+                    1 => {
+                        lane.drop_guard(held);
+                        continue;
+                    }
+                    _ => {}
+                }
+                lane.release(&held).await.seen("releases what it holds")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    cx.evidence_by("duplicates", twice.hits());
+    twice.heal();
+    // Until the last copy has arrived.
+    cx.sleep(LATER * 2).await;
+    let by = cx.now() + cx.claims().drop_prompt + cx.slack();
+    let beside = cx.connect().await?;
+    let taken = cx
+        .free_by(&*beside, &name, &ask, by, "after everybody let go of it")
+        .await?;
+    taken.release().await.seen("releases what it took last")?;
+    cx.check_history()
+}

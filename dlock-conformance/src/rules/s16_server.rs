@@ -1,0 +1,319 @@
+//! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName};
+
+use super::lease_window::granted_within;
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::hooks::Step;
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// 16.08.
+pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
+    let ways = cx.restarts()?;
+    let claimed = cx.claims().restart;
+    if !ways.iter().any(|how| Some(*how) <= claimed) {
+        return Err(Failure::NotRun(format!(
+            "holds are claimed to survive a restart ({claimed:?}), and the harness offers only {ways:?}"
+        )));
+    }
+    for how in ways {
+        let name = cx.name(format_args!("{how:?}"));
+        // Not renewed by itself: what A believes after the restart, it believes because of what it was told before.
+        let (a, ask) = (
+            cx.connect().await?,
+            cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
+        );
+        let held = a.acquire(&name, &ask).await.seen("A acquires")?;
+        let token = held.token();
+        cx.restart(how).await?;
+        let b = cx.connect().await?;
+        let what = format!("after a restart ({how:?}) while A held it");
+        match through_a_restart(&cx, &*b, &name, &ask, &*held)
+            .await
+            .seen(&what)?
+        {
+            Through::Kept => {
+                ensure!(
+                    held.token() == token,
+                    "{what}: A's token was {token:?} and is {:?}",
+                    held.token()
+                );
+                held.release().await.seen(format_args!("{what}: A releases"))?;
+                let by = cx.now() + cx.slack();
+                let taken = cx
+                    .free_by(&*b, &name, &ask, by, format!("{what}: A released"))
+                    .await?;
+                taken.release().await.seen("B releases")?;
+                cx.note(format_args!("{what}: kept"));
+            }
+            Through::ToldFirst => cx.note(format_args!("{what}: lost, and A was told first")),
+            Through::Stolen(taken) => {
+                ensure!(
+                    Some(how) > claimed,
+                    "{what}: B was granted while A still believed that it holds"
+                );
+                cx.note(format_args!(
+                    "{what}: B was granted while A believed; that is not claimed"
+                ));
+                // Even then A's guard does B no harm.
+                let _ = held.release().await;
+                let third = cx.connect().await?;
+                cx.expect_held(
+                    &*third,
+                    &name,
+                    &ask,
+                    format!("{what}: B holds, and A has released"),
+                )
+                .await?;
+                taken.release().await.seen("B releases")?;
+            }
+        }
+        cx.evidence("restarts");
+    }
+    Ok(())
+}
+
+/// What became of a hold.
+enum Through {
+    Kept,
+    ToldFirst,
+    Stolen(Box<dyn Held>),
+}
+
+/// B tries until A's hold is proved to go on, or A is told of its end, or B has it.
+async fn through_a_restart(
+    cx: &Cx,
+    b: &dyn Subject,
+    name: &LockName,
+    ask: &Ask,
+    held: &dyn Held,
+) -> Verdict<Through> {
+    let from = cx.now();
+    let mut tries = 0;
+    loop {
+        let granted = b.try_acquire(name, ask).await.seen("B tries")?;
+        // Looked at after the answer: whoever was told before it was told in time.
+        if let Some(taken) = granted {
+            if held.is_valid() {
+                return Ok(Through::Stolen(taken));
+            }
+            taken.release().await.seen("B releases")?;
+            return Ok(Through::ToldFirst);
+        }
+        tries += 1;
+        // Not at once: a server that forgot the hold may have to be asked more than once.
+        if tries >= 5 && cx.claims().has(Need::Renew) && held.renew().await.is_ok() {
+            return Ok(Through::Kept);
+        }
+        ensure!(
+            from.until(cx.now()) < ask.ttl * 2 + cx.slack() + cx.claims().give_up,
+            "A's hold is neither renewed nor over, and B is still refused"
+        );
+        cx.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// 16.11.
+pub(super) async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
+    let by = Duration::from_secs(1);
+    // Back first: where the store's own time stands still meanwhile, it does so no longer afterwards.
+    for step in [Step::Back(by), Step::Forward(by)] {
+        let tried = across(&cx, step, by).await;
+        if tried.is_err() && step == Step::Back(by) {
+            // Whatever has come of it, the clock goes back to where it was.
+            cx.step_clock(Step::Forward(by)).await?;
+        }
+        tried?;
+        cx.evidence("steps");
+    }
+    Ok(())
+}
+
+async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
+    let sensitive = cx.claims().capabilities.clock_sensitive;
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (
+        cx.name(format_args!("{step:?}")),
+        cx.ask().ttl(cx.ttl(Duration::from_millis(600))),
+    );
+    let asked = cx.now();
+    let held = a.acquire(&name, &ask).await.seen("A acquires")?;
+    let granted = cx.now();
+    // A client that is awake gives its lease back at its deadline, and the store would never see it end.
+    if !a.vanish() {
+        cx.note("A cannot vanish: what ends its lease may be A itself");
+    }
+    cx.step_clock(step).await?;
+    let mut earliest = asked + ask.ttl.saturating_sub(cx.skew(ask.ttl));
+    let mut latest = granted + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    match step {
+        Step::Forward(_) if sensitive => earliest = granted,
+        Step::Back(_) if sensitive => latest = latest + by,
+        _ => {}
+    }
+    let what = format!("A's lease, while the server's clock was set ({step:?})");
+    let taken = granted_within(cx, &*b, &name, &ask, (earliest, latest), what).await?;
+    cx.note(format_args!(
+        "{step:?}: a lease of {:?} was over after {:?}",
+        ask.ttl,
+        granted.until(cx.now())
+    ));
+    let before = held.token();
+    ensure!(
+        taken.token() > before || !cx.claims().has(Need::Fence),
+        "{step:?}: the token of the next grant is {:?}, and A's was {before:?}",
+        taken.token()
+    );
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}
+
+/// 16.12.
+pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
+    // Before anything else: whether it can be done at all.
+    cx.fail_over().await?;
+    let rounds = cx.rounds(12, 200);
+    let ask = cx.ask();
+    let names: Vec<LockName> = (0..2).map(|n| cx.name(n)).collect();
+    let inside: Arc<[AtomicU64; 2]> = Arc::default();
+    let doubles = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let (client, task, mut rng) = (cx.connect().await?, cx.clone(), cx.rng());
+        let (names, ask, inside, doubles) = (names.clone(), ask.clone(), inside.clone(), doubles.clone());
+        tasks.push(cx.spawn(async move {
+            let lane = task.lane(&client);
+            for _ in 0..rounds {
+                let which = usize::from(rng.below(2) == 1);
+                // What a server that goes away does to an operation is other rules' matter.
+                let Ok(held) = lane.acquire_timeout(&names[which], &ask, task.long_ttl()).await else {
+                    continue;
+                };
+                task.evidence("grants");
+                doubles.fetch_add(
+                    u64::from(inside[which].fetch_add(1, Ordering::AcqRel) > 0),
+                    Ordering::AcqRel,
+                );
+                task.sleep(rng.duration(Duration::from_millis(2), Duration::from_millis(20)))
+                    .await;
+                inside[which].fetch_sub(1, Ordering::AcqRel);
+                drop(lane.release(&held).await);
+            }
+        }));
+    }
+    let others = {
+        let (task, mut rng) = (cx.clone(), cx.rng());
+        async move {
+            loop {
+                task.sleep(rng.duration(Duration::from_millis(10), Duration::from_millis(40)))
+                    .await;
+                if let Err(failure) = task.fail_over().await {
+                    return failure;
+                }
+                task.evidence("fail_overs");
+            }
+        }
+    };
+    let work = async {
+        for task in tasks {
+            task.await;
+        }
+    };
+    futures::pin_mut!(work, others);
+    if let futures::future::Either::Right((failure, _)) = futures::future::select(work, others).await {
+        return Err(failure);
+    }
+    let doubles = doubles.load(Ordering::Acquire);
+    cx.note(format_args!("{doubles} grants while somebody else held"));
+    match cx.check_history() {
+        Err(Failure::Broken(what)) if !cx.claims().has(Need::SafeFailover) => {
+            cx.note(format_args!("not claimed to be safe: {what}"));
+            Ok(())
+        }
+        judged => judged,
+    }
+}
+
+/// 16.14.
+pub(super) async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let foreign = format!("no lock {:016x}", cx.rng().bits());
+    for was in ["free", "held"] {
+        let name = cx.name(was);
+        let held = match was {
+            "free" => None,
+            _ => Some(a.acquire(&name, &cx.ask()).await.seen("A acquires")?),
+        };
+        cx.spoil(&name, &foreign).await?;
+        let tried = is_refused(&cx, &*b, &name, held.as_deref(), was).await;
+        let stands = cx.is_spoiled(&name, &foreign).await;
+        // It goes, whatever has come of it.
+        cx.mend(&name, &foreign).await?;
+        tried?;
+        ensure!(
+            stands?,
+            "what somebody else had stored at a name that was {was} is gone after locks were asked for there"
+        );
+        let by = cx.now() + cx.claims().op_bound + cx.slack();
+        let taken = cx
+            .free_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
+            .await?;
+        taken.release().await.seen("B releases")?;
+        cx.evidence("spoiled_names");
+    }
+    Ok(())
+}
+
+fn is_backend_data<T>(answer: dlock_core::Result<T>, what: &str) -> Verdict {
+    match answer {
+        Err(e) if e.kind() == ErrorKind::BackendData => Ok(()),
+        Err(e) => fail!("{what} answers {:?}, not BackendData: {e}", e.kind()),
+        Ok(_) => fail!("{what} is answered as if a lock were there"),
+    }
+}
+
+async fn is_refused(
+    cx: &Cx,
+    b: &dyn Subject,
+    name: &LockName,
+    held: Option<&dyn Held>,
+    was: &str,
+) -> Verdict {
+    let ask = cx.ask();
+    let bound = cx.claims().op_bound + cx.slack();
+    let what = format!("a try for a name that was {was} and has foreign data");
+    is_backend_data(cx.within(bound, &what, b.try_acquire(name, &ask)).await?, &what)?;
+    let what = format!("an acquire of a name that was {was} and has foreign data");
+    is_backend_data(cx.within(bound, &what, b.acquire(name, &ask)).await?, &what)?;
+    if cx.claims().has(Need::Inspect)
+        && let Some(observe) = b.observe()
+    {
+        is_backend_data(
+            observe.inspect(name).await,
+            "a look at a name that has foreign data",
+        )?;
+    }
+    if let Some(held) = held {
+        ensure!(
+            !cx.claims().has(Need::Renew) || held.renew().await.is_err(),
+            "A's hold was renewed although something else is stored there now"
+        );
+        ensure!(
+            held.release().await.is_err(),
+            "A's hold was released although something else is stored there now"
+        );
+    }
+    let other = cx.name(format_args!("beside what was {was}"));
+    let taken = cx
+        .expect_free(b, &other, &ask, "beside a name with foreign data")
+        .await?;
+    taken.release().await.seen("B releases another lock")?;
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! §17 The contract: what is told, in errors, in print and to `tracing`.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use crate::claims::Need;
+use crate::cx::Cx;
+use crate::ear::{Ear, Told};
+use crate::subject::{Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+/// Reads what somebody else might read, and finds the secret in it.
+struct Reader<'a> {
+    cx: &'a Cx,
+    secret: String,
+}
+
+impl Reader<'_> {
+    fn read(&self, what: &str, text: &str) -> Verdict {
+        self.cx.evidence("texts_read");
+        ensure!(
+            !text.contains(&self.secret),
+            "{what} shows the password: {}",
+            text.replace(&self.secret, "<the password>")
+        );
+        Ok(())
+    }
+
+    fn read_error(&self, what: &str, error: &dlock_core::Error) -> Verdict {
+        self.cx.evidence("errors_read");
+        self.read(&format!("the error of {what}"), &error.to_string())?;
+        self.read(
+            &format!("the error of {what}, printed for debugging"),
+            &format!("{error:?} {error:#?}"),
+        )?;
+        let mut cause = error.source();
+        while let Some(e) = cause {
+            self.read(
+                &format!("a cause of the error of {what}"),
+                &format!("{e} {e:?} {e:#?}"),
+            )?;
+            cause = e.source();
+        }
+        Ok(())
+    }
+
+    async fn use_client(&self, client: &dyn Subject) -> Verdict {
+        if let Some(printed) = client.printed() {
+            self.read("a client, printed", &printed)?;
+        }
+        self.read("its capabilities", &format!("{:?}", client.capabilities()))?;
+        let (cx, name, ask) = (self.cx, self.cx.name("secret"), self.cx.ask());
+        let bound = cx.claims().give_up + cx.slack();
+        if let Err(e) = cx.within(bound, "a try", client.try_acquire(&name, &ask)).await? {
+            self.read_error("a try", &e)?;
+        }
+        let limit = Duration::from_millis(20);
+        let waiting = client.acquire_timeout(&name, &ask, limit);
+        if let Err(e) = cx.within(bound, "a wait with a limit", waiting).await? {
+            self.read_error("a wait with a limit", &e)?;
+        }
+        if let Some(observe) = client.observe().filter(|_| cx.claims().has(Need::Inspect))
+            && let Err(e) = cx.within(bound, "inspecting", observe.inspect(&name)).await?
+        {
+            self.read_error("inspecting", &e)?;
+        }
+        if let Err(e) = cx.within(bound, "close", client.close()).await? {
+            self.read_error("close", &e)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn secrets_stay_secret(cx: Cx) -> Verdict {
+    let ear = cx.listen();
+    if ear.is_none() {
+        cx.note("what tracing is told was not read: this process has a subscriber of its own");
+    }
+    let secret = format!("sentinel{:016x}", cx.rng().bits());
+    let reader = Reader { cx: &cx, secret };
+    // Plain, and with the signs by which an address is taken apart: what is behind them is in what could not be read.
+    let core = &reader.secret;
+    for password in [
+        core.clone(),
+        format!("p@{core}"),
+        format!("p/{core}?{core}"),
+        format!("{core}%zz#"),
+    ] {
+        match cx.connect_with_secret(&password).await {
+            None => {
+                return Err(Failure::NotRun(
+                    "the harness gives no client a password (connect_with_secret); where nobody has one, it claims so: \
+                     without(Need::Secrets)"
+                        .to_owned(),
+                ));
+            }
+            Some(Err(e)) => reader.read_error("connecting", &e)?,
+            Some(Ok(client)) => reader.use_client(&*client).await?,
+        }
+    }
+    for told in ear.iter().flat_map(Ear::heard) {
+        reader.read("what tracing is told", &told.to_string())?;
+    }
+    Ok(())
+}
+
+/// What was told of this run's names.
+struct Tale<'a> {
+    cx: &'a Cx,
+    ear: Ear,
+}
+
+impl Tale<'_> {
+    /// The events of that kind about that guard.
+    fn of(&self, kind: &str, held: &Guarded) -> Vec<Told> {
+        let of_it = |told: &Told| {
+            told.name.ends_with(kind)
+                && told.fields.get("id").is_some_and(|id| *id == held.id)
+                && told.fields.get("lock").is_some_and(|lock| *lock == held.lock)
+                && told.fields.get("token").map(String::as_str) == held.token.as_deref()
+        };
+        self.ear.heard().into_iter().filter(of_it).collect()
+    }
+
+    /// Waits until that many were told, and sees that no more are.
+    async fn told(&self, kind: &str, held: &Guarded, times: usize, what: &str) -> Verdict {
+        let cx = self.cx;
+        let by = cx.now() + cx.claims().drop_prompt + cx.slack();
+        while self.of(kind, held).len() < times && cx.now() < by {
+            cx.sleep(Duration::from_millis(2)).await;
+        }
+        let told = self.of(kind, held);
+        if told.len() == times {
+            return Ok(());
+        }
+        let all: Vec<String> = (self.ear.heard().iter())
+            .filter(|t| t.fields.get("lock").is_some_and(|lock| *lock == held.lock))
+            .map(Told::to_string)
+            .collect();
+        fail!(
+            "{what}: {} events `*{kind}` were told of the grant {} of `{}` with the token {:?}, rather than {times}; told were {all:?}",
+            told.len(),
+            held.id,
+            held.lock,
+            held.token
+        )
+    }
+}
+
+/// What an event has to say of a guard.
+struct Guarded {
+    lock: String,
+    id: String,
+    token: Option<String>,
+}
+
+impl Guarded {
+    fn new(lock: &dlock_core::LockName, held: &dyn Held) -> Self {
+        Self {
+            lock: lock.to_string(),
+            id: held.id(),
+            token: held.token().map(|token| token.get().to_string()),
+        }
+    }
+}
+
+pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
+    let Some(ear) = cx.listen() else {
+        return Err(Failure::NotRun(
+            "this process has a subscriber of its own for what tracing is told".to_owned(),
+        ));
+    };
+    let tale = Tale { cx: &cx, ear };
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let name = cx.name("told");
+    // Taken, refused, waited for, handed over, let go, dropped.
+    let held = a.try_acquire(&name, &ask).await.seen("A tries")?;
+    let Some(held) = held else {
+        fail!("a free name is refused");
+    };
+    let first = Guarded::new(&name, &*held);
+    tale.told(".acquired", &first, 1, "a try").await?;
+    cx.evidence("grants_told");
+    cx.expect_held(&*b, &name, &ask, "while A holds").await?;
+    if cx.claims().has(Need::Renew) {
+        for times in 1..3 {
+            held.renew().await.seen("renewing")?;
+            tale.told(".renewed", &first, times, "a renewal by hand").await?;
+        }
+    }
+    let waiting = super::s11_policy::acquiring(&cx, &b, &name, &ask);
+    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    held.release().await.seen("A releases")?;
+    tale.told(".released", &first, 1, "a release").await?;
+    cx.evidence("releases_told");
+    let handed = waiting.await.seen("B waits")?;
+    let second = Guarded::new(&name, &*handed);
+    tale.told(".acquired", &second, 1, "a hand-over").await?;
+    cx.evidence("grants_told");
+    drop(handed);
+    tale.told(".released", &second, 1, "the drop of a guard").await?;
+    cx.evidence("releases_told");
+    let renewing = cx.name("renewing");
+    if cx.claims().has(Need::AutoRenew) && cx.claims().has(Need::PerGrantTtl) {
+        let ttl = cx.short_ttl();
+        let kept = cx
+            .expect_free(&*a, &renewing, &ask.clone().ttl(ttl).auto_renew(), "at first")
+            .await?;
+        let third = Guarded::new(&renewing, &*kept);
+        cx.sleep(ttl).await;
+        let renewals = tale.of(".renewed", &third).len();
+        ensure!(
+            (1..=20).contains(&renewals),
+            "{renewals} renewals were told within the ttl of a guard that renews itself"
+        );
+        cx.evidence("renewals_told");
+        kept.release().await.seen("A releases")?;
+        tale.told(
+            ".released",
+            &third,
+            1,
+            "the release of a guard that renews itself",
+        )
+        .await?;
+    }
+    let lapsing = cx.name("lapsing");
+    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
+        let ttl = cx.short_ttl();
+        let short = cx
+            .expect_free(&*a, &lapsing, &ask.clone().ttl(ttl), "at first")
+            .await?;
+        let fourth = Guarded::new(&lapsing, &*short);
+        tale.told(".acquired", &fourth, 1, "a grant").await?;
+        cx.evidence("grants_told");
+        let bound = ttl + cx.skew(ttl) + cx.slack();
+        cx.within(bound, "the loss signal", short.lost()).await?;
+        tale.told(".lost", &fourth, 1, "a loss").await?;
+        drop(short);
+        tale.told(".lost", &fourth, 1, "a loss, and the drop of its guard")
+            .await?;
+        tale.told(".released", &fourth, 0, "a loss").await?;
+        cx.evidence("losses_told");
+    }
+    // However often it is looked at: each thing once.
+    cx.sleep(Duration::from_millis(20)).await;
+    tale.told(".acquired", &first, 1, "a try").await?;
+    tale.told(".released", &first, 1, "a release").await?;
+    tale.told(".lost", &first, 0, "a release").await?;
+    let mut of = BTreeMap::<String, usize>::new();
+    for told in tale.ear.heard() {
+        if told.fields.get("lock") == Some(&first.lock) && told.name.ends_with(".acquired") {
+            *of.entry(told.fields.get("id").cloned().unwrap_or_default())
+                .or_default() += 1;
+        }
+    }
+    ensure!(
+        of.len() == 2,
+        "two grants of `{name}` are told as those of {:?}",
+        of.keys().collect::<Vec<_>>()
+    );
+    cx.evidence("grants_told");
+    Ok(())
+}

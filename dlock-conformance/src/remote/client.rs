@@ -16,7 +16,7 @@ use dlock_core::{
     Capabilities, Capability, Error, ErrorKind, LockName, Mode, Result, Runtime, Strength, Timestamp, Token,
 };
 use futures::StreamExt;
-use futures::channel::mpsc;
+use futures::channel::{mpsc, oneshot};
 use futures::stream::BoxStream;
 use smol::net::TcpStream;
 
@@ -71,6 +71,16 @@ impl RemoteLock {
         let connection = self.shared.connected().await?;
         let sent_at = self.shared.runtime.now();
         let (number, reply) = connection.send(&request, listener)?;
+        let value = self.heard(reply).await?;
+        Ok(Reply {
+            value,
+            sent_at,
+            number,
+            connection,
+        })
+    }
+
+    async fn heard<T: Wire>(&self, reply: oneshot::Receiver<Vec<u8>>) -> Result<T> {
         let Ok(body) = reply.await else {
             let (kind, why) = match self.shared.closed.load(Ordering::Acquire) {
                 true => (ErrorKind::Closed, "the client was closed before the reply"),
@@ -78,13 +88,7 @@ impl RemoteLock {
             };
             return Err(Error::new(kind, why));
         };
-        let value = decode::<Result<T>>(&body).unwrap_or_else(|| Err(strange()))?;
-        Ok(Reply {
-            value,
-            sent_at,
-            number,
-            connection,
-        })
+        decode::<Result<T>>(&body).unwrap_or_else(|| Err(strange()))
     }
 
     async fn ask<T: Wire>(&self, request: Request) -> Result<T> {
@@ -314,11 +318,11 @@ impl Watch for RemoteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let (sender, changes) = mpsc::unbounded();
         let listener = Some(Listener::Changes(sender));
-        let reply = self.call::<()>(Request::Watch(name.clone()), listener).await?;
-        let watching = Watching {
-            connection: reply.connection,
-            number: reply.number,
-        };
+        let connection = self.shared.connected().await?;
+        let (number, reply) = connection.send(&Request::Watch(name.clone()), listener)?;
+        // Before the reply: a watch that is dropped while it is on its way is to be ended as well.
+        let watching = Watching { connection, number };
+        self.heard::<()>(reply).await?;
         let changes = changes.map(move |change| {
             watching.connection.tell(&Request::Taken(watching.number));
             change

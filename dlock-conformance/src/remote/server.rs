@@ -12,7 +12,7 @@ use dlock_core::memory::{Sizes, Survives};
 use dlock_core::spi::{Attempt, FenceGate, Lock, Wake};
 use dlock_core::{Capabilities, Error, ErrorKind, Memory, Result, Runtime};
 use futures::channel::mpsc;
-use futures::future::{AbortHandle, Abortable};
+use futures::future::{AbortHandle, AbortRegistration, Abortable};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use futures::stream;
 use futures::{FutureExt, Stream, StreamExt};
@@ -212,6 +212,8 @@ impl State {
                     return;
                 };
                 let (state, link, peer) = (self.clone(), link.clone(), peer.clone());
+                // In the order in which they came: the word that it is not wanted any more may be carried out before the watch.
+                let entered = matches!(request, Request::Watch(_)).then(|| peer.enter(frame.number));
                 // In a task of its own: it is carried out whatever becomes of the connection.
                 self.runtime.spawn(
                     async move {
@@ -219,7 +221,8 @@ impl State {
                         if !slow.is_zero() {
                             state.runtime.sleep(slow).await;
                         }
-                        peer.carry_out(&state, &*link, frame.number, request).await;
+                        peer.carry_out(&state, &*link, frame.number, request, entered)
+                            .await;
                     }
                     .boxed(),
                 );
@@ -251,7 +254,14 @@ impl Peer {
         let _ = self.out.unbounded_send(frame(number, what, body));
     }
 
-    async fn carry_out(&self, state: &State, store: &dyn Lock, number: u64, request: Request) {
+    async fn carry_out(
+        &self,
+        state: &State,
+        store: &dyn Lock,
+        number: u64,
+        request: Request,
+        entered: Option<AbortRegistration>,
+    ) {
         macro_rules! answer {
             ($value:expr) => {
                 self.say(number, kind::REPLY, &$value)
@@ -273,7 +283,7 @@ impl Peer {
                 });
                 answer!(answer);
                 if let Some(pushes) = pushes {
-                    self.forward(state, number, kind::PUSH, pushes.map(drop));
+                    self.forward(state, number, kind::PUSH, pushes.map(drop), self.enter(number));
                 }
             }
             Request::Release(key, how) => answer!(store.release(&key, how).await),
@@ -312,17 +322,21 @@ impl Peer {
                         answer!(Ok(()));
                         let (taker, taken) = mpsc::unbounded();
                         lock(&self.takers).insert(number, taker);
+                        let Some(entered) = entered.filter(|entered| !entered.handle().is_aborted()) else {
+                            lock(&self.takers).remove(&number);
+                            return;
+                        };
                         let window = stream::repeat(()).take(WINDOW).chain(taken);
                         let changes = window.zip(changes).map(|((), change)| change);
-                        self.forward(state, number, kind::CHANGE, changes);
+                        self.forward(state, number, kind::CHANGE, changes, entered);
                     }
                     Err(error) => answer!(Result::<()>::Err(error)),
                 }
             }
             Request::Unwatch(watch) => {
-                lock(&self.takers).remove(&watch);
                 let stream = lock(&self.streams).remove(&watch);
                 stream.iter().for_each(AbortHandle::abort);
+                lock(&self.takers).remove(&watch);
                 answer!(Result::Ok(()));
             }
             Request::Taken(watch) => {
@@ -341,6 +355,15 @@ impl Peer {
         }
     }
 
+    /// From here on the stream of that number can be ended.
+    fn enter(&self, number: u64) -> AbortRegistration {
+        let (abort, registration) = AbortHandle::new_pair();
+        let mut streams = lock(&self.streams);
+        streams.retain(|_, stream| !stream.is_aborted());
+        streams.insert(number, abort);
+        registration
+    }
+
     /// Sends what a stream gives, until it ends or the connection does.
     fn forward<T: Wire + Send>(
         &self,
@@ -348,11 +371,8 @@ impl Peer {
         number: u64,
         what: u8,
         stream: impl Stream<Item = T> + Send + 'static,
+        entered: AbortRegistration,
     ) {
-        let (abort, registration) = AbortHandle::new_pair();
-        let mut streams = lock(&self.streams);
-        streams.retain(|_, stream| !stream.is_aborted());
-        streams.insert(number, abort);
         let out = self.out.clone();
         let forward = async move {
             futures::pin_mut!(stream);
@@ -363,7 +383,7 @@ impl Peer {
             }
             let _ = out.unbounded_send(frame(number, kind::END, &()));
         };
-        let forward = Abortable::new(forward, registration).map(drop);
+        let forward = Abortable::new(forward, entered).map(drop);
         state.runtime.spawn(forward.boxed());
     }
 }

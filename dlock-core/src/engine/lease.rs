@@ -465,7 +465,7 @@ fn renew_at(options: &Terms, key: &LeaseKey, counted_from: Timestamp, expires_in
     let sooner = match options.auto_renew {
         AutoRenew::On => {
             let part = scatter(key.id.client() as u64 ^ counted_from.as_nanos()) >> 32;
-            Duration::from_nanos((u128::from(nanos(period) / 8) * u128::from(part) >> 32) as u64)
+            Duration::from_nanos(((u128::from(nanos(period) / 8) * u128::from(part)) >> 32) as u64)
         }
         _ => Duration::ZERO,
     };

@@ -15,6 +15,9 @@ use crate::subject::{Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
+/// What is held, by whom.
+type Holding = (LockName, Arc<dyn Subject>, Box<dyn Held>);
+
 pub(super) static RULES: &[Rule] = &[
     rule! {
         "13.11" MUST phase 2 [Lock, Try, Namespaces]
@@ -112,7 +115,7 @@ async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
 
 pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
     let ask = cx.ask();
-    let mut held: Vec<(LockName, Arc<dyn Subject>, Box<dyn Held>)> = Vec::new();
+    let mut held: Vec<Holding> = Vec::new();
     for (namespace, name) in PAIRS {
         let (client, name) = (inside(&cx, namespace).await?, LockName::new(name)?);
         let what = format!("`{name}` in the namespace {namespace:?}");

@@ -93,7 +93,7 @@ const RULES: [(&str, &str); 9] = [
 ];
 
 fn outcome(id: &str, hooks: Option<Idle>) -> Outcome {
-    let rule = rules::find(id).unwrap();
+    let rule = rules::find(id).expect("it has a test");
     let world = Simulated::new(1);
     let harness: Arc<dyn Harness> = Arc::new(Other { world, hooks });
     let name = format!("dlc-hooks-{id}");

@@ -304,7 +304,8 @@ fn names_that_lapsed_and_are_never_asked_for_again_are_forgotten() {
         }
         clock.advance(TTL);
     }
-    assert!(store.sizes().names <= 300, "{:?}", store.sizes());
+    // 2,000 names, of which 100 are in use at a time. The table grows by doubling until what is in use and its graves fill less than half.
+    assert!(store.sizes().names <= 500, "{:?}", store.sizes());
 }
 
 #[test]

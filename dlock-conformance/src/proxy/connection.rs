@@ -14,8 +14,8 @@ use crate::network::{Cut, Direction, Fault};
 /// A request may come in several pieces; one that is kept is whole when nothing has followed for that long.
 const QUIET: Duration = Duration::from_millis(5);
 
-/// They do little, and there are four for each connection.
-const STACK: usize = 128 * 1024;
+/// 128 KiB: they do little, and there are four for each connection.
+const STACK: usize = 0x2_0000;
 
 pub(super) struct Connection {
     client: Socket,

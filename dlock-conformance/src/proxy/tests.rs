@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::{ProxyNetwork, ServerAddress};
 use crate::network::{Cut, Direction, Fault, Network};
 
-const SOON: Duration = Duration::from_secs(2);
+/// Waited in full only where something is wrong; a machine with much to do is late.
+const SOON: Duration = Duration::from_secs(10);
 
 /// What the server has heard so far.
 type Heard = Arc<Mutex<Vec<String>>>;
@@ -134,7 +135,7 @@ fn several_servers_have_a_proxy_each() {
 #[test]
 fn a_delay_is_a_delay_of_that_direction_and_does_not_add_up() {
     let (net, socket, heard) = connected();
-    let by = Duration::from_millis(80);
+    let by = Duration::from_millis(500);
     let slow = net.begin(Fault::Delay(Direction::ToClient, by));
     let from = Instant::now();
     for n in 0..4 {
@@ -384,7 +385,11 @@ fn absences_that_overlap_end_without_a_connection_of_the_proxys_own() {
     say(&again, "back");
     assert_eq!(hear(&again).unwrap(), "back");
     assert_eq!(net.traffic().connections, 2);
-    assert!(from.elapsed() < SOON, "nothing was waited for in vain");
+    // A door is waited for two seconds at most.
+    assert!(
+        from.elapsed() < Duration::from_secs(4),
+        "doors were waited for in vain"
+    );
 }
 
 #[test]

@@ -266,7 +266,7 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
-    for round in 0..cx.rounds(12, 300) {
+    for round in 0..cx.rounds(30, 300) {
         let name = cx.name(round);
         let held = clients[6]
             .acquire(&name, &ask)

@@ -1,5 +1,6 @@
 //! One request to the store: its time limit, and when to ask again.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -50,7 +51,23 @@ impl Core {
 
     /// Sleeps, unless the client closes.
     pub(super) async fn pause(&self, d: Duration) -> Result<()> {
-        self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await
+        self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await?;
+        self.let_others_run().await;
+        Ok(())
+    }
+
+    /// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
+    /// would keep the tasks from being dropped that tell it to end.
+    async fn let_others_run(&self) {
+        let mut yielded = false;
+        poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
+            true => Poll::Ready(()),
+            false => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Gives a request its time limit.

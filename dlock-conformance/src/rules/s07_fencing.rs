@@ -134,7 +134,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["grants" >= 30, "refusals" >= 10],
         budget: 120 s,
         bug: TokenBeforeGrant stochastic,
-        blast: ["5.08", "7.02", "7.11", "11.02", "11.10", "12.10", "14.05"]
+        blast: ["5.08", "7.02", "7.11", "11.02", "11.10", "12.10", "14.05", "15.04"]
         => token_and_grant_are_one_step
     },
     rule! {

@@ -1,8 +1,9 @@
 //! One poller per client and name, for stores that do not push.
 //!
-//! However many tasks of this client wait for a name, one cheap question per look goes to the store. When something has
-//! changed, the first few in line are asked for in full, in one batch; when one of them was granted, the next few are asked
-//! for at once, so that one release that admits a hundred readers reaches them all without a hundred questions a look.
+//! However many tasks of this client wait for a name, one cheap question per look goes to the store. If it answers who was
+//! admitted, those are asked for in full. If it can only say that something has changed, the first few in line are, in one batch; when
+//! one of them was granted, the next few are asked for at once, so that one release that admits a hundred readers reaches them all
+//! without a hundred questions a look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use super::timers::Place;
 use super::waiter::Waiter;
 use crate::error::Result;
 use crate::name::LockName;
-use crate::spi::Probe;
+use crate::spi::{News, Probe, RequestId};
 
 pub(crate) struct Poller {
     pub(crate) name: LockName,
@@ -73,14 +74,36 @@ impl Poller {
         self.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything has changed for anybody here.
-    pub(crate) async fn ask(&self) -> Result<bool> {
+    /// Whether there is news for anybody here.
+    pub(crate) async fn ask(&self) -> Result<News> {
         let newcomers = std::mem::take(&mut *self.newcomers());
-        let mut changed = false;
+        let mut all = News::Nothing;
         for probe in self.probe.iter().chain(&newcomers) {
-            changed |= probe.changed().await?;
+            all = match (all, probe.look().await?) {
+                (News::Changed, _) | (_, News::Changed) => News::Changed,
+                (News::Nothing, news) | (news, News::Nothing) => news,
+                (News::Admitted(mut ids), News::Admitted(more)) => {
+                    ids.extend(more);
+                    News::Admitted(ids)
+                }
+            };
         }
-        Ok(changed)
+        Ok(all)
+    }
+
+    /// Those who are asked for in full after that answer.
+    pub(crate) fn concerned(&self, answer: &Result<News>) -> Vec<Arc<Waiter>> {
+        match answer {
+            Ok(News::Nothing) => Vec::new(),
+            Ok(News::Admitted(ids)) => self.admitted(ids),
+            Ok(News::Changed) | Err(_) => self.first_in_line(),
+        }
+    }
+
+    fn admitted(&self, ids: &[RequestId]) -> Vec<Arc<Waiter>> {
+        let mut waiters = self.waiters().clone();
+        waiters.retain(|w| w.queue_ttl.is_none() || ids.contains(&w.key.id));
+        waiters
     }
 
     /// Takes a waiter out; `true` if it was the last.
@@ -90,8 +113,8 @@ impl Poller {
         waiters.is_empty()
     }
 
-    /// Those who are asked for in full when something has changed.
-    pub(crate) fn first_in_line(&self) -> Vec<Arc<Waiter>> {
+    /// Those whom a change concerns first.
+    fn first_in_line(&self) -> Vec<Arc<Waiter>> {
         let mut waiters = self.waiters().clone();
         // Stable: of those with the same number ahead, the first to arrive comes first.
         waiters.sort_by_key(|w| w.ahead());

@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Acquire, Attempt, Change, Converted, FenceGate, Fencing, Grant, Inspection, LeaseKey, Lock,
-    Part, PartKind, Probe, Push, Queueing, Raised, Release, Released, Renew, RenewItem, RenewKind,
+    News, Part, PartKind, Probe, Push, Queueing, Raised, Release, Released, Renew, RenewItem, RenewKind,
     RenewOutcome, Renewal, RwLock, Signal, Wait, Wake, Watch,
 };
 use crate::timestamp::Timestamp;
@@ -528,14 +528,14 @@ struct NameProbe {
 
 #[async_trait]
 impl Probe for NameProbe {
-    async fn changed(&self) -> Result<bool> {
+    async fn look(&self) -> Result<News> {
         let holders = self.shared.run(None, |state, now, effects| {
             state.table.fingerprint(now, &self.name, effects)
         });
         Ok(match holders {
-            // A free name: there is always something to ask for.
-            None => true,
-            Some(holders) => self.seen.swap(holders, Ordering::AcqRel) != holders,
+            Some(holders) if self.seen.swap(holders, Ordering::AcqRel) == holders => News::Nothing,
+            // A free name, for one: there is always something to ask for.
+            _ => News::Changed,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! A backend behind a faulty network.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,8 +20,8 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::{
     Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Inspection, LeaseKey, Lock, Part, PartKind, Probe, Queueing, Raised, Release, Released, Renew, RenewItem,
-    RenewOutcome, RwLock, Signal, Wake, Watch,
+    Inspection, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Raised, Release, Released, Renew,
+    RenewItem, RenewOutcome, RequestId, RwLock, Signal, Wake, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -161,7 +161,7 @@ impl Lock for Link {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let request = request.clone();
+        let (request, name) = (request.clone(), request.key.name.clone());
         let sent_at = crate::Runtime::now(&self.wire.client);
         // A refusal that does not queue leaves nothing to undo, so nobody would bury a copy that comes after it: a driver must not
         // repeat such a request by itself.
@@ -199,7 +199,12 @@ impl Lock for Link {
             }
             Attempt::Queued(wait) | Attempt::Held(wait) => match &mut wait.wake {
                 Wake::Push(_) if !self.pushes => {
-                    wait.wake = Wake::poll_in_full(Duration::from_millis(2), Duration::from_millis(40));
+                    let (wire, seen) = (self.wire.clone(), Mutex::default());
+                    wait.wake = Wake::Poll {
+                        probe: Arc::new(HolderProbe { wire, name, seen }),
+                        min: Duration::from_millis(2),
+                        max: Duration::from_millis(40),
+                    };
                 }
                 Wake::Push(nothing) => *nothing = stream,
                 Wake::Poll { probe, .. } => {
@@ -385,18 +390,46 @@ struct RemoteProbe {
 
 #[async_trait]
 impl Probe for RemoteProbe {
-    async fn changed(&self) -> Result<bool> {
+    async fn look(&self) -> Result<News> {
         let probe = self.inner.clone();
-        let run = move |_: Arc<dyn Lock>| -> Run<bool> {
+        let run = move |_: Arc<dyn Lock>| -> Run<News> {
             let probe = probe.clone();
-            Box::pin(async move { probe.changed().await })
+            Box::pin(async move { probe.look().await })
         };
-        // A reply that got lost would have used up "changed since I last asked": then the answer is "perhaps".
+        // A reply that got lost would have used up "since I last asked": then the answer is "perhaps".
         match self.wire.call("probe", Repeat::Never, run).await {
             Ok(reply) => reply.value,
-            Err(e) if e.kind() == ErrorKind::Unknown => Ok(true),
-            Err(e) => Err::<bool, Error>(e),
+            Err(e) if e.kind() == ErrorKind::Unknown => Ok(News::Changed),
+            Err(e) => Err::<News, Error>(e),
         }
+    }
+}
+
+/// For a store that does not push, and can be asked cheaply who holds: as SQLite is used.
+struct HolderProbe {
+    wire: Arc<Wire>,
+    name: LockName,
+    seen: Mutex<Vec<RequestId>>,
+}
+
+#[async_trait]
+impl Probe for HolderProbe {
+    async fn look(&self) -> Result<News> {
+        let name = self.name.clone();
+        let run = move |backend: Arc<dyn Lock>| -> Run<Inspection> {
+            let name = name.clone();
+            Box::pin(async move { backend.watch_part().expect(PART).inspect(&name).await })
+        };
+        let found = self.wire.call("probe", Repeat::Allowed, run).await?.value?;
+        let holders: Vec<_> = found.holders.iter().map(|holder| holder.id).collect();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = holders == std::mem::replace(&mut *seen, holders.clone());
+        Ok(match holders {
+            // Somebody's lease has run out, and nobody was admitted.
+            none if none.is_empty() => News::Changed,
+            _ if same => News::Nothing,
+            holders => News::Admitted(holders),
+        })
     }
 }
 

@@ -411,8 +411,8 @@ impl Wake {
 
         #[async_trait]
         impl Probe for InFull {
-            async fn changed(&self) -> Result<bool> {
-                Ok(true)
+            async fn look(&self) -> Result<News> {
+                Ok(News::Changed)
             }
         }
 
@@ -424,10 +424,10 @@ impl Wake {
     }
 }
 
-/// A cheap "has anything changed since I last asked?", shared by all waiters of one name in one client.
+/// A cheap "is there any news since I last asked?", shared by all waiters of one name in one client.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
-    /// Whether it pays to ask in full. When in doubt, `true`.
+    /// Whether it pays to ask in full, and for whom. When in doubt, [`News::Changed`].
     ///
     /// # Cancel safety
     /// Only reads. The engine takes a look that failed or was not answered for a change, so what a dropped look has seen need not
@@ -435,7 +435,22 @@ pub trait Probe: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Lock::attempt`].
-    async fn changed(&self) -> Result<bool>;
+    async fn look(&self) -> Result<News>;
+}
+
+/// What a look at a name has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum News {
+    /// Nothing for anybody who waits. The next look may take longer to come.
+    Nothing,
+    /// The holders are others than before, and of the requests that wait in the store's queue these were admitted. The engine asks for
+    /// them alone (and for those that are not queued, which nobody can admit): however many wait, a hand-over costs one question.
+    /// Those of other clients may be among them; it may be empty.
+    Admitted(Vec<RequestId>),
+    /// Something changed. Whom it concerns shows only when they ask in full: the first few in line do, and when one of them
+    /// is granted, the next few.
+    Changed,
 }
 
 /// What a store pushes to a waiter.

@@ -44,8 +44,8 @@ mod watch;
 pub use fencing::{Fencing, Raised};
 pub use gate::{Access, Admission, FenceGate, FencedValue};
 pub use lock::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, LostLeases, Part, PartKind, Probe, Push, Queueing,
-    Release, Released, RequestId, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, LostLeases, News, Part, PartKind, Probe, Push,
+    Queueing, Release, Released, RequestId, Signal, Wait, Wake,
 };
 pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 pub use rwlock::{Converted, RwLock};

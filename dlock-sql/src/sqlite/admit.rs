@@ -37,6 +37,24 @@ pub(super) struct Seen {
     pub(super) kept: bool,
 }
 
+/// Who holds a name, and when there is something to take back: all that those who wait have to know, be they ever so many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Glance {
+    /// All of them, in order.
+    pub(super) holders: Vec<RequestId>,
+    /// Those of them that were admitted while they waited, and have not been told.
+    pub(super) untold: Vec<RequestId>,
+    /// The first end of a lease, of a holder or of a waiter.
+    pub(super) earliest: Option<Timestamp>,
+}
+
+impl Glance {
+    pub(super) fn add(&mut self, holder: RequestId, untold: bool) {
+        self.holders.push(holder);
+        self.untold.extend(untold.then_some(holder));
+    }
+}
+
 /// Everything about one name.
 #[derive(Debug, Default)]
 pub(super) struct NameState {
@@ -289,6 +307,19 @@ impl NameState {
             .collect();
         let waiting = self.queue.values().filter_map(|id| self.entries.get(id));
         Inspection::new(holders, waiting.filter(live).count() as u32)
+    }
+
+    /// What [`Store::glance`](super::store::Store::glance) would find.
+    pub(super) fn glance(&self) -> Glance {
+        let mut glance = Glance {
+            earliest: self.entries.values().map(|e| e.expires).min(),
+            ..Glance::default()
+        };
+        for entry in self.held.iter().filter_map(|id| self.entries.get(id)) {
+            glance.add(entry.id, entry.phase == Phase::Offered);
+        }
+        glance.holders.sort_unstable();
+        glance
     }
 
     /// The holders.

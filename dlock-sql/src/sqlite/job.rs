@@ -16,6 +16,8 @@ use super::writer::View;
 pub(super) struct Needs {
     /// The locks it works on.
     pub(super) names: Vec<LockName>,
+    /// The locks of which it only has to know who holds.
+    pub(super) glances: Vec<LockName>,
     /// The resources of the fence gate it works on.
     pub(super) resources: Vec<LockName>,
     /// Whether it changes anything.
@@ -38,6 +40,14 @@ impl Needs {
         Self {
             names,
             write: true,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at the holders of a lock, and not at those who wait for it.
+    pub(super) fn glance(name: &LockName) -> Self {
+        Self {
+            glances: vec![name.clone()],
             ..Self::default()
         }
     }
@@ -102,7 +112,7 @@ pub(super) enum Message {
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// When each name was last changed by this process: the number of the job, in slots by hash. A collision costs a waiter
+/// When the holders of each name were last changed by this process: the number of the job, in slots by hash. A collision costs a waiter
 /// one needless look.
 #[derive(Debug)]
 pub(super) struct Stamps(Vec<AtomicU64>);

@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Probe, Release, Released, Signal,
-    Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Release, Released, Signal, Wait, Wake,
 };
 use dlock_core::{
     Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Result, Strength, Timestamp,
@@ -18,6 +16,7 @@ use futures::stream::{self, BoxStream};
 
 use super::admit::{Asked, WATCH};
 use super::job::{Link, Needs};
+use super::probe::FileProbe;
 
 /// How soon after a look at the file the next one pays, and how late it may be.
 const LOOK_MIN: Duration = Duration::from_millis(1);
@@ -133,14 +132,9 @@ impl SqliteLock {
         Ok(checked)
     }
 
-    fn wait(&self, name: &LockName, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
+    fn wait(&self, key: &LeaseKey, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(FileProbe {
-                link: self.link.clone(),
-                name: name.clone(),
-                turn: AtomicU64::new(turn),
-                version: AtomicI64::new(version),
-            }),
+            probe: Arc::new(FileProbe::new(self.link.clone(), key.clone(), turn, version)),
             min: LOOK_MIN,
             max: LOOK_MAX,
         });
@@ -204,11 +198,11 @@ impl Lock for SqliteLock {
                 Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
             }
             Asked::Queued { recheck_in, ahead } => {
-                let mut wait = self.wait(&key.name, turn, version, recheck_in);
+                let mut wait = self.wait(&key, turn, version, recheck_in);
                 wait.ahead = ahead;
                 Attempt::Queued(wait)
             }
-            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key.name, turn, version, recheck_in)),
+            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key, turn, version, recheck_in)),
             Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
         })
     }
@@ -258,31 +252,5 @@ impl Lock for SqliteLock {
 
     async fn close(&self) -> Result<()> {
         self.link.close().await
-    }
-}
-
-/// "Has anything changed?": a number in this process, and for other processes `PRAGMA data_version`.
-///
-/// Asked on the very connection that writes: there it counts what *others* have stored and nothing of ours, of which
-/// the number of each name's last job tells more exactly. Many looks that come together are one statement.
-struct FileProbe {
-    link: Link,
-    name: LockName,
-    turn: AtomicU64,
-    version: AtomicI64,
-}
-
-#[async_trait]
-impl Probe for FileProbe {
-    async fn changed(&self) -> Result<bool> {
-        let last = self.link.stamps.last_change(&self.name);
-        if last > self.turn.fetch_max(last, Ordering::AcqRel) {
-            return Ok(true);
-        }
-        if self.link.private {
-            return Ok(false);
-        }
-        let version = self.link.call(Needs::nothing(), |view| Ok(view.version)).await?;
-        Ok(self.version.swap(version, Ordering::AcqRel) != version)
     }
 }

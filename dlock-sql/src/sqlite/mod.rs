@@ -53,6 +53,7 @@ mod identity;
 mod job;
 mod lock;
 mod open;
+mod probe;
 mod renew;
 mod row;
 mod rwlock;

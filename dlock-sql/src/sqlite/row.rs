@@ -9,7 +9,7 @@ use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};
 
-use super::admit::{Entry, Phase, Row, WATCH, Watch};
+use super::admit::{Entry, Glance, Phase, Row, WATCH, Watch};
 use super::failure::foreign_row;
 use super::schema::to_sql;
 
@@ -35,7 +35,7 @@ pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&En
 
 fn bind_watch(args: &mut SqliteArguments, name: &LockName, watch: Watch) -> Result<()> {
     bind_key(args, name, WATCH)?;
-    bind(args, PHASE_OF_A_WATCH)?;
+    bind(args, WATCHED)?;
     for zero in [0i64; 2] {
         bind(args, zero)?;
     }
@@ -48,7 +48,10 @@ fn bind_watch(args: &mut SqliteArguments, name: &LockName, watch: Watch) -> Resu
 }
 
 /// What is in the column of the phase for that row. The count is in the column of the arrival, and the end of the lease in that of all leases.
-const PHASE_OF_A_WATCH: i64 = 4;
+pub(super) const WATCHED: i64 = 4;
+
+/// A waiter that was admitted while it was away.
+const OFFERED: i64 = 1;
 
 fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
     bind_key(args, name, e.id)?;
@@ -56,7 +59,7 @@ fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<
         args,
         match e.phase {
             Phase::Queued => 0i64,
-            Phase::Offered => 1,
+            Phase::Offered => OFFERED,
             Phase::Held => 2,
             Phase::Kept => 3,
         },
@@ -93,10 +96,10 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
     let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
     let phase = match number(2)? {
         0 => Phase::Queued,
-        1 => Phase::Offered,
+        OFFERED => Phase::Offered,
         2 => Phase::Held,
         3 => Phase::Kept,
-        PHASE_OF_A_WATCH => {
+        WATCHED => {
             return Ok(Row::Watch(Watch {
                 changes: positive(5)?,
                 until: Timestamp::from_nanos(positive(8)?),
@@ -122,6 +125,25 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
         upgrading: number(9)? != 0,
         owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
     }))
+}
+
+/// The holders, one a row, and the first end of those who are queued, without an id.
+pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
+    let bad = |_: sqlx::Error| foreign_row("a column of another type");
+    let mut glance = Glance::default();
+    for row in rows {
+        let holder = row.try_get::<Option<Vec<u8>>, _>(0).map_err(bad)?;
+        let phase = row.try_get::<i64, _>(1).map_err(bad)?;
+        let expires = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?);
+        let expires = Timestamp::from_nanos(expires.map_err(|_| foreign_row("a time below zero"))?);
+        glance.earliest = Some(glance.earliest.map_or(expires, |e| e.min(expires)));
+        if let Some(id) = holder {
+            let id = read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?;
+            glance.add(id, phase == OFFERED);
+        }
+    }
+    glance.holders.sort_unstable();
+    Ok(glance)
 }
 
 /// A row of the fence gate.

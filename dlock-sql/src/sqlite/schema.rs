@@ -19,6 +19,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
+use super::row::WATCHED;
 
 /// The newest schema that this version knows.
 pub(super) const SCHEMA_VERSION: i64 = 3;
@@ -85,6 +86,7 @@ const CREATE_FENCE: &str = "CREATE TABLE IF NOT EXISTS {p}fence (
 pub(super) struct Statements {
     prefix: String,
     pub(super) load: [String; 2],
+    pub(super) glance: String,
     pub(super) put: [String; 2],
     pub(super) delete: [String; 2],
     pub(super) due: String,
@@ -105,6 +107,11 @@ impl Statements {
         let many = |s: String| [s.clone(), s.repeat(CHUNK)];
         Self {
             load: many(load),
+            // One row for all that are queued, and one for each holder; not the row of a watch.
+            glance: format!(
+                "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) FROM {prefix}entry \
+                 WHERE name = ? AND phase < {WATCHED} GROUP BY holder"
+            ),
             put: many(put),
             delete: many(delete),
             due: format!(

@@ -10,11 +10,11 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
-use super::admit::{Entry, NameState, Row, Watch};
+use super::admit::{Entry, Glance, NameState, Row, Watch};
 use super::boot::BootId;
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use super::identity::FileId;
-use super::row::{bind, bind_key, bind_row, read_fence, read_name, read_row};
+use super::row::{bind, bind_key, bind_row, read_fence, read_glance, read_name, read_row};
 use super::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
 use super::take_over::{ONE_BOOT_ID, in_use, take_over};
 
@@ -367,6 +367,16 @@ impl Store {
             state.loaded();
         }
         Ok(found)
+    }
+
+    /// Who holds that name, counted by SQLite: what it costs hardly depends on how many wait. A row that cannot be
+    /// read is the failure of its own name only.
+    pub(super) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
+        let db = self.db.clone();
+        let mut args = SqliteArguments::default();
+        bind(&mut args, name.as_bytes())?;
+        let rows = self.read(&db.sql.glance, args).await?;
+        Ok(read_glance(&rows))
     }
 
     /// Names with something that has run out: the first [`DUE`](super::schema::DUE) behind that one, in order.

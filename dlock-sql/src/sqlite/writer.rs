@@ -21,7 +21,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::admit::{NameState, Tokens};
+use super::admit::{Glance, NameState, Tokens};
 use super::job::{Job, Message, Stamps};
 use super::schema::{DUE, TOKEN_BLOCK};
 use super::store::{Database, Store, Sync};
@@ -49,6 +49,7 @@ pub(super) struct View<'a> {
     pub(super) version: i64,
     names: &'a mut HashMap<LockName, NameState>,
     spoiled: &'a HashMap<LockName, Error>,
+    glances: &'a HashMap<LockName, Result<Glance>>,
     touched: &'a mut HashMap<LockName, u64>,
     tokens: &'a mut Tokens,
     pub(super) fences: &'a mut HashMap<LockName, Fence>,
@@ -79,6 +80,18 @@ impl View<'_> {
     pub(super) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
         self.refuse_spoiled(name)?;
         Ok((self.names.entry(name.clone()).or_default(), self.watchers))
+    }
+
+    /// Who holds a name.
+    ///
+    /// # Errors
+    /// `BackendData` if that cannot be read.
+    pub(super) fn glance(&self, name: &LockName) -> Result<Glance> {
+        match (self.names.get(name), self.glances.get(name)) {
+            (Some(state), _) => Ok(state.glance()),
+            (None, Some(glance)) => glance.clone(),
+            (None, None) => self.refuse_spoiled(name).map(|()| Glance::default()),
+        }
     }
 
     fn refuse_spoiled(&self, name: &LockName) -> Result<()> {
@@ -224,9 +237,28 @@ impl Writer {
 
     async fn read(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
         let version = self.store().await?.version().await?;
+        let glances = jobs
+            .iter()
+            .flat_map(|j| j.needs().glances.iter().cloned())
+            .collect();
         let mut fences = self.load(version, wanted(jobs)).await?;
-        self.run(jobs, version, &mut fences);
+        let glances = self.glance(glances).await?;
+        self.run(jobs, version, &mut fences, &glances);
         Ok(())
+    }
+
+    /// What the jobs have to know of names that are not loaded.
+    async fn glance(&mut self, names: Vec<LockName>) -> Result<HashMap<LockName, Result<Glance>>> {
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let mut glances = HashMap::new();
+        for name in names {
+            let known = self.names.contains_key(&name) || self.spoiled.contains_key(&name);
+            if !known && !glances.contains_key(&name) {
+                let glance = store.glance(&name).await?;
+                glances.insert(name, glance);
+            }
+        }
+        Ok(glances)
     }
 
     async fn write(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
@@ -253,7 +285,7 @@ impl Writer {
     ) -> Result<()> {
         let mut fences = self.load(version, wanted(jobs)).await?;
         self.sweep().await?;
-        self.run(jobs, version, &mut fences);
+        self.run(jobs, version, &mut fences, &HashMap::new());
         let store = self.store.as_mut().ok_or_else(gone)?;
         for (resource, fence) in &fences {
             if let (true, Ok(Some(value))) = (fence.dirty, &fence.value) {
@@ -366,13 +398,20 @@ impl Writer {
         Ok(())
     }
 
-    fn run(&mut self, jobs: &mut [Box<dyn Job>], version: i64, fences: &mut HashMap<LockName, Fence>) {
+    fn run(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        version: i64,
+        fences: &mut HashMap<LockName, Fence>,
+        glances: &HashMap<LockName, Result<Glance>>,
+    ) {
         let mut view = View {
             now: Timestamp::now(),
             turn: self.turns,
             version,
             names: &mut self.names,
             spoiled: &self.spoiled,
+            glances,
             touched: &mut self.touched,
             tokens: self.tokens.get_or_insert_with(Tokens::default),
             fences,
@@ -394,8 +433,11 @@ impl Writer {
                 continue;
             };
             if state.is_dirty() {
-                self.stamps.changed_at(&name, turn);
                 let changes = state.written();
+                // A place in the queue taken or kept is no news for anybody else.
+                if !changes.is_empty() {
+                    self.stamps.changed_at(&name, turn);
+                }
                 self.watchers.tell(&name, changes, state, now);
             }
         }

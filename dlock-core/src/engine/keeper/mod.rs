@@ -34,7 +34,7 @@ use crate::events::GuardEvent;
 use crate::name::LockName;
 use crate::observe;
 use crate::saboteur::Bug;
-use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
+use crate::spi::{Abandoned, News, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
 /// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
@@ -108,7 +108,7 @@ enum Answer {
     },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
-    Looked(Arc<Poller>, Result<bool>),
+    Looked(Arc<Poller>, Result<News>),
     Signal(Signal),
 }
 
@@ -566,19 +566,16 @@ impl Keeper {
         }
     }
 
-    fn looked(&self, poller: &Arc<Poller>, answer: &Result<bool>) {
+    fn looked(&self, poller: &Arc<Poller>, answer: &Result<News>) {
         let again = poller.end_look();
-        let changed = !matches!(answer, Ok(false));
-        if changed {
-            if answer.is_ok() {
-                poller.reset();
-            }
-            let mut targets = Vec::new();
-            for waiter in poller.first_in_line() {
-                self.due_waiter(waiter, &mut targets);
-            }
-            self.renew(targets);
+        if matches!(answer, Ok(News::Admitted(_) | News::Changed)) {
+            poller.reset();
         }
+        let mut targets = Vec::new();
+        for waiter in poller.concerned(answer) {
+            self.due_waiter(waiter, &mut targets);
+        }
+        self.renew(targets);
         let now = self.core.now();
         let interval = poller.next_interval();
         let mut state = self.core.state();

@@ -1,6 +1,4 @@
-use dlock_core::spi::{
-    Abandoned, Attempt, Converted, Lock as _, Release, Released, RenewItem, RenewOutcome, Wake,
-};
+use dlock_core::spi::{Abandoned, Attempt, Converted, Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, LossReason, Mode, Timestamp};
 use dlock_sql::sqlite::SqliteLock;
 
@@ -326,55 +324,6 @@ fn wrong_requests_are_refused_before_anything_happens() {
         }
         granted(&lock, &ask(&long[1..])).await;
         granted(&lock, &ask("n")).await;
-    });
-}
-
-#[test]
-fn a_probe_sees_changes_of_its_name_and_no_others() {
-    everywhere(|lock| async move {
-        let holder = ask("n");
-        granted(&lock, &holder).await;
-        let Attempt::Queued(wait) = lock.attempt(&join("n", Mode::Exclusive)).await.unwrap() else {
-            panic!("not queued");
-        };
-        let Wake::Poll { probe, .. } = wait.wake else {
-            panic!("SQLite cannot push");
-        };
-        assert!(!probe.changed().await.unwrap());
-        granted(&lock, &ask("other")).await;
-        assert!(!probe.changed().await.unwrap());
-        lock.release(&holder.key, Release::Now).await.unwrap();
-        assert!(probe.changed().await.unwrap());
-        assert!(!probe.changed().await.unwrap());
-    });
-}
-
-/// What is asked for together runs in one transaction: the answer to the first is old when the commit is done.
-#[test]
-fn a_waiter_sees_the_release_that_came_with_its_own_attempt() {
-    everywhere(|lock| async move {
-        for _ in 0..20 {
-            let (holder, waiter, busy) = (ask("n"), join("n", Mode::Exclusive), ask("other"));
-            granted(&lock, &holder).await;
-            // While the first is in its transaction, the others gather for the next.
-            let (_, attempt, released) = futures::join!(
-                lock.attempt(&busy),
-                lock.attempt(&waiter),
-                lock.release(&holder.key, Release::Now)
-            );
-            assert_eq!(released.unwrap(), Released::Released);
-            let Attempt::Queued(wait) = attempt.unwrap() else {
-                panic!("not queued");
-            };
-            let Wake::Poll { probe, .. } = wait.wake else {
-                panic!("SQLite cannot push");
-            };
-            assert!(probe.changed().await.unwrap());
-            assert!(asked(&lock, &waiter).await.is_some());
-            for key in [waiter.key, busy.key] {
-                lock.release(&key, Release::Now).await.unwrap();
-            }
-        }
     });
 }
 

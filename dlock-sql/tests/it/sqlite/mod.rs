@@ -4,6 +4,7 @@ mod clients;
 mod durable;
 mod failure;
 mod gate;
+mod probe;
 mod processes;
 mod spoiled;
 mod support;

@@ -1,14 +1,18 @@
 //! The proof that the kit bites: every planted bug against every rule, in virtual time.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--text]
+//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum FILE] [--text]
 //! ```
 //!
 //! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius before declaring it.
 //!
+//! `--rule ID` runs, of the rules that are not the bug's own, only these: to measure what all bugs do to a rule that was changed.
+//!
 //! `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each rule, 100 where it is one of timing or chance.
 //!
 //! `--rule` runs only the rules of these numbers: for what the bugs of before break among new rules.
+//!
+//! `--museum FILE` writes the museum, `MUSEUM.md`. Without `--out` that is all: the bugs on show, each against its own rule.
 //!
 //! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
 //!
@@ -21,9 +25,11 @@ fn main() -> ExitCode {
     use std::io::Write as _;
 
     use dlock_conformance::matrix::{Options, run};
+    use dlock_conformance::museum;
 
     let mut options = Options::default();
     let mut out = None;
+    let mut museum = None;
     let mut only_text = false;
     let mut args = std::env::args().skip(1);
     let mut complain = std::io::stderr();
@@ -45,15 +51,20 @@ fn main() -> ExitCode {
                 }
             },
             "--out" => out = args.next(),
+            "--museum" => museum = args.next(),
             "--text" => only_text = true,
             _ => {
                 let _ = writeln!(
                     complain,
-                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out FILE, --text)"
+                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out FILE, --museum FILE, --text)"
                 );
                 return ExitCode::from(2);
             }
         }
+    }
+    let only_museum = museum.is_some() && out.is_none();
+    if only_museum {
+        options = options.museum();
     }
     let matrix = run(&options, &|line| {
         let _ = writeln!(std::io::stderr(), "{line}");
@@ -68,7 +79,16 @@ fn main() -> ExitCode {
         true => matrix.rows.iter().map(|row| format!("{}\n", row.text)).collect(),
         false => matrix.markdown(),
     };
+    if let Some(path) = museum {
+        let written = museum::page(&matrix)
+            .and_then(|page| std::fs::write(path, page).map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            let _ = writeln!(complain, "the museum could not be written: {error}");
+            return ExitCode::from(3);
+        }
+    }
     let written = match out {
+        None if only_museum => Ok(()),
         Some(path) => std::fs::write(path, text),
         None => std::io::stdout().write_all(text.as_bytes()),
     };

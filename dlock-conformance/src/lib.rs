@@ -1,7 +1,7 @@
 //! Conformance rules for distributed locks: numbered, typed, run against any backend or lock library.
 //!
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with `harness = false`,
-//! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too.
+//! and run `cargo test`. The rules are in [`rules`]; how they are written is described there too. What they are good for is shown in the [`museum`].
 
 pub mod agent;
 mod attempt;
@@ -20,6 +20,7 @@ pub mod history;
 pub mod hooks;
 #[cfg(dlock_saboteur)]
 pub mod matrix;
+pub mod museum;
 pub mod network;
 mod outcome;
 mod panics;

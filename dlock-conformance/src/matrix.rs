@@ -1,6 +1,6 @@
 //! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time.
 //!
-//! What is asked of it: the correct backend breaks no rule; each bug is caught by its own rule, always if it is
+//! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is the own or a rebuilt one, always if it is
 //! deterministic and 99 of 100 times if not; rules outside of its declared blast radius still hold (a kit that fails everything is
 //! useless); and the failure text names the rule and not the kit's own insides.
 
@@ -16,6 +16,7 @@ use dlock_core::sim::FaultPlan;
 use crate::attempt::{Attempt, run_once};
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
+use crate::museum::{self, rebuilt};
 use crate::outcome::Kind;
 use crate::report::text::first_line;
 use crate::report::{RuleReport, order};
@@ -95,6 +96,17 @@ impl Options {
 
     fn runs(&self, rule: &Rule) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|id| id == rule.id)
+    }
+
+    /// What the museum needs: the bugs on show, each against its own rule.
+    pub fn museum(self) -> Self {
+        Self {
+            others: 0,
+            correct: 0,
+            correct_timed: 0,
+            bugs: museum::exhibits().map(|e| e.bug.name().to_owned()).collect(),
+            ..self
+        }
     }
 
     fn seeds(&self, rule: &Rule) -> u64 {
@@ -203,10 +215,6 @@ impl Matrix {
                     }
                 })
                 .collect();
-            let excerpt: String = without_lines(&first_line(&row.excerpt))
-                .chars()
-                .take(240)
-                .collect();
             let _ = writeln!(
                 text,
                 "| {} | `{}` | {kind} | {}/{}{missed} | {} | {} |",
@@ -215,7 +223,7 @@ impl Matrix {
                 row.caught,
                 row.runs,
                 blast.join(", "),
-                excerpt.replace('|', "\\|")
+                excerpt(row).replace('|', "\\|")
             );
         }
         let problems: Vec<String> = self
@@ -276,7 +284,8 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
         }
     });
     let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
-    rows.sort_by_key(|row| order(row.bug.rule()));
+    // The rule's own bug first, then the rebuilt ones.
+    rows.sort_by_key(|row| (order(row.bug.rule()), rebuilt(row.bug).is_some(), row.bug.name()));
     Matrix {
         rows,
         correct,
@@ -315,6 +324,12 @@ fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64
     (bad, runs)
 }
 
+/// The beginning of what a bug's rule says of it.
+pub(crate) fn excerpt(row: &Row) -> String {
+    let text = without_lines(&first_line(&row.excerpt));
+    text.chars().take(240).collect()
+}
+
 /// Without the numbers of lines of source: every edit above them would make the file stale.
 fn without_lines(text: &str) -> String {
     let mut parts = text.split(".rs:");
@@ -351,7 +366,8 @@ fn row(bug: Bug, options: &Options) -> Row {
         problems: Vec::new(),
     };
     let own = rules::find(bug.rule());
-    if let Some((rule, (_, detection))) = own.and_then(|rule| Some((rule, rule.bug?))) {
+    let declared = own.and_then(|rule| Some((rule, declaration(rule, bug)?)));
+    if let Some((rule, (detection, _))) = declared {
         row.detection = Some(detection);
         row.runs = match detection {
             _ if !options.runs(rule) => 0,
@@ -376,7 +392,7 @@ fn row(bug: Bug, options: &Options) -> Row {
             }
         }
     }
-    let declared = own.map_or(&[][..], |rule| rule.blast);
+    let declared = declared.map_or(&[][..], |(_, (_, blast))| blast);
     for rule in options
         .rules()
         .filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING)
@@ -394,6 +410,14 @@ fn row(bug: Bug, options: &Options) -> Row {
         .filter(|id| !declared.contains(id))
         .collect();
     row
+}
+
+/// How surely that rule must catch that bug, and what else it may trip; `None` if the bug is neither its own nor a rebuilt one.
+fn declaration(rule: &Rule, bug: Bug) -> Option<(Detection, &'static [&'static str])> {
+    match rule.bug {
+        Some((own, detection)) if own == bug => Some((detection, rule.blast)),
+        _ => rebuilt(bug).map(|rebuilt| (rebuilt.detection, rebuilt.blast)),
+    }
 }
 
 fn failure_text(rule: &Rule, attempt: Attempt) -> String {

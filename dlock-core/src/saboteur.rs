@@ -3,10 +3,44 @@
 //! Each is one `if` in the reference backend or in the engine, asked as `self.bug.is(Bug::…)`. They exist only in a build
 //! with `--cfg dlock_saboteur`; in any other, `is` is a constant `false` and nothing can be planted.
 
-/// One planted bug per rule of the kit; the number of the rule stands beside it.
+/// At least one planted bug per rule of the kit; the number of the rule stands beside it.
+///
+/// The rebuilt ones are bugs that were in the field, with their own mechanism and trigger: the exhibits of the museum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bug {
+    /// `owner_is_pool_connection`, rule 1.07: a rebuilt one.
+    OwnerIsPoolConnection,
+    /// `renewal_not_rescheduled`, rule 5.11: a rebuilt one.
+    RenewalNotRescheduled,
+    /// `readers_not_renewed`, rule 5.09: a rebuilt one.
+    ReadersNotRenewed,
+    /// `downgrade_ends_renewal`, rule 5.09: a rebuilt one.
+    DowngradeEndsRenewal,
+    /// `stale_renewal_entry`, rule 5.09: a rebuilt one.
+    StaleRenewalEntry,
+    /// `held_after_loss`, rule 5.09: a rebuilt one.
+    HeldAfterLoss,
+    /// `token_random`, rule 7.02: a rebuilt one.
+    TokenRandom,
+    /// `token_kept_on_retake`, rule 7.04: a rebuilt one.
+    TokenKeptOnRetake,
+    /// `queue_timeouts_drift`, rule 8.06: a rebuilt one.
+    QueueTimeoutsDrift,
+    /// `unlock_retry_frees_relock`, rule 4.04: a rebuilt one.
+    UnlockRetryFreesRelock,
+    /// `last_lease_for_all`, rule 11.04: a rebuilt one.
+    LastLeaseForAll,
+    /// `renews_every_reader`, rule 11.04: a rebuilt one.
+    RenewsEveryReader,
+    /// `read_unlock_ignores_owner`, rule 11.05: a rebuilt one.
+    ReadUnlockIgnoresOwner,
+    /// `waits_on_deleted_key`, rule 11.09: a rebuilt one.
+    WaitsOnDeletedKey,
+    /// `second_lock_drops_first`, rule 13.02: a rebuilt one.
+    SecondLockDropsFirst,
+    /// `cleanup_tried_once`, rule 15.08: a rebuilt one.
+    CleanupTriedOnce,
     /// `grant_without_check`, rule 1.01.
     GrantWithoutCheck,
     /// `process_local_lock`, rule 1.02.
@@ -398,6 +432,22 @@ pub enum Bug {
 impl Bug {
     /// Every bug there is.
     pub const ALL: &'static [Self] = &[
+        Self::OwnerIsPoolConnection,
+        Self::RenewalNotRescheduled,
+        Self::ReadersNotRenewed,
+        Self::DowngradeEndsRenewal,
+        Self::StaleRenewalEntry,
+        Self::HeldAfterLoss,
+        Self::TokenRandom,
+        Self::TokenKeptOnRetake,
+        Self::QueueTimeoutsDrift,
+        Self::UnlockRetryFreesRelock,
+        Self::LastLeaseForAll,
+        Self::RenewsEveryReader,
+        Self::ReadUnlockIgnoresOwner,
+        Self::WaitsOnDeletedKey,
+        Self::SecondLockDropsFirst,
+        Self::CleanupTriedOnce,
         Self::GrantWithoutCheck,
         Self::ProcessLocalLock,
         Self::CheckThenSet,
@@ -596,6 +646,22 @@ impl Bug {
     /// The rule that must catch it.
     pub const fn rule(self) -> &'static str {
         match self {
+            Self::OwnerIsPoolConnection => "1.07",
+            Self::RenewalNotRescheduled => "5.11",
+            Self::ReadersNotRenewed => "5.09",
+            Self::DowngradeEndsRenewal => "5.09",
+            Self::StaleRenewalEntry => "5.09",
+            Self::HeldAfterLoss => "5.09",
+            Self::TokenRandom => "7.02",
+            Self::TokenKeptOnRetake => "7.04",
+            Self::QueueTimeoutsDrift => "8.06",
+            Self::UnlockRetryFreesRelock => "4.04",
+            Self::LastLeaseForAll => "11.04",
+            Self::RenewsEveryReader => "11.04",
+            Self::ReadUnlockIgnoresOwner => "11.05",
+            Self::WaitsOnDeletedKey => "11.09",
+            Self::SecondLockDropsFirst => "13.02",
+            Self::CleanupTriedOnce => "15.08",
             Self::GrantWithoutCheck => "1.01",
             Self::ProcessLocalLock => "1.02",
             Self::CheckThenSet => "1.03",
@@ -795,6 +861,22 @@ impl Bug {
     /// Its name in the catalogue.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::OwnerIsPoolConnection => "owner_is_pool_connection",
+            Self::RenewalNotRescheduled => "renewal_not_rescheduled",
+            Self::ReadersNotRenewed => "readers_not_renewed",
+            Self::DowngradeEndsRenewal => "downgrade_ends_renewal",
+            Self::StaleRenewalEntry => "stale_renewal_entry",
+            Self::HeldAfterLoss => "held_after_loss",
+            Self::TokenRandom => "token_random",
+            Self::TokenKeptOnRetake => "token_kept_on_retake",
+            Self::QueueTimeoutsDrift => "queue_timeouts_drift",
+            Self::UnlockRetryFreesRelock => "unlock_retry_frees_relock",
+            Self::LastLeaseForAll => "last_lease_for_all",
+            Self::RenewsEveryReader => "renews_every_reader",
+            Self::ReadUnlockIgnoresOwner => "read_unlock_ignores_owner",
+            Self::WaitsOnDeletedKey => "waits_on_deleted_key",
+            Self::SecondLockDropsFirst => "second_lock_drops_first",
+            Self::CleanupTriedOnce => "cleanup_tried_once",
             Self::GrantWithoutCheck => "grant_without_check",
             Self::ProcessLocalLock => "process_local_lock",
             Self::CheckThenSet => "check_then_set",

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::ErrorKind;
+use dlock_core::{ErrorKind, LockName};
 
 use super::faulty::{Faulty, faulty, patience, struck};
 use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::{Ask, Held};
+use crate::subject::{Ask, Held, Subject};
 use crate::verdict::{Seen, Verdict};
 use crate::{ensure, fail};
 
@@ -36,22 +36,62 @@ pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
         cx.evidence("lost_replies");
         let what = "a release whose reply was lost";
         is_an_answer(what, &cx.within(patience(&cx), what, releasing).await?)?;
-        for _ in 0..2 {
-            let what = "a release that is asked for again after its reply was lost";
-            is_an_answer(what, &cx.within(patience(&cx), what, held.release()).await?)?;
-            cx.evidence("retries");
-            cx.expect_held(&*c, &name, &ask, format!("B holds, and after {what}"))
-                .await?;
-        }
-        // And by what the client says again by itself.
-        cx.sleep(cx.slack()).await;
-        let when = "B holds, and some time after a release was retried";
-        cx.expect_held(&*c, &name, &ask, when).await?;
+        retries_spare_the_successor(&cx, &*held, &*c, &name, "B").await?;
         next.release()
             .await
             .seen("B releases what it was granted after A's release")?;
         cx.evidence("successors_kept");
     }
+    release_retried_after_a_relock(&cx, &f, &*c).await
+}
+
+/// The successor is the same client, by another of its tasks: what the retry ends by client, session or connection is that one's.
+async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
+    let (name, ask) = (cx.name("relocked"), cx.ask());
+    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+    let releasing = {
+        let held = Arc::clone(&held);
+        cx.spawn(async move { held.release().await })
+    };
+    struck(cx, &hold, "the reply to A's release is kept").await?;
+    // While nothing gets through the client tries again ever more seldom: A has time to take the lock before the next try.
+    let away = f.net.begin(Fault::Away);
+    drop(hold);
+    cx.evidence("lost_replies");
+    let what = "a release whose reply was lost";
+    is_an_answer(what, &cx.within(patience(cx), what, releasing).await?)?;
+    cx.sleep(Duration::from_millis(300)).await;
+    away.heal();
+    let by = cx.now() + patience(cx);
+    let when = "after A's release was carried out";
+    let next = cx.free_by(&*f.a, &name, &ask, by, when).await?;
+    retries_spare_the_successor(cx, &*held, c, &name, "A itself, by another task,").await?;
+    next.release()
+        .await
+        .seen("A releases what it was granted after its release")?;
+    cx.evidence("successors_kept");
+    Ok(())
+}
+
+async fn retries_spare_the_successor(
+    cx: &Cx,
+    held: &dyn Held,
+    c: &dyn Subject,
+    name: &LockName,
+    who: &str,
+) -> Verdict {
+    for _ in 0..2 {
+        let what = "a release that is asked for again after its reply was lost";
+        is_an_answer(what, &cx.within(patience(cx), what, held.release()).await?)?;
+        cx.evidence("retries");
+        cx.expect_held(c, name, &cx.ask(), format!("{who} holds, and after {what}"))
+            .await?;
+    }
+    // And by what the client says again by itself.
+    cx.sleep(cx.slack()).await;
+    let when = format!("{who} holds, and some time after a release was retried");
+    cx.expect_held(c, name, &cx.ask(), when).await?;
     Ok(())
 }
 

@@ -91,7 +91,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseByName deterministic,
-        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "12.11", "15.04", "15.06", "15.07", "16.06", "16.08"]
+        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "11.05", "12.11", "15.04", "15.06", "15.07", "16.06", "16.08"]
         => an_expired_guard_harms_no_successor
     },
     rule! {

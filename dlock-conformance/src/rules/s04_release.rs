@@ -41,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
         bug: ReleaseBySession deterministic,
-        blast: ["15.06"]
+        blast: ["4.04", "15.06"]
         => release_names_the_grant
     },
     rule! {
@@ -80,7 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
         bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02", "6.02", "10.04", "12.11", "16.06", "16.14"]
+        blast: ["3.06", "4.02", "6.02", "10.04", "11.05", "12.11", "16.06", "16.14"]
         => release_says_how_it_went
     },
     rule! {

@@ -2,14 +2,101 @@
 
 use std::time::Duration;
 
-use dlock_core::LossReason;
+use dlock_core::{LockName, LossReason};
 use futures::future::try_join_all;
 use futures::try_join;
 
+use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
-use crate::subject::Ask;
+use crate::subject::{Ask, Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
+
+/// A hold that renews itself, and what is special about it.
+struct Kept {
+    kind: &'static str,
+    name: LockName,
+    held: Box<dyn Held>,
+}
+
+/// 5.09. All kinds at once: it takes no longer than one of them.
+pub(super) async fn auto_renewal_lasts(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    let mut kept = Vec::new();
+    for kind in [
+        "lock",
+        "shared lock",
+        "downgraded lock",
+        "lock of a name lost before",
+    ] {
+        let name = cx.name(kind);
+        let claims = cx.claims();
+        let held = match kind {
+            "shared lock" if !claims.has(Need::Shared) => continue,
+            "shared lock" => a.acquire(&name, &ask.clone().reader()).await.seen("A reads")?,
+            "downgraded lock" if !claims.has(Need::Downgrade) => continue,
+            "downgraded lock" => {
+                let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
+                let Some(convert) = held.convert() else { continue };
+                convert.downgrade().await.seen("A downgrades")?;
+                held
+            }
+            "lock of a name lost before" => {
+                if !claims.has(Need::ForceRelease) || !claims.has(Need::LossSignal) {
+                    continue;
+                }
+                loses(&cx, &*a, &*b, &name, &ask).await?;
+                let again = a.acquire(&name, &ask).await;
+                again.seen("A acquires again what it had lost")?
+            }
+            _ => a.acquire(&name, &ask).await.seen("A acquires a free name")?,
+        };
+        kept.push(Kept { kind, name, held });
+    }
+    let from = cx.now();
+    let until = from + ask.ttl * 21 / 2;
+    while cx.now() < until {
+        for Kept { kind, name, held } in &kept {
+            let after = from.until(cx.now());
+            ensure!(
+                held.is_valid() && held.loss().is_none(),
+                "A's {kind} of ttl {:?}, which renews itself, is lost after {after:?}: {:?}",
+                ask.ttl,
+                held.loss()
+            );
+            let when = format!("A has held and renewed a {kind} for {after:?}");
+            cx.expect_held(&*b, name, &cx.ask(), when).await?;
+            cx.evidence("refusals");
+        }
+        cx.sleep(ask.ttl / 5).await;
+    }
+    for Kept { kind, held, .. } in kept {
+        held.release()
+            .await
+            .seen(format_args!("A releases the {kind} that it kept"))?;
+    }
+    Ok(())
+}
+
+/// A holds the name until an operator takes it away, and has heard of it.
+async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict {
+    let held = a.acquire(name, ask).await.seen("A acquires a free name")?;
+    if let Some(operator) = b.observe() {
+        operator
+            .force_release(name)
+            .await
+            .seen("an operator ends A's hold")?;
+    }
+    let lost = held.lost();
+    cx.within(
+        ask.ttl + cx.slack(),
+        "the loss of a lock that an operator ended",
+        lost,
+    )
+    .await?;
+    Ok(())
+}
 
 pub(super) async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
     let short = cx.ttl(Duration::from_millis(200));

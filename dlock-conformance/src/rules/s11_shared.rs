@@ -7,7 +7,7 @@ use dlock_core::{ErrorKind, LockName};
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
-use crate::subject::{Held, Subject};
+use crate::subject::{Held, Observe, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
@@ -68,7 +68,7 @@ pub(super) static RULES: &[Rule] = &[
         "11.05" MUST phase 1 [Shared, Try]
         layer: Both, access: A, test: D,
         title: "readers release their own",
-        statement: "A reader's release ends that grant alone, however many of the same client there are, and a second release ends nobody else's.",
+        statement: "A reader's release ends that grant alone, however many of the same client there are, and a second or a late release ends nobody else's.",
         intent: "A release that decrements a count, or removes any entry of the client, lets a writer in beside a reader.",
         check_first: "Does the release name the grant, or only the client or the name?",
         evidence: ["own_releases" >= 3],
@@ -190,17 +190,41 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     writer.release().await.seen("the writer releases")
 }
 
+/// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in one of the two.
 async fn expiry_frees_one_share(cx: Cx) -> Verdict {
+    for lapsing_first in [false, true] {
+        one_share_lapses(&cx, lapsing_first).await?;
+    }
+    Ok(())
+}
+
+async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
-    let name = cx.name("shares");
+    let name = cx.name(if lapsing_first { "first" } else { "last" });
     let short = cx.ask().ttl(cx.short_ttl()).reader();
-    let first = cx.expect_free(&*a, &name, &short, "the first reader").await?;
+    let long = cx.ask().reader();
+    let before = if lapsing_first {
+        None
+    } else {
+        Some(cx.expect_free(&*b, &name, &long, "the reader that stays").await?)
+    };
+    let lapsing = cx.expect_free(&*a, &name, &short, "the reader that goes").await?;
     let granted = cx.now();
-    let other = cx
-        .expect_free(&*b, &name, &cx.ask().reader(), "the second reader")
-        .await?;
+    let staying = match before {
+        Some(staying) => staying,
+        None => cx.expect_free(&*b, &name, &long, "the reader that stays").await?,
+    };
     // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
     a.vanish();
+    // Once without a renewal: it would mend what the second reader's lease did to the first one's.
+    if lapsing_first && cx.claims().has(Need::Renew) {
+        // Whoever renews all that it finds keeps a dead reader alive.
+        cx.sleep_until(granted + short.ttl / 2).await;
+        staying
+            .renew()
+            .await
+            .seen("the reader that stays renews beside the other one")?;
+    }
     cx.sleep_until(granted + short.ttl + cx.skew(short.ttl) + cx.slack())
         .await;
     for _ in 0..3 {
@@ -215,20 +239,20 @@ async fn expiry_frees_one_share(cx: Cx) -> Verdict {
         cx.sleep(Duration::from_millis(10)).await;
     }
     ensure!(
-        !first.is_valid(),
-        "the first reader is valid after the end of its lease"
+        !lapsing.is_valid(),
+        "the reader that went is valid after the end of its lease"
     );
     ensure!(
-        other.is_valid(),
-        "the second reader is lost although its lease runs on"
+        staying.is_valid(),
+        "the reader that stays is lost although its lease runs on"
     );
     if cx.claims().has(Need::Renew) {
-        other
+        staying
             .renew()
             .await
-            .seen("the second reader renews after the first one's expiry")?;
+            .seen("the reader that stays renews after the other one's expiry")?;
     }
-    other.release().await.seen("the second reader releases")?;
+    staying.release().await.seen("the reader that stays releases")?;
     cx.expect_free(
         &*w,
         &name,
@@ -272,5 +296,29 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
         .await?
         .release()
         .await
-        .seen("the writer releases")
+        .seen("the writer releases")?;
+    match b.observe() {
+        Some(operator) if cx.claims().has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
+        _ => Ok(()),
+    }
+}
+
+/// A reader whose share an operator has ended does not know it, so that its release does reach the store.
+async fn late_release(cx: &Cx, a: &dyn Subject, w: &dyn Subject, operator: &dyn Observe) -> Verdict {
+    let name = cx.name("late");
+    let reader = cx.expect_free(a, &name, &cx.ask().reader(), "a reader").await?;
+    let ended = operator.force_release(&name).await;
+    ended.seen("an operator ends the reader's share")?;
+    let when = "a writer, after an operator ended the reader's share";
+    let writer = cx.expect_free(w, &name, &cx.ask(), when).await?;
+    let answer = reader.release().await;
+    let when = "after a reader's late release, while a writer holds";
+    cx.expect_held(a, &name, &cx.ask(), when).await?;
+    match answer {
+        Err(e) if e.kind() == ErrorKind::Lost => {}
+        other => {
+            fail!("the release of a share that an operator had ended answers {other:?} rather than Lost")
+        }
+    }
+    writer.release().await.seen("the writer releases")
 }

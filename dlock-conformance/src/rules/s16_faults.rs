@@ -119,7 +119,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["unavailable" >= 1, "recovered" >= 2],
         budget: 120 s,
         bug: NoRecovery deterministic,
-        blast: ["5.11", "12.05", "12.06", "15.08"]
+        blast: ["4.04", "5.11", "12.05", "12.06", "15.08"]
         => a_server_comes_back
     },
     rule! {

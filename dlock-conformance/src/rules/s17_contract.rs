@@ -51,7 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: [],
         budget: 60 s,
         bug: ClaimsMoreThanItHas deterministic,
-        blast: ["11.10", "11.11", "11.12"]
+        blast: ["5.09", "11.10", "11.11", "11.12"]
         => declared_is_delivered
     },
     rule! {
@@ -103,7 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["looks" >= 6],
         budget: 60 s,
         bug: CapsFlap deterministic,
-        blast: ["5.04", "6.02", "6.09", "9.06", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11", "13.14"]
+        blast: ["5.04", "5.09", "6.02", "6.09", "9.06", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11", "13.14"]
         => capabilities_are_constant
     },
     rule! {

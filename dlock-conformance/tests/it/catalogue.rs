@@ -8,3 +8,37 @@ fn rules_json_is_up_to_date() {
         "RULES.json is stale: run `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`"
     );
 }
+
+/// The figures in it are compared with what is measured where bugs can be planted (`tests/saboteur.rs`); here, that nothing is missing.
+#[test]
+fn the_museum_shows_every_exhibit() {
+    use dlock_conformance::museum::{WAITING, exhibits};
+
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/MUSEUM.md")).unwrap();
+    for exhibit in exhibits() {
+        let shown = [
+            format!("### {}\n", exhibit.title),
+            format!("([{}]({}))", exhibit.issue, exhibit.url()),
+            exhibit.story.to_owned(),
+            format!(
+                "| {} | {} | {} |",
+                exhibit.since.year(),
+                exhibit.lived(),
+                exhibit.bug.rule()
+            ),
+        ];
+        for text in shown {
+            assert!(
+                page.contains(&text),
+                "MUSEUM.md is stale, it lacks {text:?}: its last lines tell how to write it anew"
+            );
+        }
+    }
+    for absent in WAITING {
+        assert!(
+            page.contains(absent.story),
+            "MUSEUM.md is stale: {}",
+            absent.issue
+        );
+    }
+}

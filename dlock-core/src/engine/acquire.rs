@@ -71,6 +71,13 @@ pub(crate) async fn acquire(
             "another operation is in progress",
         ));
     }
+    // planted: 5.09
+    if engine.bug.is(Bug::HeldAfterLoss) && engine.has_lost(&ask.name) {
+        return Err(Error::new(
+            ErrorKind::LimitReached,
+            "this client holds the lock already",
+        ));
+    }
     // planted: 2.01
     if engine.bug.is(Bug::TryBlocks) && patience == Patience::Try {
         let patience = Patience::Wait(Some(Duration::from_secs(3)));
@@ -492,6 +499,11 @@ async fn give_up(request: Request<'_>) -> Error {
             timed_out()
         }
         Some(Err(e)) if e.kind() == ErrorKind::Closed => e,
+        // planted: 15.08
+        Some(Err(_)) if engine.bug.is(Bug::CleanupTriedOnce) => {
+            request.disarm();
+            timed_out()
+        }
         // planted: 15.08
         Some(Err(_)) if engine.bug.is(Bug::UnknownAsFailed) => timed_out(),
         Some(Err(e)) => {

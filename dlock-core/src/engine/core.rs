@@ -68,6 +68,9 @@ pub(crate) struct Core {
     /// The one owner of all re-entrant locks, for a planted bug.
     #[cfg(dlock_saboteur)]
     pub(crate) everybody: std::sync::OnceLock<crate::reentrant::Owner>,
+    /// Names of which a lease was lost, for planted bugs.
+    #[cfg(dlock_saboteur)]
+    pub(super) lost: Mutex<std::collections::HashSet<LockName>>,
     client: u128,
     sequence: AtomicU64,
     random: AtomicU64,
@@ -156,6 +159,8 @@ impl Engine {
             home: std::thread::current().id(),
             #[cfg(dlock_saboteur)]
             everybody: std::sync::OnceLock::new(),
+            #[cfg(dlock_saboteur)]
+            lost: Mutex::default(),
             client: u128::from(word(0)) << 64 | u128::from(word(1)),
             sequence: AtomicU64::new(1),
             random: AtomicU64::new(word(2)),
@@ -477,6 +482,8 @@ impl Core {
     /// What there is to do, once, for a lease whose deadline has passed.
     pub(super) fn expired(&self, lease: &Arc<Lease>) {
         self.let_go(lease);
+        #[cfg(dlock_saboteur)]
+        self.note_lost(lease);
         observe::lost(&self.caps, lease, lease.loss().unwrap_or(LossReason::Expired));
         // The store may keep it for the margin yet: the others have it sooner this way.
         self.owe_release(lease);
@@ -491,6 +498,8 @@ impl Core {
         };
         if lease.lose(reason) {
             self.let_go(lease);
+            #[cfg(dlock_saboteur)]
+            self.note_lost(lease);
             observe::lost(&self.caps, lease, reason);
             if release {
                 self.owe_release(lease);

@@ -11,6 +11,7 @@ use crate::error::{Error, LossReason, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{AutoRenew, Terms};
+use crate::saboteur::Bug;
 use crate::spi::{Acquire, Attempt, Change, Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
@@ -87,5 +88,36 @@ impl Drop for Assumed<'_> {
         {
             self.lease.confirm(self.core.now(), deadline, self.lease.span());
         }
+    }
+}
+
+impl Core {
+    /// Rule 5.09: what was lost leaves an entry behind.
+    #[cfg(dlock_saboteur)]
+    pub(super) fn note_lost(&self, lease: &Lease) {
+        let lost = self.lost.lock();
+        lost.unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(lease.key.name.clone());
+    }
+
+    /// Rule 5.09: whether it did.
+    pub(super) fn has_lost(&self, name: &LockName) -> bool {
+        #[cfg(dlock_saboteur)]
+        {
+            let lost = self.lost.lock();
+            lost.unwrap_or_else(std::sync::PoisonError::into_inner)
+                .contains(name)
+        }
+        #[cfg(not(dlock_saboteur))]
+        {
+            let _ = name;
+            false
+        }
+    }
+
+    /// Rule 5.09: a kind of lease that nobody thought of renewing.
+    pub(super) fn skips_renewal(&self, lease: &Lease) -> bool {
+        self.bug.is(Bug::ReadersNotRenewed) && !lease.mode().is_exclusive()
+            || self.bug.is(Bug::StaleRenewalEntry) && self.has_lost(&lease.key.name)
     }
 }

@@ -309,7 +309,8 @@ impl Keeper {
             .options
             .renew_period(lease.span())
             .map_or(now, |p| now + p / 8);
-        if lease.take_due_renewal(horizon) {
+        // planted: 5.09
+        if lease.take_due_renewal(horizon) && !core.skips_renewal(&lease) {
             targets.push(Target::Lease(lease.clone()));
         }
         core.reschedule(&lease);
@@ -524,6 +525,11 @@ impl Keeper {
                 let late = core.bug.is(Bug::LostNeedsPoll) || core.bug.is(Bug::LostFiresLate);
                 if late && lease.deadline().is_some_and(|d| d <= now) {
                     return;
+                }
+                // planted: 5.11
+                if core.bug.is(Bug::RenewalNotRescheduled) {
+                    lease.renew_at(Timestamp::MAX);
+                    return core.reschedule(lease);
                 }
                 // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.
                 let left = match lease.look(now) {

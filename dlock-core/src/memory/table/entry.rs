@@ -222,6 +222,10 @@ impl Entry {
             {
                 break;
             }
+            // planted: 11.09
+            if desk.bug.is(Bug::WaitsOnDeletedKey) && mode.is_exclusive() && !self.class.is_exclusive() {
+                break;
+            }
             if !self.admissible(mode, desk.bug) && !one_more {
                 break;
             }
@@ -344,6 +348,11 @@ impl Entry {
             token if desk.bug.is(Bug::ReadTokenStale) && !request.mode.is_exclusive() => {
                 Token::new(token.get().saturating_sub(2)).unwrap_or(Token::MIN)
             }
+            // planted: 7.04
+            #[cfg(dlock_saboteur)]
+            token if desk.bug.is(Bug::TokenKeptOnRetake) && request.mode.is_exclusive() => {
+                desk.notes.token_of(name, request.id, token)
+            }
             token => token,
         };
         // planted: 7.16
@@ -369,7 +378,16 @@ impl Entry {
         };
         effects.change(name, || Change::Granted(lease.holder(now)));
         let held = lease.held();
+        // planted: 11.05
+        #[cfg(dlock_saboteur)]
+        if desk.bug.is(Bug::ReadUnlockIgnoresOwner) && !lease.mode.is_exclusive() {
+            desk.notes.note_reader(lease.id);
+        }
         self.holders.push(lease);
+        // planted: 11.04
+        if desk.bug.is(Bug::LastLeaseForAll) && !request.mode.is_exclusive() {
+            self.holders.iter_mut().for_each(|l| l.expires = held.expires);
+        }
         held
     }
 
@@ -391,6 +409,12 @@ impl Entry {
         });
         queue.next_expiry = queue.next_expiry.min(waiter.expires);
         queue.waiters.insert(turn, waiter);
+    }
+
+    /// Adds to what is left to everybody in line: only a planted bug does.
+    pub(super) fn postpone_waiters(&mut self, by: Duration) {
+        let waiters = self.queue.iter_mut().flat_map(|q| &mut q.waiters);
+        waiters.for_each(|w| w.expires = w.expires + by);
     }
 
     pub(super) fn position(&self, id: RequestId) -> Option<usize> {

@@ -8,6 +8,8 @@ mod entry;
 mod filed;
 mod memo;
 mod names;
+#[cfg(dlock_saboteur)]
+mod planted;
 mod sweep;
 mod tampering;
 #[cfg(test)]
@@ -146,12 +148,20 @@ pub(super) struct Desk {
     /// What a clock that can be set showed last, for a planted bug.
     #[cfg(dlock_saboteur)]
     pub(super) wall: Timestamp,
+    /// What the rebuilt bugs remember.
+    #[cfg(dlock_saboteur)]
+    pub(super) notes: planted::Notes,
 }
 
 impl Desk {
     fn mint(&mut self) -> Token {
         // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
         self.counter += 1;
+        // planted: 7.02
+        #[cfg(dlock_saboteur)]
+        if self.bug.is(Bug::TokenRandom) {
+            return planted::random_token(self.counter);
+        }
         // planted: 7.02
         if self.bug.is(Bug::TokenRepeats) && self.counter.is_multiple_of(16) {
             return Token::new(self.counter - 1).unwrap_or(Token::MIN);
@@ -245,6 +255,8 @@ impl Table {
                 last_tokens: Map::default(),
                 #[cfg(dlock_saboteur)]
                 wall: Timestamp::ZERO,
+                #[cfg(dlock_saboteur)]
+                notes: planted::Notes::default(),
             },
             memo: Memo::default(),
             bug: settings.bug,
@@ -262,6 +274,11 @@ impl Table {
         // planted: 13.09
         if self.bug.is(Bug::NameInterpolated) && key.name.as_bytes().windows(2).any(|w| w == b"';") {
             self.names.clear();
+        }
+        // planted: 13.02
+        if self.bug.is(Bug::SecondLockDropsFirst) {
+            let others = self.names.iter_mut().filter(|(name, _)| *name != &key.name);
+            others.for_each(|(_, entry)| entry.holders.retain(|l| l.id.client() != key.id.client()));
         }
         let spot = self.spot(&key.name);
         let trace = spot.trace(key.id);
@@ -294,6 +311,16 @@ impl Table {
                 // planted: 1.07
                 if desk.bug.is(Bug::OwnerIsClient)
                     && let Some(lease) = entry.holders.iter().find(|l| l.id.client() == key.id.client())
+                {
+                    return Ok(Asked::Granted(lease.held()));
+                }
+                // planted: 1.07
+                #[cfg(dlock_saboteur)]
+                if desk.bug.is(Bug::OwnerIsPoolConnection)
+                    && let Some(lease) = entry
+                        .holders
+                        .iter()
+                        .find(|l| planted::one_connection(l.id, key.id))
                 {
                     return Ok(Asked::Granted(lease.held()));
                 }
@@ -401,6 +428,10 @@ impl Table {
         desk.begin(key.id)?;
         // planted: 8.04
         let turn = if desk.bug.is(Bug::LifoQueue) { 0 } else { turn };
+        // planted: 8.06
+        if desk.bug.is(Bug::QueueTimeoutsDrift) {
+            entry.postpone_waiters(request.queue_ttl);
+        }
         entry.enqueue(turn, waiter(now, request));
         Ok(Asked::Queued(entry.place(turn)))
     }
@@ -458,6 +489,11 @@ impl Table {
                     () if desk.bug.is(Bug::ReleaseBySession) => session,
                     () if desk.bug.is(Bug::DelayedReleaseApplies) && memo.was_released(trace) => Some(0),
                     () if desk.bug.is(Bug::DupReleaseFreesNext) && memo.was_released(trace) => Some(0),
+                    // planted: 11.05
+                    #[cfg(dlock_saboteur)]
+                    () if desk.bug.is(Bug::ReadUnlockIgnoresOwner) && desk.notes.has_read(key.id) => Some(0),
+                    // planted: 4.04
+                    () if desk.bug.is(Bug::UnlockRetryFreesRelock) && memo.was_released(trace) => session,
                     () => None,
                 };
                 let Some(mut index) = own.or(other.filter(|_| !entry.holders.is_empty())) else {
@@ -601,7 +637,12 @@ impl Table {
                 lease.token = desk.mint();
             }
             lease.extend(from, ttl);
-            Some(lease.held())
+            let held = lease.held();
+            // planted: 11.04
+            if desk.bug.is(Bug::RenewsEveryReader) && !lease.mode.is_exclusive() {
+                entry.holders.iter_mut().for_each(|l| l.extend(from, ttl));
+            }
+            Some(held)
         });
         let released = || self.memo.was_released(self.spot(&key.name).trace(key.id));
         // planted: 5.03, 5.06

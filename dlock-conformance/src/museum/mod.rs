@@ -1,0 +1,159 @@
+//! The museum: bugs that lock libraries and their users had in the field, each rebuilt as a planted bug with the rule that catches it.
+//!
+//! Where a real bug's mechanism is that of a rule's own planted bug, the exhibit points at that one. Where the real story has
+//! another mechanism or another trigger, the bug is planted a second time, as it was: [`REBUILT`]. `MUSEUM.md` is written from this table
+//! and from what the matrix measured; a change of the kit is done only while the whole museum is still caught.
+
+mod day;
+mod holders;
+mod loss;
+#[cfg(dlock_saboteur)]
+mod page;
+mod queues;
+mod rebuilt;
+mod stuck;
+mod tokens;
+mod waiting;
+
+use dlock_core::saboteur::Bug;
+
+pub use self::day::Day;
+#[cfg(dlock_saboteur)]
+pub use self::page::page;
+pub use self::rebuilt::{REBUILT, Rebuilt, of as rebuilt};
+pub use self::waiting::{Absent, WAITING};
+
+/// Bugs of one kind.
+#[derive(Debug)]
+pub struct Hall {
+    /// What they did.
+    pub title: &'static str,
+    /// What is to be seen in it.
+    pub intro: &'static str,
+    /// Them.
+    pub exhibits: &'static [Exhibit],
+}
+
+/// A bug that was in the field.
+#[derive(Clone, Copy, Debug)]
+pub struct Exhibit {
+    /// What went wrong, in a few words.
+    pub title: &'static str,
+    /// Where.
+    pub project: &'static str,
+    /// Where it is on record: `owner/repo#N`.
+    pub issue: &'static str,
+    /// The first day in that record, or in what is known of an earlier one.
+    pub since: Day,
+    /// What became of it.
+    pub end: End,
+    /// What went wrong and what its users saw, in our own words.
+    pub story: &'static str,
+    /// The planted bug that rebuilds it; its rule must catch it.
+    pub bug: Bug,
+}
+
+/// What became of a bug, as far as the public record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Mended that day.
+    Mended(Day),
+    /// The record is closed; when the bug was mended, or whether, is not known.
+    Closed,
+    /// Not mended that day, the last of which the record tells.
+    Open(Day),
+    /// It is documented behaviour, and stays.
+    ByDesign,
+}
+
+impl Exhibit {
+    /// Where to read of it.
+    pub fn url(&self) -> String {
+        url(self.issue)
+    }
+
+    /// How long it lived, as far as that is known.
+    pub fn lived(&self) -> String {
+        match self.end {
+            End::Mended(day) => self.since.until(day),
+            End::Closed => "not known".to_owned(),
+            End::Open(day) if day == self.since => "open".to_owned(),
+            End::Open(day) => format!("open after {}", self.since.until(day)),
+            End::ByDesign => "by design".to_owned(),
+        }
+    }
+}
+
+fn url(issue: &str) -> String {
+    format!("https://github.com/{}", issue.replacen('#', "/issues/", 1))
+}
+
+/// All of it, in the order of the page.
+pub static HALLS: &[Hall] = &[holders::HALL, stuck::HALL, queues::HALL, loss::HALL, tokens::HALL];
+
+/// Every exhibit.
+pub fn exhibits() -> impl Iterator<Item = &'static Exhibit> {
+    HALLS.iter().flat_map(|hall| hall.exhibits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::rules;
+
+    #[test]
+    fn every_exhibit_is_caught_by_a_rule_that_has_a_test() {
+        for exhibit in exhibits() {
+            let rule = rules::find(exhibit.bug.rule());
+            assert!(
+                rule.is_some(),
+                "{}: no rule {}",
+                exhibit.issue,
+                exhibit.bug.rule()
+            );
+        }
+    }
+
+    #[test]
+    fn every_rebuilt_bug_is_on_show_and_is_no_rules_own() {
+        for rebuilt in REBUILT {
+            assert!(exhibits().any(|e| e.bug == rebuilt.bug), "{:?}", rebuilt.bug);
+            let own = rules::find(rebuilt.bug.rule()).and_then(|rule| rule.bug);
+            assert_ne!(own.map(|(bug, _)| bug), Some(rebuilt.bug));
+            for other in rebuilt.blast {
+                assert!(rules::find(other).is_some(), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_planted_bug_is_a_rules_own_or_rebuilt() {
+        for bug in dlock_core::saboteur::Bug::ALL {
+            let own = rules::all().any(|rule| rule.bug.is_some_and(|(own, _)| own == *bug));
+            assert!(own != rebuilt::of(*bug).is_some(), "{bug:?}");
+        }
+    }
+
+    #[test]
+    fn an_issue_is_shown_once_and_can_be_looked_up() {
+        let mut seen = HashSet::new();
+        let absent = WAITING.iter().map(|a| a.issue);
+        for issue in exhibits().map(|e| e.issue).chain(absent) {
+            assert!(seen.insert(issue), "{issue} is shown twice");
+            let (repository, number) = issue.split_once('#').unwrap_or_default();
+            assert_eq!(repository.matches('/').count(), 1, "{issue}");
+            assert!(number.parse::<u32>().is_ok(), "{issue}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_mended_before_it_is_known() {
+        for exhibit in exhibits() {
+            if let End::Mended(day) | End::Open(day) = exhibit.end {
+                assert!(exhibit.since <= day, "{}", exhibit.issue);
+            }
+        }
+    }
+}

@@ -41,7 +41,7 @@ fail that should not is in [MATRIX.md](MATRIX.md).
 
 1. Find what happened: the issue, what its users saw, the change that mended it. A fault of the machine is no exhibit; a fault that a rule of ours could
    have shown before a user did is one.
-2. Plant it: a variant of `Bug` in `dlock-core/src/saboteur.rs` and one `if` where the mistake was made, in the reference backend or in the engine. If
+2. Plant it: a variant of `Bug` in `dlock-core/src/saboteur/bugs.rs` and one `if` where the mistake was made, in the reference backend or in the engine. If
    a rule's own planted bug is the same mechanism, that one serves. If the story is another, it gets one of its own, and a line in
    `dlock-conformance/src/museum/rebuilt.rs`.
 3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04, 11.04 and 11.05 came to ask what they ask.

@@ -1,0 +1,226 @@
+//! Clients, networks, and what a client is expected to find.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dlock_core::{LockName, Timestamp};
+
+use super::{Cx, NO_SERVERS, lock};
+use crate::agent;
+use crate::harness::Harness;
+use crate::network::Network;
+use crate::proxy::{ProxyNetwork, ServerAddress};
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail};
+
+impl Cx {
+    pub(crate) fn harness(&self) -> Verdict<Arc<dyn Harness>> {
+        let gone = || Failure::NotRun("the harness is gone: a task outlived its run".to_owned());
+        self.0.harness.upgrade().ok_or_else(gone)
+    }
+
+    /// A new, independent client. It is closed when the rule has ended.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness; no client is handed out.
+    ///
+    /// # Errors
+    /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a connection nothing is
+    /// said about the rule, and [`Failure::Kit`] from then on: the store has died meanwhile, or the harness chooses its rules.
+    pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
+        let harness = self.harness()?;
+        match harness.connect(self).await {
+            Ok(connected) => {
+                self.0.run.connects();
+                if lock(&self.0.clients).iter().any(|c| Arc::ptr_eq(c, &connected)) {
+                    return Err(Failure::Kit(
+                        "the harness gave a client that it had given before: `Harness::connect` is to make a new one, which shares nothing"
+                            .to_owned(),
+                    ));
+                }
+                lock(&self.0.clients).push(Arc::clone(&connected));
+                Ok(connected)
+            }
+            Err(e) => {
+                self.0.unconnected.store(true, Ordering::Relaxed);
+                let why = format!("the harness could not connect: {e} ({:?})", e.kind());
+                Err(if self.0.run.has_connected() {
+                    Failure::Kit(format!("{why}; it did before in this run"))
+                } else {
+                    Failure::NotRun(why)
+                })
+            }
+        }
+    }
+
+    /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot give one.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness; no client is handed out.
+    pub async fn connect_nowhere(&self) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
+        let harness = self.0.harness.upgrade()?;
+        let connected = harness.connect_nowhere(self)?.await;
+        if let Ok(client) = &connected {
+            lock(&self.0.clients).push(Arc::clone(client));
+        }
+        Some(connected)
+    }
+
+    /// How many records the store keeps, or the error of counting them; `None` if the harness cannot count.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the future of the harness.
+    pub async fn footprint(&self) -> Option<dlock_core::Result<u64>> {
+        let harness = self.0.harness.upgrade()?;
+        let counted = harness.footprint(self)?.await;
+        Some(counted)
+    }
+
+    // --- networks ---
+
+    /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults, and nobody else does.
+    ///
+    /// # Errors
+    /// [`Failure::NotRun`] if the harness names no servers; [`Failure::Kit`] if a proxy cannot be started.
+    pub fn network(&self) -> Verdict<Arc<dyn Network>> {
+        let harness = self.harness()?;
+        match harness.network(self) {
+            Ok(Some(network)) => {
+                lock(&self.0.networks).push(Arc::clone(&network));
+                Ok(network)
+            }
+            Ok(None) => Err(Failure::NotRun(NO_SERVERS.to_owned())),
+            Err(e) => Err(Failure::Kit(format!("a proxy could not be started: {e}"))),
+        }
+    }
+
+    /// A new client, as by [`connect`](Self::connect), over that network.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_over(&self, network: &Arc<dyn Network>) -> Verdict<Arc<dyn Subject>> {
+        Self(Arc::clone(&self.0), Some(Arc::clone(network)))
+            .connect()
+            .await
+    }
+
+    /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at the proxy before it.
+    /// `None` if it names no such server.
+    pub fn addr(&self, n: usize) -> Option<ServerAddress> {
+        match self.route::<ProxyNetwork>() {
+            Some(proxies) => proxies.addresses().get(n).cloned(),
+            None => self.0.harness.upgrade()?.servers().into_iter().nth(n),
+        }
+    }
+
+    /// For a harness with [networks of its own](Harness::network): the one over which the client is to connect.
+    pub fn route<T: Network>(&self) -> Option<&T> {
+        let network: &dyn Any = &**self.1.as_ref()?;
+        network.downcast_ref()
+    }
+
+    pub(crate) fn take_networks(&self) -> Vec<Arc<dyn Network>> {
+        std::mem::take(&mut lock(&self.0.networks))
+    }
+
+    /// What a child process is told to find the same store, if it can.
+    pub(crate) fn hand_over(&self) -> Option<String> {
+        self.0.harness.upgrade()?.hand_over()
+    }
+
+    /// A simulated process, if the harness simulates any.
+    pub(crate) fn process(&self) -> Option<Arc<dyn agent::Process>> {
+        self.0.harness.upgrade()?.process()
+    }
+
+    /// Tries, and breaks the rule unless the name is held by somebody else.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was granted, or failed.
+    pub async fn expect_held(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict {
+        let granted = client
+            .try_acquire(name, ask)
+            .await
+            .seen(format_args!("{when}: try_acquire"))?;
+        ensure!(
+            granted.is_none(),
+            "{when}: `{name}` was granted although it is held"
+        );
+        Ok(())
+    }
+
+    /// Tries, and breaks the rule unless it is granted at once.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was refused, or failed.
+    pub async fn expect_free(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        match client
+            .try_acquire(name, ask)
+            .await
+            .seen(format_args!("{when}: try_acquire"))?
+        {
+            Some(held) => Ok(held),
+            None => fail!("{when}: `{name}` was refused although nobody holds it"),
+        }
+    }
+
+    /// Tries again and again until it is granted, and breaks the rule if that is not by `by`.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::try_acquire`]: that is what is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was not granted in time, or an attempt failed.
+    pub async fn free_by(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        by: Timestamp,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        let from = self.now();
+        loop {
+            let asked = self.now();
+            if let Some(held) = client
+                .try_acquire(name, ask)
+                .await
+                .seen(format_args!("{when}: try_acquire"))?
+            {
+                return Ok(held);
+            }
+            ensure!(
+                asked < by,
+                "{when}: `{name}` is still refused {:?} after it was first asked for, {:?} past the bound",
+                from.until(asked),
+                by.until(asked)
+            );
+            self.sleep(Duration::from_millis(2)).await;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What happened in a run, and how it is judged.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dlock_core::{Capability, Nature};
+
+use super::{Cx, lock};
+use crate::checker::{self, Check, Judgement};
+use crate::fail;
+use crate::history::{Asked, Ends, Event, History, Lane, Model};
+use crate::report::timeline;
+use crate::subject::Subject;
+use crate::verdict::{Failure, Verdict};
+
+impl Cx {
+    /// The history of this run.
+    pub fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// A lane of the history that works through that client. One per task: a lane does one thing at a time.
+    pub fn lane(&self, client: &Arc<dyn Subject>) -> Lane {
+        Lane::new(self.0.history.clone(), Arc::clone(client))
+    }
+
+    /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if fencing is claimed.
+    pub fn model(&self) -> Model {
+        let caps = &self.0.run.claims.capabilities;
+        Model {
+            ends: match caps.nature {
+                Nature::Lease => Ends::Lease,
+                _ => Ends::LeaseOrFault,
+            },
+            skew: self.0.run.claims.skew,
+            fenced: caps.has(Capability::Fencing),
+        }
+    }
+
+    /// Judges the history by the checkers of [`Check::Exclusion`].
+    ///
+    /// # Errors
+    /// `Broken` with one sentence and a timeline of the least of the history that is illegal still; `Inconclusive` if the search ran
+    /// out of budget; `Kit` if it is no history or the checkers contradict each other.
+    pub fn check_history(&self) -> Verdict {
+        self.check_history_as(&self.model())
+    }
+
+    /// The same, read in another way.
+    ///
+    /// # Errors
+    /// As [`check_history`](Self::check_history).
+    pub fn check_history_as(&self, model: &Model) -> Verdict {
+        self.judge(model, Check::Exclusion)
+    }
+
+    /// Judges the history by other checkers: the order of a queue, what watchers were told, and so on.
+    ///
+    /// # Errors
+    /// As [`check_history`](Self::check_history).
+    pub fn check(&self, check: Check) -> Verdict {
+        self.judge(&self.model(), check)
+    }
+
+    fn judge(&self, model: &Model, check: Check) -> Verdict {
+        let events = self.0.history.events();
+        let judgement = check.judge(&events, model, checker::wgl::BUDGET);
+        lock(&self.0.asked).push(Asked { model: *model, check });
+        match judgement.map_err(Failure::Kit)? {
+            Judgement::Legal => Ok(()),
+            Judgement::Unknown(why) => Err(Failure::Inconclusive(why)),
+            Judgement::Illegal(violation) => {
+                fail!("{violation}\n{}", timeline::of(&violation, &events, model))
+            }
+        }
+    }
+
+    // --- what was seen ---
+
+    /// Counts something that the run must have seen for a pass to mean anything.
+    pub fn evidence(&self, counter: &'static str) {
+        self.evidence_by(counter, 1);
+    }
+
+    /// Counts `n` of them.
+    pub fn evidence_by(&self, counter: &'static str, n: u64) {
+        *lock(&self.0.evidence).entry(counter).or_default() += n;
+    }
+
+    /// Adds a line to the report of this run: a measured number, say.
+    pub fn note(&self, line: impl fmt::Display) {
+        lock(&self.0.notes).push(line.to_string());
+    }
+
+    /// Whether a client could not be had.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        self.0.unconnected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take_evidence(&self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut lock(&self.0.evidence))
+    }
+
+    pub(crate) fn take_history(&self) -> Vec<Event> {
+        self.0.history.events()
+    }
+
+    /// What the history says of a run that failed before it was judged.
+    pub(crate) fn afterthought(&self) -> String {
+        let events = self.0.history.events();
+        if events.is_empty() || !lock(&self.0.asked).is_empty() {
+            return String::new();
+        }
+        let model = self.model();
+        match Check::Exclusion.judge(&events, &model, checker::wgl::BUDGET / 10) {
+            Ok(Judgement::Illegal(violation)) => {
+                let drawing = timeline::of(&violation, &events, &model);
+                format!("\nits history is illegal by itself: {violation}\n{drawing}")
+            }
+            _ => format!("\nwhat happened last:\n{}", timeline::latest(&events, &model)),
+        }
+    }
+
+    /// What the history was judged by, or is to be judged by where the rule did not come to it.
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+        let asked = std::mem::take(&mut *lock(&self.0.asked));
+        if !asked.is_empty() {
+            return asked;
+        }
+        vec![Asked {
+            model: self.model(),
+            check: Check::Exclusion,
+        }]
+    }
+
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.0.notes))
+    }
+
+    pub(crate) fn take_clients(&self) -> Vec<Arc<dyn Subject>> {
+        std::mem::take(&mut lock(&self.0.clients))
+    }
+}

@@ -1,0 +1,207 @@
+//! What the store answered, and what follows from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Answer, Keeper, Target};
+use crate::engine::lease::Lease;
+use crate::engine::poller::Poller;
+use crate::engine::timers::Entry;
+use crate::engine::validity::Look;
+use crate::engine::waiter::{Delivery, Waiter};
+use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::events::GuardEvent;
+use crate::name::LockName;
+use crate::observe;
+use crate::saboteur::Bug;
+use crate::spi::{News, RenewOutcome};
+use crate::timestamp::Timestamp;
+
+impl Keeper {
+    pub(super) fn take_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Renewed {
+                targets,
+                losses,
+                answer,
+            } => {
+                let outcomes = match answer {
+                    Ok(outcomes) if outcomes.len() == targets.len() => outcomes,
+                    Ok(_) => {
+                        let e =
+                            Error::new(ErrorKind::BackendData, "the backend did not answer every renewal");
+                        vec![RenewOutcome::Failed(e); targets.len()]
+                    }
+                    Err(e) => vec![RenewOutcome::Failed(e); targets.len()],
+                };
+                let mut granted = Vec::new();
+                for (target, outcome) in targets.into_iter().zip(outcomes) {
+                    match target {
+                        Target::Lease(lease) => self.renewed(&lease, outcome),
+                        Target::Waiter(waiter) => self.asked(&waiter, outcome, losses, &mut granted),
+                    }
+                }
+                for name in granted {
+                    self.core.poke_poller(&name);
+                }
+            }
+            Answer::Abandoned(jobs, answer) => {
+                let answers = match answer {
+                    Ok(answers) if answers.len() == jobs.len() => answers,
+                    Ok(_) => {
+                        let e =
+                            Error::new(ErrorKind::BackendData, "the backend did not answer every abandon");
+                        vec![Err(e); jobs.len()]
+                    }
+                    Err(e) => vec![Err(e); jobs.len()],
+                };
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    match answer {
+                        Ok(_) => self.paid(&job, None),
+                        Err(e) => self.unpaid(job, &e),
+                    }
+                }
+            }
+            Answer::Released(job, answer) => {
+                self.releasing -= 1;
+                match answer {
+                    Ok(released) => self.paid(&job, Some(released)),
+                    Err(e) => self.unpaid(job, &e),
+                }
+                self.pay(Vec::new());
+            }
+            Answer::Looked(poller, answer) => self.looked(&poller, &answer),
+            Answer::Signal(signal) => self.signalled(signal),
+        }
+    }
+
+    fn renewed(&self, lease: &Arc<Lease>, outcome: RenewOutcome) {
+        let core = &self.core;
+        let now = core.now();
+        match outcome {
+            RenewOutcome::Renewed(r) => match lease.confirm(now, r.counted_from, r.expires_in) {
+                Look::Valid(_) => {
+                    observe::renewed(&core.caps, lease, now.since(r.counted_from));
+                    lease.schedule_renewal(r.counted_from, r.expires_in);
+                    let held_for = now.since(lease.acquired_at);
+                    // planted: 5.09, five renewals at a third of the ttl each
+                    if core.bug.is(Bug::AutorenewStopsAfter5) && held_for >= lease.span() * 3 / 2 {
+                        lease.renew_at(Timestamp::MAX);
+                    }
+                    // planted: 5.12
+                    if core.bug.is(Bug::RenewAt95pct) {
+                        lease.renew_at(r.counted_from + r.expires_in * 19 / 20);
+                    }
+                    // planted: 6.05
+                    if core.bug.is(Bug::LostSpurious) && held_for >= lease.span() * 15 {
+                        core.lose(lease, LossReason::Refused, true);
+                    }
+                    lease.emit(GuardEvent::Renewed);
+                }
+                Look::JustExpired => core.expired(lease),
+                Look::Ended => {}
+            },
+            // planted: 5.10
+            RenewOutcome::Gone if core.bug.is(Bug::ZombieRenewer) && lease.token().is_none() => {
+                lease.confirm(now, now, lease.span());
+                lease.schedule_renewal(now, lease.span());
+            }
+            // planted: 6.02
+            RenewOutcome::Gone if core.bug.is(Bug::LostIgnoresRefusal) => {
+                lease.schedule_renewal(now, lease.span());
+            }
+            RenewOutcome::Gone => core.lose(lease, LossReason::Refused, false),
+            other => {
+                let why = match other {
+                    RenewOutcome::Failed(e) => e,
+                    _ => Error::new(
+                        ErrorKind::BackendData,
+                        "the backend gave a waiter's answer to a lease",
+                    ),
+                };
+                observe::renewal_failed(&core.caps, lease, &why);
+                lease.emit(GuardEvent::RenewalFailed(why));
+                // planted: 5.11
+                if core.bug.is(Bug::GivesUpOnFirstError) {
+                    return core.lose(lease, LossReason::Refused, true);
+                }
+                // planted: 6.01, 6.08
+                let late = core.bug.is(Bug::LostNeedsPoll) || core.bug.is(Bug::LostFiresLate);
+                if late && lease.deadline().is_some_and(|d| d <= now) {
+                    return;
+                }
+                // planted: 5.11
+                if core.bug.is(Bug::RenewalNotRescheduled) {
+                    lease.renew_at(Timestamp::MAX);
+                    return core.reschedule(lease);
+                }
+                // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.
+                let left = match lease.look(now) {
+                    Look::Valid(deadline) => now.until(deadline),
+                    Look::JustExpired => return core.expired(lease),
+                    Look::Ended => return,
+                };
+                let pause = (left / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
+                lease.renew_at(now + pause / 2 + core.jitter(pause / 2));
+            }
+        }
+        core.reschedule(lease);
+    }
+
+    fn asked(&self, waiter: &Arc<Waiter>, outcome: RenewOutcome, losses: u64, granted: &mut Vec<LockName>) {
+        waiter.end_ask();
+        let core = &self.core;
+        match outcome {
+            RenewOutcome::Granted(grant) => {
+                granted.push(grant.key.name.clone());
+                waiter.deliver(Delivery::Granted(grant, losses));
+            }
+            RenewOutcome::Queued { recheck_in, ahead } => {
+                waiter.succeeded();
+                waiter.set_ahead(ahead);
+                self.seat(waiter, recheck_in);
+            }
+            RenewOutcome::Failed(e) => {
+                let now = core.now();
+                let hopeless = !e.is_retryable();
+                if hopeless || waiter.failing_for(now) >= core.op_timeout {
+                    // The queue entry may still be there: the waiting future abandons it.
+                    waiter.deliver(Delivery::Failed(e));
+                } else {
+                    self.seat_at(waiter, now + core.backoff(3));
+                }
+            }
+            // The store does not know it (any more): attempted again under the same key.
+            RenewOutcome::Gone | RenewOutcome::Renewed(_) => waiter.deliver(Delivery::AskAgain),
+        }
+    }
+
+    fn looked(&self, poller: &Arc<Poller>, answer: &Result<News>) {
+        let again = poller.end_look();
+        if matches!(answer, Ok(News::Admitted(_) | News::Changed)) {
+            poller.reset();
+        }
+        let mut targets = Vec::new();
+        for waiter in poller.concerned(answer) {
+            self.due_waiter(waiter, &mut targets);
+        }
+        self.renew(targets);
+        let now = self.core.now();
+        let interval = poller.next_interval();
+        let mut state = self.core.state();
+        if state
+            .pollers
+            .get(&poller.name)
+            .is_some_and(|p| Arc::ptr_eq(p, poller))
+        {
+            if again {
+                state.pokes.push(poller.clone());
+                drop(state);
+                self.core.wake_keeper();
+            } else {
+                let pause = interval - self.core.jitter(interval / 4);
+                state.timers.set(now + pause, Entry::Poller(poller.clone()));
+            }
+        }
+    }
+}

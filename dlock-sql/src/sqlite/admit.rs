@@ -72,6 +72,8 @@ pub(super) struct NameState {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
+    /// Whether those who wait should look: the holders are others, a place in the queue was given up, or a hold ends sooner than it was to.
+    is_news: bool,
     /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
     watch: Option<Watch>,
 }
@@ -112,10 +114,13 @@ impl NameState {
         !self.dirty.is_empty()
     }
 
-    /// The transaction has committed: the rows are as the entries are.
-    pub(super) fn written(&mut self) -> Vec<Change> {
+    /// The transaction has committed: the rows are as the entries are. Also says whether that is news for those who wait.
+    pub(super) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
-        std::mem::take(&mut self.changes)
+        (
+            std::mem::take(&mut self.changes),
+            std::mem::take(&mut self.is_news),
+        )
     }
 
     fn touch(&mut self, id: RequestId, stored: bool) {
@@ -141,6 +146,8 @@ impl NameState {
     fn remove(&mut self, id: RequestId, end: End) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.touch(id, true);
+        // Of a waiter too: whoever comes to the head by that may run out sooner than all that the others know of.
+        self.is_news = true;
         if entry.limit().is_some() {
             self.classed -= 1;
         }
@@ -167,6 +174,7 @@ impl NameState {
 
     /// Notes a change of the holders, for those who watch.
     fn note(&mut self, change: Change) {
+        self.is_news = true;
         self.changes.push(change);
         self.count();
     }

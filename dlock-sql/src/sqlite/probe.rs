@@ -1,6 +1,6 @@
 //! "Is there any news?", asked for all who wait for a name in one client.
 //!
-//! That something was stored is seen by two numbers: within this process that of the last job that changed the holders of the name, and for
+//! That something was stored is seen by two numbers: within this process that of the last job that changed the holders of the name or its queue, and for
 //! what others have stored `PRAGMA data_version`, asked on the very connection that writes, where nothing of ours counts. It tells of the
 //! whole file, so the holders of the name are looked at before anybody is asked for. That takes one read however many wait, and no write lock:
 //! with ten clients of fifty waiters each, to ask in full after each commit was ten transactions that load five hundred rows.
@@ -8,7 +8,8 @@
 //! What could be missed, and is not:
 //! * *A change between an attempt and the first look*: both numbers are those that the attempt has seen.
 //! * *A waiter that is admitted before it is seated here*: as long as an admitted one of ours has not been told, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: its end was part of the last look.
+//! * *A lease that runs out, for which nobody stores anything*: its end was part of the last look. What makes an end come sooner (a release
+//!   with a minimum hold) or brings another to the head of the queue is a change.
 //! * *A look that is dropped or fails*: the next one looks at the holders, whatever the numbers say.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -433,9 +433,9 @@ impl Writer {
                 continue;
             };
             if state.is_dirty() {
-                let changes = state.written();
                 // A place in the queue taken or kept is no news for anybody else.
-                if !changes.is_empty() {
+                let (changes, is_news) = state.written();
+                if is_news {
                     self.stamps.changed_at(&name, turn);
                 }
                 self.watchers.tell(&name, changes, state, now);

@@ -219,6 +219,8 @@ impl NameState {
                     let at = e.expires;
                     self.due_at(at);
                     self.touch(id, true);
+                    // Those who wait know of the end of the lease, which may be long after this one.
+                    self.is_news = true;
                     return Released::Released;
                 }
                 _ => {}

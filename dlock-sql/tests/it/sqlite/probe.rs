@@ -136,6 +136,53 @@ fn a_lease_that_runs_out_is_news_although_nobody_stores_anything() {
     });
 }
 
+/// Looks until it pays to ask in full, which is to be long before the lease of the holder is over.
+async fn changes(probe: &Arc<dyn Probe>) {
+    let begun = Timestamp::now();
+    while looks(probe).await != News::Changed {
+        assert!(Timestamp::now() < begun + TTL / 2, "nobody says that it ran out");
+    }
+}
+
+/// In one process, where the file says nothing.
+#[test]
+fn the_end_of_a_minimum_hold_is_news() {
+    everywhere(|lock| async move {
+        let (first, second) = (ask("n"), join("n", Mode::Exclusive));
+        let third = join("n", Mode::Exclusive);
+        granted(&lock, &first).await;
+        let probe = waits(&lock, &second).await;
+        queued(&lock, &third).await;
+        // Of the first it knows what the attempt has said, of the second the end of a whole lease.
+        for (holder, next) in [(&first, &second), (&second, &third)] {
+            lock.release(&holder.key, Release::KeepFor(ms(80))).await.unwrap();
+            changes(&probe).await;
+            assert!(asked(&lock, next).await.is_some());
+            while looks(&probe).await != News::Nothing {}
+        }
+        lock.release(&third.key, Release::Now).await.unwrap();
+    });
+}
+
+#[test]
+fn the_end_of_a_dead_waiter_is_news_once_it_is_in_front() {
+    everywhere(|lock| async move {
+        let (reader, writer) = (ask("n").with_mode(Mode::READER), join("n", Mode::Exclusive));
+        granted(&lock, &reader).await;
+        queued(&lock, &writer).await;
+        // Behind that writer, and never seen again.
+        let dead = of_another_client(ask("n").with_queue(ms(150)));
+        queued(&lock, &dead).await;
+        let waiter = join("n", Mode::READER);
+        let probe = waits(&lock, &waiter).await;
+        lock.abandon(&[writer.key]).await.remove(0).unwrap();
+        changes(&probe).await;
+        assert!(asked(&lock, &waiter).await.is_some());
+        lock.release(&reader.key, Release::Now).await.unwrap();
+        lock.release(&waiter.key, Release::Now).await.unwrap();
+    });
+}
+
 #[test]
 fn a_look_that_is_dropped_takes_no_news_with_it() {
     with_files(|files, runtime| async move {

@@ -526,11 +526,21 @@ impl Core {
 
     /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next look.
     pub(super) fn poke_poller(&self, name: &LockName) {
+        self.poke(name, |_| {});
+    }
+
+    /// One of the first in line for that name was granted: the next few are asked for, whatever a look says.
+    pub(super) fn poke_next_in_line(&self, name: &LockName) {
+        self.poke(name, Poller::go_on);
+    }
+
+    fn poke(&self, name: &LockName, with: impl FnOnce(&Poller)) {
         if self.pollers.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut state = self.state();
         if let Some(poller) = state.pollers.get(name).cloned() {
+            with(&poller);
             state.pokes.push(poller);
             drop(state);
             self.wake_keeper();

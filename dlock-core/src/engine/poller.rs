@@ -5,7 +5,7 @@
 //! one of them was granted, the next few are asked for at once, so that one release that admits a hundred readers reaches them all
 //! without a hundred questions a look.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +28,20 @@ pub(crate) struct Poller {
     /// Asked to look again while looking.
     again: AtomicU64,
     waiters: Mutex<Vec<Arc<Waiter>>>,
+    /// Who was admitted, as far as looks have said and nobody has acted on yet. Not in the look itself: that may be dropped, or fail
+    /// at the next probe, and a probe may have said it for the only time.
+    named: Mutex<Vec<RequestId>>,
+    /// One of the first in line was granted, so the next few are due.
+    goes_on: AtomicBool,
     pub(crate) place: Place,
+}
+
+/// What a look comes to, beside those whom it named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Looked {
+    Nothing,
+    OtherHolders,
+    Changed,
 }
 
 impl std::fmt::Debug for Poller {
@@ -55,6 +68,8 @@ impl Poller {
             looking: AtomicU64::new(0),
             again: AtomicU64::new(0),
             waiters: Mutex::default(),
+            named: Mutex::default(),
+            goes_on: AtomicBool::new(false),
             place: Place::nowhere(),
         }
     }
@@ -74,36 +89,51 @@ impl Poller {
         self.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn named(&self) -> std::sync::MutexGuard<'_, Vec<RequestId>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether there is news for anybody here.
-    pub(crate) async fn ask(&self) -> Result<News> {
+    pub(crate) async fn ask(&self) -> Result<Looked> {
         let newcomers = std::mem::take(&mut *self.newcomers());
-        let mut all = News::Nothing;
+        let mut all = Looked::Nothing;
         for probe in self.probe.iter().chain(&newcomers) {
-            all = match (all, probe.look().await?) {
-                (News::Changed, _) | (_, News::Changed) => News::Changed,
-                (News::Nothing, news) | (news, News::Nothing) => news,
-                (News::Admitted(mut ids), News::Admitted(more)) => {
-                    ids.extend(more);
-                    News::Admitted(ids)
+            all = all.max(match probe.look().await? {
+                News::Nothing => Looked::Nothing,
+                News::Admitted(ids) => {
+                    self.named().extend(ids);
+                    Looked::OtherHolders
                 }
-            };
+                News::Changed => Looked::Changed,
+            });
         }
         Ok(all)
     }
 
     /// Those who are asked for in full after that answer.
-    pub(crate) fn concerned(&self, answer: &Result<News>) -> Vec<Arc<Waiter>> {
-        match answer {
-            Ok(News::Nothing) => Vec::new(),
-            Ok(News::Admitted(ids)) => self.admitted(ids),
-            Ok(News::Changed) | Err(_) => self.first_in_line(),
+    pub(crate) fn concerned(&self, answer: &Result<Looked>) -> Vec<Arc<Waiter>> {
+        let named = std::mem::take(&mut *self.named());
+        let goes_on = self.goes_on.swap(false, Ordering::AcqRel);
+        let mut first = match answer {
+            Ok(Looked::Changed) | Err(_) => self.first_in_line(),
+            _ if goes_on => self.first_in_line(),
+            Ok(_) => Vec::new(),
+        };
+        first.iter().for_each(|w| w.asked_as_one_of_the_first(true));
+        if named.is_empty() && matches!(answer, Ok(Looked::Nothing)) {
+            return first;
         }
+        let mut others = self.waiters().clone();
+        others.retain(|w| w.queue_ttl.is_none() || named.contains(&w.key.id));
+        others.retain(|w| !first.iter().any(|f| Arc::ptr_eq(f, w)));
+        others.iter().for_each(|w| w.asked_as_one_of_the_first(false));
+        first.append(&mut others);
+        first
     }
 
-    fn admitted(&self, ids: &[RequestId]) -> Vec<Arc<Waiter>> {
-        let mut waiters = self.waiters().clone();
-        waiters.retain(|w| w.queue_ttl.is_none() || ids.contains(&w.key.id));
-        waiters
+    /// One of the first in line was granted: there may be more to whom the same happened.
+    pub(crate) fn go_on(&self) {
+        self.goes_on.store(true, Ordering::Release);
     }
 
     /// Takes a waiter out; `true` if it was the last.
@@ -116,6 +146,8 @@ impl Poller {
     /// Those whom a change concerns first.
     fn first_in_line(&self) -> Vec<Arc<Waiter>> {
         let mut waiters = self.waiters().clone();
+        // Those who have been granted, and have not run since, are in nobody's way.
+        waiters.retain(|w| !w.is_granted());
         // Stable: of those with the same number ahead, the first to arrive comes first.
         waiters.sort_by_key(|w| w.ahead());
         let unqueued = waiters

@@ -28,6 +28,8 @@ pub(crate) struct Waiter {
     asking: AtomicBool,
     /// Whether something changed while it was.
     again: AtomicBool,
+    /// Whether it was last asked for as one of the first in line, and not by name.
+    first: AtomicBool,
     /// Whether the future has gone.
     left: AtomicBool,
     pub(crate) place: Place,
@@ -54,6 +56,7 @@ impl Waiter {
             failing_since: AtomicU64::new(0),
             asking: AtomicBool::new(false),
             again: AtomicBool::new(false),
+            first: AtomicBool::new(false),
             left: AtomicBool::new(false),
             place: Place::nowhere(),
         }
@@ -77,6 +80,20 @@ impl Waiter {
             Some(delivery) => Poll::Ready(delivery),
             None => Poll::Pending,
         }
+    }
+
+    /// Whether a grant waits for the future to take it.
+    pub(crate) fn is_granted(&self) -> bool {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*inbox, Some(Delivery::Granted(..)))
+    }
+
+    pub(crate) fn asked_as_one_of_the_first(&self, is_first: bool) {
+        self.first.store(is_first, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_one_of_the_first(&self) -> bool {
+        self.first.load(Ordering::Relaxed)
     }
 
     /// The future has gone: nobody takes deliveries any more. Only under the lock of the engine's state.

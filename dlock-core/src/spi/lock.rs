@@ -425,13 +425,16 @@ impl Wake {
 }
 
 /// A cheap "is there any news since I last asked?", shared by all waiters of one name in one client.
+///
+/// The first look counts from the attempt that answered with it: what happened between the two is news. Others that wait for the name have
+/// a probe of their own, which is asked once; from then on the first one speaks for all.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// Whether it pays to ask in full, and for whom. When in doubt, [`News::Changed`].
     ///
     /// # Cancel safety
-    /// Only reads. The engine takes a look that failed or was not answered for a change, so what a dropped look has seen need not
-    /// be seen again.
+    /// Only reads. The engine takes a look that failed or was not answered for [`News::Changed`], so what a dropped look has seen need
+    /// not be seen again.
     ///
     /// # Errors
     /// As [`Lock::attempt`].

@@ -7,6 +7,8 @@ mod combinators;
 #[cfg(feature = "sim")]
 mod engine;
 #[cfg(feature = "sim")]
+mod looks;
+#[cfg(feature = "sim")]
 mod multi;
 #[cfg(feature = "sim")]
 mod races;

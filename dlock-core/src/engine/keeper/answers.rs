@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Answer, Keeper, Target};
 use crate::engine::lease::Lease;
-use crate::engine::poller::Poller;
+use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;
 use crate::engine::waiter::{Delivery, Waiter};
@@ -14,7 +14,7 @@ use crate::events::GuardEvent;
 use crate::name::LockName;
 use crate::observe;
 use crate::saboteur::Bug;
-use crate::spi::{News, RenewOutcome};
+use crate::spi::RenewOutcome;
 use crate::timestamp::Timestamp;
 
 impl Keeper {
@@ -41,8 +41,11 @@ impl Keeper {
                         Target::Waiter(waiter) => self.asked(&waiter, outcome, losses, &mut granted),
                     }
                 }
-                for name in granted {
-                    self.core.poke_poller(&name);
+                for (name, was_one_of_the_first) in granted {
+                    match was_one_of_the_first {
+                        true => self.core.poke_next_in_line(&name),
+                        false => self.core.poke_poller(&name),
+                    }
                 }
             }
             Answer::Abandoned(jobs, answer) => {
@@ -148,12 +151,18 @@ impl Keeper {
         core.reschedule(lease);
     }
 
-    fn asked(&self, waiter: &Arc<Waiter>, outcome: RenewOutcome, losses: u64, granted: &mut Vec<LockName>) {
+    fn asked(
+        &self,
+        waiter: &Arc<Waiter>,
+        outcome: RenewOutcome,
+        losses: u64,
+        granted: &mut Vec<(LockName, bool)>,
+    ) {
         waiter.end_ask();
         let core = &self.core;
         match outcome {
             RenewOutcome::Granted(grant) => {
-                granted.push(grant.key.name.clone());
+                granted.push((grant.key.name.clone(), waiter.was_one_of_the_first()));
                 waiter.deliver(Delivery::Granted(grant, losses));
             }
             RenewOutcome::Queued { recheck_in, ahead } => {
@@ -176,9 +185,9 @@ impl Keeper {
         }
     }
 
-    fn looked(&self, poller: &Arc<Poller>, answer: &Result<News>) {
+    fn looked(&self, poller: &Arc<Poller>, answer: &Result<Looked>) {
         let again = poller.end_look();
-        if matches!(answer, Ok(News::Admitted(_) | News::Changed)) {
+        if answer.as_ref().is_ok_and(|looked| *looked != Looked::Nothing) {
             poller.reset();
         }
         let mut targets = Vec::new();

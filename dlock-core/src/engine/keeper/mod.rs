@@ -26,14 +26,14 @@ use crate::engine::core::{Core, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
 use crate::engine::planted::one_by_one;
-use crate::engine::poller::Poller;
+use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;
 use crate::engine::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::saboteur::Bug;
-use crate::spi::{Abandoned, News, Released, RenewItem, RenewOutcome, Signal};
+use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
 /// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
@@ -107,7 +107,7 @@ enum Answer {
     },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
-    Looked(Arc<Poller>, Result<News>),
+    Looked(Arc<Poller>, Result<Looked>),
     Signal(Signal),
 }
 

@@ -1,0 +1,184 @@
+//! Waits for a store that does not push: what its probes have said is acted on, and once is enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use dlock_core::sim::Sim;
+use dlock_core::spi::{
+    self, Abandoned, Acquire, Attempt, LeaseKey, News, Part, PartKind, Probe, Release, Released, RequestId,
+    Signal, Wake,
+};
+use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, Result};
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::{self, BoxStream};
+
+use crate::world::*;
+
+/// What a look at the store says after a release.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    /// That something has changed.
+    Changed,
+    /// Who was admitted; and the look of whoever came later fails.
+    AdmittedAndFails,
+    /// The same; and whoever came later says that something has changed.
+    AdmittedAndChanged,
+}
+
+/// The memory store as one that does not push. Its probes say each thing once, and no more.
+struct Quiet {
+    inner: Arc<dyn spi::Lock>,
+    says: Says,
+    releases: Arc<AtomicU64>,
+    probes: AtomicU64,
+}
+
+struct Once {
+    inner: Arc<dyn spi::Lock>,
+    key: LeaseKey,
+    says: Says,
+    is_first: bool,
+    releases: Arc<AtomicU64>,
+    seen: AtomicU64,
+}
+
+#[async_trait]
+impl Probe for Once {
+    async fn look(&self) -> Result<News> {
+        let now = self.releases.load(Ordering::SeqCst);
+        if self.seen.swap(now, Ordering::SeqCst) == now {
+            return Ok(News::Nothing);
+        }
+        match self.says {
+            Says::AdmittedAndFails if !self.is_first => Err(Error::new(ErrorKind::Unavailable, "away")),
+            Says::Changed | Says::AdmittedAndChanged if self.says == Says::Changed || !self.is_first => {
+                Ok(News::Changed)
+            }
+            _ => {
+                let holders = self
+                    .inner
+                    .watch_part()
+                    .unwrap()
+                    .inspect(&self.key.name)
+                    .await?
+                    .holders;
+                let ids: Vec<RequestId> = holders.iter().map(|h| h.id).collect();
+                Ok(News::Admitted(ids))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl spi::Lock for Quiet {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        self.inner.part(kind)
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        stream::pending().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let seen = AtomicU64::new(self.releases.load(Ordering::SeqCst));
+        let mut answer = self.inner.attempt(request).await?;
+        if let Attempt::Queued(wait) = &mut answer {
+            wait.recheck_in = None;
+            wait.wake = Wake::Poll {
+                probe: Arc::new(Once {
+                    inner: self.inner.clone(),
+                    key: request.key.clone(),
+                    says: self.says,
+                    is_first: self.probes.fetch_add(1, Ordering::SeqCst) == 0,
+                    releases: self.releases.clone(),
+                    seen,
+                }),
+                min: ms(5),
+                max: ms(20),
+            };
+        }
+        Ok(answer)
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let released = self.inner.release(lease, how).await;
+        self.releases.fetch_add(1, Ordering::SeqCst);
+        released
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        self.inner.abandon(requests).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+/// Thirty readers of one client wait for a writer; how late the last of them is. Some come just before the release.
+fn the_last_of_thirty_readers(says: Says, seed: u64) -> std::time::Duration {
+    let sim = Sim::new(seed);
+    let store = Memory::new(sim.runtime());
+    let releases = Arc::<AtomicU64>::default();
+    let quiet = Arc::new(Quiet {
+        inner: store.connect(),
+        says,
+        releases: releases.clone(),
+        probes: AtomicU64::new(0),
+    });
+    let client = Client::builder(quiet, sim.runtime()).build().unwrap();
+    let writer = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let runtime = sim.runtime();
+        let guard = writer.rwlock("a").unwrap().write().acquire().await.unwrap();
+        let read = |after| {
+            let (lock, runtime) = (client.rwlock("a").unwrap(), runtime.clone());
+            async move {
+                runtime.sleep(after).await;
+                let guard = lock.read().acquire().await.unwrap();
+                (guard, runtime.now())
+            }
+        };
+        let readers = join_all((0..30).map(|n| read(ms(if n < 25 { 0 } else { 1000 }))));
+        let release = async {
+            runtime
+                .sleep(ms(1000) + std::time::Duration::from_micros(50))
+                .await;
+            guard.release().await.unwrap();
+            releases.fetch_add(1, Ordering::SeqCst);
+            runtime.now()
+        };
+        let (granted, released) = futures::join!(readers, release);
+        granted.iter().map(|(_, at)| at.since(released)).max().unwrap()
+    })
+}
+
+#[test]
+fn a_change_that_is_told_once_reaches_all_whom_it_concerns() {
+    for seed in 0..20 {
+        let took = the_last_of_thirty_readers(Says::Changed, seed);
+        assert!(took < ms(100), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn who_was_named_is_asked_for_though_a_later_look_fails() {
+    for seed in 0..20 {
+        let took = the_last_of_thirty_readers(Says::AdmittedAndFails, seed);
+        assert!(took < ms(100), "seed {seed}: {took:?}");
+    }
+}
+
+#[test]
+fn who_was_named_is_asked_for_beside_a_change() {
+    for seed in 0..20 {
+        let took = the_last_of_thirty_readers(Says::AdmittedAndChanged, seed);
+        assert!(took < ms(100), "seed {seed}: {took:?}");
+    }
+}

@@ -10,6 +10,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Measures stalls of the machine while rules run: a rule about time says nothing if the machine stood still.
 #[derive(Debug)]
 pub(crate) struct Canary {
+    started: Instant,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -17,6 +18,8 @@ pub(crate) struct Canary {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// When the latest tick began, in nanoseconds since the start.
+    ticking: AtomicU64,
     /// The worst stall since it was last asked for, in nanoseconds.
     worst: AtomicU64,
     /// All latenesses, in microseconds, in buckets of powers of two.
@@ -25,20 +28,31 @@ struct Shared {
 
 impl Canary {
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared::default());
+        let (started, shared) = (Instant::now(), Arc::new(Shared::default()));
         let thread = {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()
                 .name("dlock-canary".to_owned())
-                .spawn(move || shared.run())
+                .spawn(move || shared.run(started))
                 .ok()
         };
-        Self { shared, thread }
+        Self {
+            started,
+            shared,
+            thread,
+        }
     }
 
-    /// The worst stall since this was last called.
+    /// The worst stall since this was last called. One that the canary has not woken from yet is one: after it the rule may
+    /// run, fail and be judged before the canary does.
     pub(crate) fn take_worst(&self) -> Duration {
-        Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed))
+        let ticking = Duration::from_nanos(self.shared.ticking.load(Ordering::Relaxed));
+        let now = self
+            .started
+            .elapsed()
+            .saturating_sub(ticking)
+            .saturating_sub(TICK);
+        now.max(Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed)))
     }
 
     /// The lateness that 999 of 1000 ticks stayed below.
@@ -57,9 +71,12 @@ impl Canary {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, started: Instant) {
         while !self.stop.load(Ordering::Relaxed) {
             let before = Instant::now();
+            let since = before.saturating_duration_since(started).as_nanos();
+            self.ticking
+                .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
             std::thread::sleep(TICK);
             let late = before.elapsed().saturating_sub(TICK);
             self.worst.fetch_max(
@@ -92,5 +109,16 @@ mod tests {
         std::thread::sleep(Duration::from_millis(30));
         assert!(canary.take_worst() > Duration::ZERO);
         assert!(canary.p999() < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_stall_that_the_canary_has_not_woken_from_is_seen() {
+        let asleep = Canary {
+            started: Instant::now(),
+            shared: Arc::default(),
+            thread: None,
+        };
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(asleep.take_worst() >= Duration::from_millis(50));
     }
 }

@@ -1,10 +1,13 @@
 //! What a harness claims about its subject, in one value.
 
+mod limits;
+
 use std::time::Duration;
 
 use dlock_core::{Capabilities, Capability, Nature, Owner, Strength};
 use serde::{Deserialize, Serialize};
 
+use self::limits::{USUAL_ROUND_TRIPS, USUAL_STARVATION};
 use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
 
@@ -111,24 +114,6 @@ impl Skew {
         d.mul_f64(f64::from(self.ppm) / 1e6) + self.fixed
     }
 }
-
-/// The usual factor by which the longest wait exceeds the mean, and the most that can be claimed.
-const USUAL_STARVATION: u32 = 10;
-const MOST_STARVATION: u32 = 100;
-
-/// One for the acquire, one for the release.
-const USUAL_ROUND_TRIPS: u32 = 2;
-
-/// A bound that is claimed, what is usual, and what is the most that can be claimed.
-struct Bound {
-    name: &'static str,
-    claimed: Duration,
-    usual: Duration,
-    most: Duration,
-}
-
-/// The largest depth of re-entry and backlog of changes that a rule goes up to.
-const MOST_COUNTED: u32 = 1 << 16;
 
 /// A rule that is known not to hold, and why. Shown in every report; never a pass.
 #[derive(Clone, Debug, Serialize)]
@@ -251,90 +236,6 @@ impl Claims {
             // Claimed by a method of their own each.
             without: vec![Need::Reentrant, Need::SafeFailover, Need::Events],
         }
-    }
-
-    fn bounds(&self) -> [Bound; 8] {
-        let ms = Duration::from_millis;
-        let bound = |name, claimed, usual, most| Bound {
-            name,
-            claimed,
-            usual,
-            most,
-        };
-        [
-            bound("slack", self.slack, ms(250), ms(5_000)),
-            bound("op_bound", self.op_bound, ms(2_000), ms(60_000)),
-            bound("give_up", self.give_up, ms(11_000), ms(60_000)),
-            bound("wake_p99", self.wake_p99, ms(100), ms(5_000)),
-            bound("cancel_prompt", self.cancel_prompt, ms(500), ms(10_000)),
-            bound("drop_prompt", self.drop_prompt, ms(500), ms(10_000)),
-            bound(
-                "skew per second",
-                Duration::from_micros(self.skew.ppm.into()),
-                ms(10),
-                ms(100),
-            ),
-            bound("fixed skew", self.skew.fixed, ms(2), ms(1_000)),
-        ]
-    }
-
-    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything.
-    ///
-    /// # Errors
-    /// The bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
-    /// and `drop_prompt` 10 s, skew 10 % + 1 s, starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
-    pub fn check(&self) -> Result<(), String> {
-        let mut too_wide: Vec<String> = self
-            .bounds()
-            .iter()
-            .filter(|b| b.claimed > b.most)
-            .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
-            .chain(self.uncountable())
-            .collect();
-        if self.starvation_factor > MOST_STARVATION {
-            let factor = self.starvation_factor;
-            too_wide.push(format!(
-                "starvation_factor is {factor}, and {MOST_STARVATION} is the most"
-            ));
-        }
-        if too_wide.is_empty() {
-            Ok(())
-        } else {
-            Err(format!(
-                "claims this wide cannot be judged: {}",
-                too_wide.join("; ")
-            ))
-        }
-    }
-
-    /// The numbers that no rule can count up to.
-    fn uncountable(&self) -> impl Iterator<Item = String> {
-        let numbers = [
-            ("reentry_depth", self.reentry_depth),
-            ("round_trips", self.round_trips),
-            ("watch_backlog", self.watch_backlog),
-        ];
-        let beyond = numbers.into_iter().filter(|(_, n)| *n > MOST_COUNTED);
-        beyond.map(|(name, n)| format!("{name} is {n}, and {MOST_COUNTED} is the most"))
-    }
-
-    /// The bounds of more than twice what is usual, for the report: what passed under them says less.
-    pub fn wide(&self) -> Vec<String> {
-        self.bounds()
-            .iter()
-            .filter(|b| b.claimed > b.usual * 2)
-            .map(|b| format!("{} {:?} (usual: {:?})", b.name, b.claimed, b.usual))
-            .chain(
-                (self.round_trips > USUAL_ROUND_TRIPS * 2)
-                    .then(|| format!("round_trips {} (usual: {USUAL_ROUND_TRIPS})", self.round_trips)),
-            )
-            .chain((self.starvation_factor > USUAL_STARVATION * 2).then(|| {
-                format!(
-                    "starvation_factor {} (usual: {USUAL_STARVATION})",
-                    self.starvation_factor
-                )
-            }))
-            .collect()
     }
 
     /// What every profile rests on and is not claimed here: an exclusive lock, a try, a wait.
@@ -513,9 +414,11 @@ impl Claims {
 
     /// Whether that is claimed.
     pub fn has(&self, need: Need) -> bool {
-        if self.without.contains(&need) {
-            return false;
-        }
+        !self.without.contains(&need) && self.could(need)
+    }
+
+    /// Whether that is claimed unless it is taken back.
+    fn could(&self, need: Need) -> bool {
         let caps = &self.capabilities;
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,

@@ -198,6 +198,7 @@ impl Report {
         let bounds = [
             ("slack", format!("{:?}", claims.slack)),
             ("op_bound", format!("{:?}", claims.op_bound)),
+            ("give_up", format!("{:?}", claims.give_up)),
             ("wake_p99", format!("{:?}", claims.wake_p99)),
             ("cancel_prompt", format!("{:?}", claims.cancel_prompt)),
             ("drop_prompt", format!("{:?}", claims.drop_prompt)),

@@ -315,9 +315,11 @@ fn claims_are_read_once_a_run() {
 
 #[test]
 fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
-    let claims: [fn(Claims) -> Claims; 3] = [
+    let claims: [fn(Claims) -> Claims; 4] = [
         |c| c.slack(Duration::from_secs(60)),
         |c| c.skew(500_000, Duration::ZERO),
+        // Longer than the leases of most rules: none of them could end too early.
+        |c| c.skew(0, Duration::from_millis(500)),
         |c| c.wake_p99(Duration::from_secs(60)),
     ];
     for claims in claims {
@@ -332,6 +334,40 @@ fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
     let report = run(Claiming::new(|c| c.slack(Duration::from_secs(1))), &only("4.01"));
     assert_eq!((report.wide_bounds.len(), report.exit_code()), (1, 0));
     assert!(report.summary().contains("slack 1s (usual: 250ms)"));
+    for name in [
+        "slack",
+        "op_bound",
+        "give_up",
+        "wake_p99",
+        "cancel_prompt",
+        "drop_prompt",
+    ] {
+        assert!(
+            report.bounds.contains_key(name),
+            "{name} is claimed, and not told"
+        );
+    }
+}
+
+#[test]
+fn what_the_capabilities_declare_cannot_be_taken_back_from_the_rules() {
+    let claims: [fn(Claims) -> Claims; 3] = [
+        |c| c.without(Need::Renew),
+        |c| c.without(Need::FenceDurable).without(Need::Fence),
+        |c| c.without(Need::Lease),
+    ];
+    for claims in claims {
+        let report = run(Claiming::new(claims), &only("4.01"));
+        assert_eq!((report.rules.len(), report.exit_code()), (0, 3));
+        let problem = &report.problems[0];
+        assert!(problem.contains("cannot be taken back"), "{problem}");
+    }
+    // What they do not speak of can be.
+    let claims: [fn(Claims) -> Claims; 2] =
+        [|c| c.without(Need::AutoRenew), |c| c.without(Need::FencedReads)];
+    for claims in claims {
+        assert_eq!(run(Claiming::new(claims), &only("4.01")).exit_code(), 0);
+    }
 }
 
 #[test]

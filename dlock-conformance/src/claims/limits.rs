@@ -1,0 +1,158 @@
+//! What can be claimed at all, so that a rule can break it.
+
+use std::time::Duration;
+
+use dlock_core::Nature;
+
+use super::{Claims, Need};
+
+/// The usual factor by which the longest wait exceeds the mean, and the most that can be claimed.
+pub(super) const USUAL_STARVATION: u32 = 10;
+const MOST_STARVATION: u32 = 100;
+
+/// One for the acquire, one for the release.
+pub(super) const USUAL_ROUND_TRIPS: u32 = 2;
+
+/// A bound that is claimed, what is usual, and what is the most that can be claimed.
+struct Bound {
+    name: &'static str,
+    claimed: Duration,
+    usual: Duration,
+    most: Duration,
+}
+
+/// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here. What is declared there is not
+/// refused, so taken back here alone it would be neither tested nor refused.
+const CARRIED: [Need; 18] = [
+    Need::Lease,
+    Need::Renew,
+    Need::PerGrantTtl,
+    Need::Fence,
+    Need::FenceDurable,
+    Need::Resource,
+    Need::Fair,
+    Need::Priority,
+    Need::Shared,
+    Need::Permits,
+    Need::Downgrade,
+    Need::Upgrade,
+    Need::Watch,
+    Need::Inspect,
+    Need::ForceRelease,
+    Need::MinimumHold,
+    Need::OwnerLabel,
+    Need::Session,
+];
+
+/// The shortest lease that rules about time work with, where so short a one is claimed. A skew that is not small beside it forgives
+/// whatever they look for: a lease that ends early, a deadline that is too late.
+const SHORTEST_LEASE: Duration = Duration::from_millis(120);
+
+/// The largest depth of re-entry and backlog of changes that a rule goes up to.
+const MOST_COUNTED: u32 = 1 << 16;
+
+impl Claims {
+    fn bounds(&self) -> [Bound; 8] {
+        let ms = Duration::from_millis;
+        let bound = |name, claimed, usual, most| Bound {
+            name,
+            claimed,
+            usual,
+            most,
+        };
+        [
+            bound("slack", self.slack, ms(250), ms(5_000)),
+            bound("op_bound", self.op_bound, ms(2_000), ms(60_000)),
+            bound("give_up", self.give_up, ms(11_000), ms(60_000)),
+            bound("wake_p99", self.wake_p99, ms(100), ms(5_000)),
+            bound("cancel_prompt", self.cancel_prompt, ms(500), ms(10_000)),
+            bound("drop_prompt", self.drop_prompt, ms(500), ms(10_000)),
+            bound(
+                "skew per second",
+                Duration::from_micros(self.skew.ppm.into()),
+                ms(10),
+                ms(100),
+            ),
+            bound("fixed skew", self.skew.fixed, ms(2), ms(1_000)),
+        ]
+    }
+
+    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything. And whether nothing is
+    /// taken back that the capabilities declare: its rules would not run, and users would find it all the same.
+    ///
+    /// # Errors
+    /// What is taken back and declared. Or the bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s,
+    /// `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10 s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms,
+    /// or the least that is claimed), starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
+    pub fn check(&self) -> Result<(), String> {
+        let is_declared = |need: &Need| match need {
+            Need::Lease => self.capabilities.nature == Nature::Lease,
+            other => self.could(*other),
+        };
+        let taken_back = CARRIED.into_iter().filter(|need| self.without.contains(need));
+        let declared: Vec<Need> = taken_back.filter(is_declared).collect();
+        if !declared.is_empty() {
+            return Err(format!(
+                "{declared:?} cannot be taken back with `without`: the capabilities declare it; leave it out there, so that it is refused"
+            ));
+        }
+        let mut too_wide: Vec<String> = self
+            .bounds()
+            .iter()
+            .filter(|b| b.claimed > b.most)
+            .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
+            .chain(self.uncountable())
+            .collect();
+        let lease = self.capabilities.min_ttl.max(SHORTEST_LEASE);
+        let (skew, most) = (self.skew.of(lease), lease / 4);
+        if skew > most {
+            too_wide.push(format!(
+                "the skew over {lease:?}, the shortest lease that is looked at, is {skew:?}, and {most:?} is the most"
+            ));
+        }
+        if self.starvation_factor > MOST_STARVATION {
+            let factor = self.starvation_factor;
+            too_wide.push(format!(
+                "starvation_factor is {factor}, and {MOST_STARVATION} is the most"
+            ));
+        }
+        if too_wide.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "claims this wide cannot be judged: {}",
+                too_wide.join("; ")
+            ))
+        }
+    }
+
+    /// The numbers that no rule can count up to.
+    fn uncountable(&self) -> impl Iterator<Item = String> {
+        let numbers = [
+            ("reentry_depth", self.reentry_depth),
+            ("round_trips", self.round_trips),
+            ("watch_backlog", self.watch_backlog),
+        ];
+        let beyond = numbers.into_iter().filter(|(_, n)| *n > MOST_COUNTED);
+        beyond.map(|(name, n)| format!("{name} is {n}, and {MOST_COUNTED} is the most"))
+    }
+
+    /// The bounds of more than twice what is usual, for the report: what passed under them says less.
+    pub fn wide(&self) -> Vec<String> {
+        self.bounds()
+            .iter()
+            .filter(|b| b.claimed > b.usual * 2)
+            .map(|b| format!("{} {:?} (usual: {:?})", b.name, b.claimed, b.usual))
+            .chain(
+                (self.round_trips > USUAL_ROUND_TRIPS * 2)
+                    .then(|| format!("round_trips {} (usual: {USUAL_ROUND_TRIPS})", self.round_trips)),
+            )
+            .chain((self.starvation_factor > USUAL_STARVATION * 2).then(|| {
+                format!(
+                    "starvation_factor {} (usual: {USUAL_STARVATION})",
+                    self.starvation_factor
+                )
+            }))
+            .collect()
+    }
+}

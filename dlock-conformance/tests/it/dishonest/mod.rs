@@ -2,6 +2,7 @@
 
 mod agreeing;
 mod refusing;
+mod restless;
 
 use std::io;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ enum Trick {
     CountsNothing,
     /// Somewhere where there is a store.
     NowhereIsSomewhere,
+    /// Whoever waits looks for itself all the time.
+    Restless,
 }
 
 impl Dishonest {
@@ -69,6 +72,10 @@ impl Harness for Dishonest {
                     self.claims().capabilities,
                     self.runtime(),
                 )),
+                Trick::Restless => Arc::new(restless::Restless {
+                    inner: self.world.connect(cx).await?,
+                    runtime: self.runtime(),
+                }),
                 Trick::OneClient => {
                     let mut first = self.first.lock().await;
                     match &*first {
@@ -259,4 +266,9 @@ fn a_place_where_there_is_a_store_is_not_nowhere() {
         passes(Trick::NowhereIsSomewhere, |rule| rule.id == "17.06"),
         NOTHING
     );
+}
+
+#[test]
+fn who_is_woken_all_the_time_cannot_be_said_to_sleep_through_a_release() {
+    assert_eq!(passes(Trick::Restless, |rule| rule.id == "8.10"), NOTHING);
 }

@@ -11,9 +11,10 @@ use super::late_requests::a_retried_release_frees_nobody_else;
 use super::s04_guards::{a_drop_frees_promptly, a_leaked_guard_lapses};
 use super::s06_faults::{a_failed_release_lapses, release_says_how_it_went};
 use super::stale::{Successor, stale_guard};
+use crate::claims::Need;
 use crate::cx::Cx;
 use crate::rule::{Rule, rule};
-use crate::subject::Held;
+use crate::subject::{Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
@@ -234,7 +235,38 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         cx.evidence("free_at_once");
         next.release().await.seen("B releases")?;
     }
-    Ok(())
+    match cx.claims().has(Need::Wait) {
+        true => a_minimum_hold_is_waited_for(&cx, &a, b, least).await,
+        false => Ok(()),
+    }
+}
+
+/// Nobody changes anything when it is over: whoever waits has to know when.
+async fn a_minimum_hold_is_waited_for(
+    cx: &Cx,
+    a: &Arc<dyn Subject>,
+    b: Arc<dyn Subject>,
+    least: Duration,
+) -> Verdict {
+    let (name, ask) = (cx.name("waited-for"), cx.ask());
+    let asked = cx.now();
+    let held = cx
+        .expect_free(&**a, &name, &ask.clone().min_hold(least), "at first")
+        .await?;
+    let waiting = cx.spawn(async move { b.acquire(&name, &ask).await.map(|held| (held, b)) });
+    cx.sleep(least / 3).await;
+    held.release().await.seen("A releases while B waits")?;
+    let released = cx.now();
+    let bound = least + cx.claims().wake_p99 + cx.slack();
+    let what = format!("B's wait, after a release with a minimum hold of {least:?}");
+    let (next, _b) = cx.within(bound, &what, waiting).await?.seen("B waits")?;
+    ensure!(
+        asked.until(cx.now()) >= least - cx.skew(least),
+        "B, who waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of {least:?}",
+        asked.until(cx.now()),
+        released.until(cx.now())
+    );
+    next.release().await.seen("B releases")
 }
 
 async fn released_is_free_at_once(cx: Cx) -> Verdict {

@@ -134,6 +134,9 @@ pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     for row in rows {
         let holder = row.try_get::<Option<Vec<u8>>, _>(0).map_err(bad)?;
         let phase = row.try_get::<i64, _>(1).map_err(bad)?;
+        if !(0..WATCHED).contains(&phase) {
+            return Err(foreign_row("an unknown phase"));
+        }
         let expires = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?);
         let expires = Timestamp::from_nanos(expires.map_err(|_| foreign_row("a time below zero"))?);
         glance.earliest = Some(glance.earliest.map_or(expires, |e| e.min(expires)));

@@ -110,7 +110,7 @@ impl Statements {
             // One row for all that are queued, and one for each holder; not the row of a watch.
             glance: format!(
                 "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) FROM {prefix}entry \
-                 WHERE name = ? AND phase < {WATCHED} GROUP BY holder"
+                 WHERE name = ? AND phase <> {WATCHED} GROUP BY holder"
             ),
             put: many(put),
             delete: many(delete),

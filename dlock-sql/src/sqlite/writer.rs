@@ -392,7 +392,8 @@ impl Writer {
         for name in due {
             if let Some(state) = self.names.get_mut(&name) {
                 state.settle(now, tokens);
-                self.touched.insert(name, self.turns);
+                // As by a job of its own: whoever was answered last has not seen it.
+                self.touched.insert(name, self.turns + 1);
             }
         }
         Ok(())

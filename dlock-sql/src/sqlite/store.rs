@@ -143,7 +143,15 @@ impl Store {
     }
 
     async fn connect(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let conn = db.quiet().connect().await.map_err(|e| nothing_done(e, &db.at))?;
+        // The options of a pool may set what needs a lock on the file, such as a journal mode.
+        let mut patience = Patience::new(&*runtime, db.busy_budget);
+        let conn = loop {
+            match db.quiet().connect().await {
+                Ok(conn) => break conn,
+                Err(e) if is_busy(&e) && patience.wait().await => {}
+                Err(e) => return Err(nothing_done(e, &db.at)),
+            }
+        };
         let file = match db.private {
             true => None,
             false => FileId::at(db.path()),

@@ -333,3 +333,25 @@ fn a_journal_that_a_crash_can_damage_is_refused() {
         }
     });
 }
+
+#[test]
+fn opening_waits_for_a_file_that_is_busy() {
+    with_files(|files, runtime| async move {
+        // Setting this mode reads the file, which whoever writes locks all others out of.
+        let options = SqliteConnectOptions::new()
+            .filename(files.path())
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Delete);
+        let pool = SqlitePoolOptions::new().connect_lazy_with(options);
+        let first = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap();
+        first.close().await.unwrap();
+        let mut other = stranger(&files).await;
+        sql(&mut other, "BEGIN EXCLUSIVE").await;
+        let later = async {
+            runtime.sleep(ms(200)).await;
+            sql(&mut other, "COMMIT").await;
+        };
+        let (second, ()) = futures::join!(SqliteLock::from_pool(&pool, runtime.clone()), later);
+        granted(&second.unwrap(), &ask("n")).await;
+    });
+}

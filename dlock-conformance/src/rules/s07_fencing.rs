@@ -167,10 +167,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.12" MUST phase 1 [Lock, Fence, Resource]
         layer: Both, access: A, test: D,
         title: "resource refuses stale tokens",
-        statement: "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses neither of two live readers.",
+        statement: "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses neither of two live readers; each resource by itself, however many there are.",
         intent: "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped here.",
         check_first: "Is the highest token kept with the value, and are readers barred by writers only?",
-        evidence: ["stale_writes" >= 3],
+        evidence: ["stale_writes" >= 6],
         budget: 60 s,
         bug: ResourceAcceptsStale deterministic,
         blast: ["7.08", "7.13", "7.14", "7.15", "16.06"]

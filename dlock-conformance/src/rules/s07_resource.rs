@@ -58,8 +58,8 @@ pub(super) async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
     let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
-    let [old, mid, new] = tokens(&cx, &*a, &name, 3).await?[..] else {
-        return Err(Failure::Kit("three tokens were taken".to_owned()));
+    let [old, mid, new, newest] = tokens(&cx, &*a, &name, 4).await?[..] else {
+        return Err(Failure::Kit("four tokens were taken".to_owned()));
     };
     admitted(
         gate.write(&resource, old, b"old").await.seen("writes")?,
@@ -109,19 +109,61 @@ pub(super) async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
         "the resource has {:?} after the last admitted write of \"newer\"",
         String::from_utf8_lossy(&value.value)
     );
+    // Who is admitted counts as who writes does.
+    admitted(
+        gate.admit(&resource, newest, Access::Exclusive)
+            .await
+            .seen("asks to be admitted")?,
+        "the next holder, which asks before it writes",
+    )?;
+    refused(
+        other.write(&resource, new, b"stale").await.seen("writes")?,
+        newest,
+        "a write of the holder before one that was admitted",
+    )?;
+    cx.evidence("stale_writes");
     if cx.claims().has(Need::Shared) {
-        live_readers(&cx, &*a, &*b, &name, &resource).await?;
+        live_readers(&cx, &*a, &*b, &name, &resource, newest).await?;
     }
+    resources_are_apart(&cx, &*a, old, new).await
+}
+
+/// Each resource has a memory of its own, whatever it is called and however many others there are.
+async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Token) -> Verdict {
+    let gate = gate_of(client)?;
+    let long = "x".repeat(200);
+    let [first, in_case, at_its_end] = ["one", "One", "two"].map(|end| cx.name(format!("{long}-{end}")));
+    for (resource, token, what) in [
+        (&first, new, "the first write to a resource"),
+        (&in_case, old, "a write to a resource that differs in case"),
+        (&at_its_end, old, "a write to a resource that differs at its end"),
+    ] {
+        admitted(gate.write(resource, token, b"mine").await.seen("writes")?, what)?;
+    }
+    for other in 0..cx.rounds(150, 2_000) {
+        let resource = cx.name(format_args!("other-{other}"));
+        admitted(
+            gate.write(&resource, old, b"other").await.seen("writes")?,
+            "a write to one of many resources",
+        )?;
+    }
+    refused(
+        gate.write(&first, old, b"stale").await.seen("writes")?,
+        new,
+        "a stale write, after writes to many other resources",
+    )?;
+    cx.evidence("stale_writes");
     Ok(())
 }
 
-/// Two readers that hold at the same time: whoever comes first, the other is not refused.
+/// Two readers that hold at the same time: whoever comes first, the other is not refused. The writer before them is.
 async fn live_readers(
     cx: &Cx,
     a: &dyn Subject,
     b: &dyn Subject,
     name: &LockName,
     resource: &LockName,
+    writer: Token,
 ) -> Verdict {
     let ask = cx.ask().reader();
     let first = cx.expect_free(a, name, &ask, "for a reader").await?;
@@ -141,6 +183,15 @@ async fn live_readers(
             .await
             .seen("asks to be admitted")?;
         admitted(answer, what)?;
+    }
+    // A reader may have the token of the writer before it; then it bars nobody.
+    if t1.max(t2) > writer {
+        refused(
+            gate.write(resource, writer, b"stale").await.seen("writes")?,
+            t1.max(t2),
+            "a write of the writer before a reader that was admitted",
+        )?;
+        cx.evidence("stale_writes");
     }
     Ok(())
 }

@@ -29,10 +29,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.15" MUST phase 1 [Permits, Try, Wait]
         layer: Both, access: A, test: D,
         title: "mismatched permits are refused",
-        statement: "While a name is in use with n permits, asking for it with another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin.",
+        statement: "Of n permits of a name n are held at once and no more. While they are in use, asking for it with another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin.",
         intent: "Two deployments that disagree about the limit would each let in as many as they think right.",
         check_first: "Is the limit kept with the name while it is in use, and compared in the same step as the grant?",
-        evidence: ["mismatches_refused" >= 4],
+        evidence: ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6],
         budget: 60 s,
         bug: MixedLimits deterministic,
         blast: []
@@ -197,5 +197,37 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         .await?
         .release()
         .await
-        .seen("releasing the exclusive hold")
+        .seen("releasing the exclusive hold")?;
+    for n in [1, 3, 8] {
+        n_are_held_and_no_more(&cx, &[&*a, &*b], n).await?;
+    }
+    Ok(())
+}
+
+/// One too many is refused, and one that is given back makes room for one.
+async fn n_are_held_and_no_more(cx: &Cx, clients: &[&dyn Subject; 2], n: u32) -> Verdict {
+    let (name, ask) = (cx.name(format_args!("{n}-at-once")), cx.ask().permit(n));
+    let client = |i: u32| clients[i as usize % 2];
+    let mut held = Vec::new();
+    for i in 0..n {
+        let when = format!("with {i} of {n} permits taken");
+        held.push(cx.expect_free(client(i), &name, &ask, when).await?);
+    }
+    for round in 0..2 {
+        for other in clients {
+            let when = format!("round {round}: one more, with all {n} permits taken");
+            cx.expect_held(*other, &name, &ask, when).await?;
+            cx.evidence("refusals_when_all_are_taken");
+        }
+        let back = held.swap_remove(0);
+        back.release().await.seen("a permit is given back")?;
+        let when = format!("round {round}: with one of {n} permits given back");
+        held.push(cx.expect_free(client(round), &name, &ask, when).await?);
+    }
+    cx.expect_held(clients[0], &name, &cx.ask(), "exclusively, beside permits")
+        .await?;
+    for permit in held {
+        permit.release().await.seen("a permit's release")?;
+    }
+    Ok(())
 }

@@ -33,7 +33,7 @@ pub(super) static RULES: &[Rule] = &[
         "11.11" MUST phase 3 [Shared, Upgrade, Try]
         layer: Backend, access: A, test: D,
         title: "upgraders never deadlock",
-        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or the others are told WouldDeadlock.",
+        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or the others are told WouldDeadlock. Who wins holds exclusively, with a new token where there are any, for no longer than its ttl.",
         intent: "Two readers that each wait for the other to leave wait for ever.",
         check_first: "Does the second upgrader learn that another one is at it?",
         evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
@@ -76,6 +76,16 @@ fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
         .ok_or_else(|| Failure::Broken("a guard has no conversions although they are claimed".to_owned()))
 }
 
+/// A conversion starts the ttl anew at most: who believes in more holds on when the store has let go. The ttl is that of before.
+fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
+    let left = held.remaining();
+    ensure!(
+        left <= ttl,
+        "{what} is believed in for {left:?}, and its ttl was {ttl:?}"
+    );
+    Ok(())
+}
+
 async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -99,8 +109,9 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
         let reader = rng.one_in(2).then(|| acquiring(&cx, &c, &name, &read));
         cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
             .await;
-        let token = held.token();
+        let (token, ttl) = (held.token(), held.ttl());
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
+        within_its_ttl(&*held, ttl, "a downgrade")?;
         for look in 0..4 {
             ensure!(
                 written.load(Ordering::SeqCst) == 0,
@@ -155,14 +166,25 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
         for client in &clients[..upgraders] {
             reading.push(cx.expect_free(&**client, &name, &read, "a reader").await?);
         }
-        for held in reading {
-            let task = cx.clone();
+        let newest = reading.iter().filter_map(|held| held.token()).max();
+        for (i, held) in reading.into_iter().enumerate() {
+            let (task, other) = (cx.clone(), clients[(i + 1) % clients.len()].clone());
+            let (name, read) = (name.clone(), read.clone());
             tasks.push(cx.spawn(async move {
                 let cx = task;
+                let ttl = held.ttl();
                 loop {
                     match converts(&*held)?.try_upgrade().await.seen("an upgrade")? {
                         Upgraded::Done => {
                             cx.evidence("upgraded");
+                            ensure!(
+                                !cx.claims().has(Need::Fence) || held.token() > newest,
+                                "round {round}: an upgrade answers token {:?}, and a reader before it had {newest:?}",
+                                held.token()
+                            );
+                            within_its_ttl(&*held, ttl, "an upgrade")?;
+                            cx.expect_held(&*other, &name, &read, "a reader, beside one that upgraded")
+                                .await?;
                             held.release().await.seen("the one that upgraded releases")?;
                             return Ok::<bool, Failure>(true);
                         }

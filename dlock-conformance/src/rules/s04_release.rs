@@ -197,6 +197,10 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let (name, ask) = (cx.name(round), cx.ask().min_hold(least));
         let asked = cx.now();
         let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        // A renewal is about the lease, and leaves alone how long it is held at least.
+        if round % 2 == 1 && cx.claims().has(Need::Renew) {
+            held.renew().await.seen("A renews")?;
+        }
         held.release()
             .await
             .seen("A releases sooner than its minimum hold")?;

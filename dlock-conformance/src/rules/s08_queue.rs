@@ -288,6 +288,34 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
         );
         cx.evidence_by("hand_overs", order.len() as u64);
     }
+    match cx.claims().has(Need::Shared) {
+        true => urgent_readers_are_next(&cx, &*holder, &clients).await,
+        false => Ok(()),
+    }
+}
+
+/// Whether they read or write: the readers are apart in the order that is due, or two of them would come at once.
+async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
+    let line = Line::new(cx, cx.name("readers-and-writers"));
+    let held = holder
+        .acquire(&line.name, &cx.ask())
+        .await
+        .seen("the holder acquires")?;
+    let mut waits = Vec::new();
+    let asks = [(false, 5), (true, 9), (true, 2), (false, 7), (false, 3)];
+    for (number, (reads, priority)) in asks.into_iter().enumerate() {
+        let ask = cx.ask().priority(priority);
+        let ask = if reads { ask.reader() } else { ask };
+        waits.push(line.join(&clients[number % 2], &ask, number));
+        line.until_waiting(holder, number + 1).await?;
+    }
+    held.release().await.seen("the holder releases")?;
+    line.drain(waits).await?;
+    let (order, due) = (line.order(), [1, 3, 0, 4, 2]);
+    ensure!(
+        order == due,
+        "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?}, and {due:?} is right"
+    );
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use dlock_core::Capabilities;
 use super::*;
 use crate::catalogue;
 use crate::history::fixture::history;
-use crate::rules;
 
 fn outcome(kind: Kind) -> Outcome {
     let text = "why\nand more".to_owned();
@@ -84,6 +83,16 @@ impl Scratch {
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
+}
+
+/// What is in a directory; nothing if there is none.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names: Vec<String> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    names
 }
 
 impl Drop for Scratch {
@@ -193,6 +202,8 @@ fn paragraph(report: &Report, heading: &str) -> String {
 fn what_is_not_proven_comes_first_and_names_the_rules() {
     let mut network = rule("15.05", Kind::NotRun);
     network.access = vec![Access::P];
+    let mut hands = rule("7.06", Kind::NotRun);
+    hands.access = vec![Access::H];
     let mut inherited = rule("5.01", Kind::Pass);
     inherited.inherited = true;
     let mut report = report(vec![
@@ -205,6 +216,7 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
         rule("1.07", Kind::Pass),
         rule("1.08", Kind::Unsupported),
         network,
+        hands,
         inherited,
     ]);
     report.missing_basis = vec![Need::Try];
@@ -219,10 +231,11 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
 - the kit itself failed on (1): 1.01
 - broken (1): 1.02
 - could not be told (1): 1.03
-- not run (2): 1.04, 15.05
+- not run (3): 1.04, 15.05, 7.06
 - no test exists (1): 1.05
 - waived (1): 1.06
 - what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)
+- what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)
 - any profile: [Try] is not claimed, on which all of them rest
 - anything else than that: a panic
 - what tighter bounds would show; claimed are wide ones: slack 9s, skew 2
@@ -232,7 +245,7 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
     );
     assert_eq!(
         paragraph(&report, "## Counts"),
-        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 2\n- untested: 1\n- waived: 1\n- pass: 2\n- unsupported: 1"
+        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- unsupported: 1"
     );
 }
 
@@ -240,10 +253,13 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
 fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
     let mut network = rule("15.05", Kind::Pass);
     network.access = vec![Access::P];
+    let mut hands = rule("7.06", Kind::Pass);
+    hands.access = vec![Access::H];
     let mut report = report(vec![
         rule("1.01", Kind::Pass),
         rule("1.02", Kind::NotRun),
         network,
+        hands,
     ]);
     report.engine = Engine::Own;
     assert_eq!(
@@ -252,6 +268,8 @@ fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
 - not run (1): 1.02
 - black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay within the claims"
     );
+    // Of what did not occur nothing is counted.
+    assert_eq!(paragraph(&report, "## Counts"), "- not run: 1\n- pass: 3");
 }
 
 #[test]
@@ -313,18 +331,80 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
 
 #[test]
 fn a_profile_is_a_success_only_if_every_rule_of_its_first_phase_has_a_test() {
-    let is_of_lease = |id: &str| profile_of_section(id) == "Lease";
-    let untested = catalogue::open().filter(|entry| is_of_lease(entry.id)).count();
-    let tested = rules::all().find(|r| r.level == Level::Must && profile(r.needs) == "Lease");
-    let report = report(vec![rule(tested.unwrap().id, Kind::Pass)]);
-    let state = match untested {
-        0 => "| Lease | success (1 passed) |".to_owned(),
-        n => format!("| Lease | partial (1 passed, {n} of the first phase have no test yet) |"),
+    use Kind::{NotRun, Pass};
+    let state = |kinds: &[Kind], open: &[&'static str]| {
+        let report = report(kinds.iter().map(|kind| rule("3.01", *kind)).collect());
+        let mut text = String::new();
+        summary::profiles(&mut text, &report, open.iter().copied());
+        let line = text.lines().find_map(|l| l.strip_prefix("| Lease | "));
+        line.map(|l| l.trim_end_matches(" |").to_owned())
     };
-    assert!(
-        report.summary().lines().any(|l| l == state),
-        "{}",
-        report.summary()
+    let cases: [(&[Kind], &[&str], &str); 4] = [
+        (&[Pass], &["7.01"], "success (1 passed)"),
+        (
+            &[Pass],
+            &["3.98", "5.99"],
+            "partial (1 passed, 2 of the first phase have no test yet)",
+        ),
+        (
+            &[Pass, NotRun],
+            &["3.99"],
+            "partial (1 passed, 1 not run or waived, 1 of the first phase have no test yet)",
+        ),
+        (&[Pass, NotRun], &[], "partial (1 passed, 1 not run or waived)"),
+    ];
+    for (kinds, open, says) in cases {
+        assert_eq!(state(kinds, open).as_deref(), Some(says), "{open:?}");
+    }
+    // The summary asks the catalogue which these are.
+    let is_of_lease = |id: &str| profile_of_section(id) == "Lease";
+    let open: Vec<&str> = catalogue::open()
+        .map(|e| e.id)
+        .filter(|id| is_of_lease(id))
+        .collect();
+    let says = format!("| Lease | {} |", state(&[Pass], &open).unwrap());
+    let summary = report(vec![rule("3.01", Pass)]).summary();
+    assert!(summary.lines().any(|l| l == says), "{summary}");
+}
+
+#[test]
+fn profiles_say_with_what_means_rules_passed_and_ask_hands_and_the_simulator_of_nobody() {
+    // A proxy, hands, a child process twice, the simulator, the API alone.
+    let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
+    let table = |kind: Kind| {
+        let report = report(ids.map(|id| rule(id, kind)).to_vec());
+        let mut text = String::new();
+        summary::profiles(&mut text, &report, std::iter::empty());
+        text
+    };
+    assert_eq!(
+        table(Kind::Pass),
+        "\
+## Profiles (MUST rules; access A, P, C, H, S)
+
+| profile | |
+|---|---|
+| Core | success (1 passed) |
+| Fair | success (1 passed) |
+| Fencing | success (2 passed) |
+| Lease | success (1 passed) |
+| Priority | success (1 passed) |
+
+"
+    );
+    assert_eq!(
+        table(Kind::NotRun),
+        "\
+## Profiles (MUST rules; access )
+
+| profile | |
+|---|---|
+| Fair | none (0 passed, 1 not run or waived) |
+| Fencing | none (0 passed, 1 not run or waived) |
+| Lease | none (0 passed, 1 not run or waived) |
+| Priority | none (0 passed, 1 not run or waived) |
+
+"
     );
 }
 
@@ -396,6 +476,8 @@ fn each_run_has_a_line_in_the_summary_of_all() {
     let scratch = Scratch::new("merge");
     let path = scratch.0.join("summary.json");
     let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
+    summary::merge(&of_kinds(&[Kind::Pass]), &path).unwrap();
+    assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1);
     // What was there and is no summary is no matter.
     for junk in ["[1, 2]", "no json at all"] {
         std::fs::write(&path, junk).unwrap();
@@ -417,25 +499,34 @@ fn each_run_has_a_line_in_the_summary_of_all() {
     assert_eq!(line["failed"], serde_json::json!(["3.01", "10.01"]));
     assert_eq!(line["waived"], serde_json::json!(["3.03"]));
     assert_eq!(line["total"], "fail");
-    // A directory cannot be read, and is not overwritten.
-    assert!(summary::merge(&other, &scratch.0).is_err());
+    // What cannot be read is not overwritten: nothing is even prepared.
+    let directory = scratch.0.join("directory");
+    std::fs::create_dir(&directory).unwrap();
+    assert!(summary::merge(&other, &directory).is_err());
+    assert_eq!(names(&scratch.0), ["directory", "summary.json"]);
+}
+
+#[test]
+fn a_report_is_written_in_all_of_its_forms() {
+    let scratch = Scratch::new("forms");
+    let report = of_kinds(&[Kind::Fail]);
+    report.write_to(&scratch.0).unwrap();
+    let own = scratch.0.join("store-sim");
+    assert_eq!(names(&scratch.0), ["store-sim", "summary.json"]);
+    assert_eq!(names(&own), ["junit.xml", "report.json", "summary.md"]);
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    let json = |path: PathBuf| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
+    assert_eq!(json(own.join("report.json"))["rules"][0]["id"], "8.08");
+    assert_eq!(read(own.join("junit.xml")), junit::xml(&report));
+    assert_eq!(read(own.join("summary.md")), report.summary());
+    let all = json(scratch.0.join("summary.json"));
+    assert_eq!(all["runs"]["store-sim"]["failed"], serde_json::json!(["8.08"]));
 }
 
 #[test]
 fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
     let scratch = Scratch::new("histories");
     let own = scratch.0.join("store-sim");
-    let names = || {
-        let mut names: Vec<String> = std::fs::read_dir(&own)
-            .map(|entries| {
-                entries
-                    .map(|e| e.unwrap().file_name().into_string().unwrap())
-                    .collect()
-            })
-            .unwrap_or_default();
-        names.sort_unstable();
-        names
-    };
     let with_history = |id: &str, kind| {
         let mut rule = rule(id, kind);
         let mut attempt = attempt(kind, 1);
@@ -469,13 +560,13 @@ fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
         "1.05-0x1.jsonl",
         "11.01-0x1.jsonl",
     ];
-    assert_eq!(names(), kept);
+    assert_eq!(names(&own), kept);
     assert_eq!(
         report.rules[2].attempts[0].stored,
         Some(own.join("1.02-0x2a.jsonl"))
     );
     report.write_histories(&scratch.0, Histories::All).unwrap();
-    assert!(names().contains(&"1.01-0x2a.jsonl".to_owned()));
+    assert!(names(&own).contains(&"1.01-0x2a.jsonl".to_owned()));
     // A file in the place of the directory is told of.
     assert!(remove_of(&own.join("1.02-notes.txt"), "1.02").is_err());
 }

@@ -222,9 +222,8 @@ impl Line {
         if let Some(from) = self.held {
             let until = self.let_go.map_or(u64::MAX, |(from, ..)| from);
             row.fill(from, until, '#');
-            if self.believed < until {
-                row.fill(self.believed, until, '.');
-            }
+            // If it let go first there is nothing to fill; if both fall in one column, what is drawn there next covers it.
+            row.fill(self.believed, until, '.');
             row.open(until);
             if let Some(token) = self.token {
                 row.write(from, until, &format!("#t{token}"));

@@ -17,6 +17,16 @@ const MODEL: Model = Model {
     fenced: true,
 };
 
+/// A history whose times are milliseconds.
+fn millis(text: &str) -> Vec<Event> {
+    let mut events = history(text);
+    for event in &mut events {
+        event.t_mono_ns *= 1_000_000;
+        event.ttl_ns = event.ttl_ns.map(|ttl| ttl * 1_000_000);
+    }
+    events
+}
+
 /// Two who hold at once.
 const CLASH: &str = "
     0-10000000  A acquire a ttl=1000000000 token=1
@@ -61,6 +71,29 @@ fn the_last_operations_are_drawn_where_nothing_else_is_known() {
 }
 
 #[test]
+fn the_last_operations_are_those_on_one_name_with_the_faults_beside_them() {
+    // Each tries in turn; those of `b` are no matter, and the fault has a name of its own.
+    let mut text = String::new();
+    for n in 0..14 {
+        let at = n * 10;
+        text += &format!("{at}-{} A try a{n} name=a held\n", at + 3);
+        text += &format!("{}-{} B try b{n} name=b held\n", at + 5, at + 8);
+    }
+    text += "140-143 A try last name=a held
+             144 - fault name=c note=cut
+             155 - healed name=c";
+    is_drawn(
+        &latest(&millis(&text), &MODEL),
+        "
+  ms        |30.0           |54.1           |78.2           |102.3          |126.4
+  lane 1    =h    ==h    ==h   ==h    ==h    ==h   ==h    ==h    ==h   ==h    ==h    ==h
+  faults                                                                               F cut FFF
+  = asks  h refused
+",
+    );
+}
+
+#[test]
 fn the_time_in_which_both_hold_is_marked() {
     is_drawn(
         &draw(&history(CLASH), &[1, 3], &MODEL),
@@ -74,6 +107,76 @@ fn the_time_in_which_both_hold_is_marked() {
   = asks  # holds  ~ may hold  - lets go  < released
   op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 1000.000 ms; release ok at 50.000 ms
   op 3, lane 2: acquire exclusive at 20.000 ms; ok at 30.000 ms, token 2, ttl 1000.000 ms; release ok at 70.000 ms
+",
+    );
+}
+
+#[test]
+fn where_one_is_granted_as_the_other_lets_go_both_returns_are_marked() {
+    let text = "
+        0-10  A acquire a ttl=200 token=1
+        10-20 B acquire b ttl=200
+        20-40 A release a
+        30-50 B release b";
+    is_drawn(
+        &draw(&millis(text), &[1, 2], &MODEL),
+        "
+  ms        |0.0            |9.6            |19.3           |28.9           |38.6
+> lane 1    ================#t1##############---------------------------------<
+> lane 2                    =================################----------------------------------<
+  granted   ~~~~~~~~~~~~~~~~[t1###############~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+  granted                   ~~~~~~~~~~~~~~~~~[t?##############~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+> here                      ^                ^
+  = asks  # holds  ~ may hold  - lets go  < released  ? unknown
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 200.000 ms; release ok at 40.000 ms
+  op 2, lane 2: acquire exclusive at 10.000 ms; ok at 20.000 ms, ttl 200.000 ms; release ok at 50.000 ms
+",
+    );
+}
+
+#[test]
+fn grants_that_meet_in_a_column_have_rows_of_their_own() {
+    let text = "
+        0-3   A acquire a ttl=200 token=1
+        7-10  A release a
+        10-13 B acquire b ttl=200 token=2
+        17-20 B release b
+        20-23 C acquire c ttl=200 token=3
+        27-30 C release c";
+    is_drawn(
+        &draw(&millis(text), &[3], &MODEL),
+        "
+  ms        |0.0            |5.8            |11.6           |17.3           |23.1
+  lane 1    ========#t1########--------<
+> lane 2                               ========#t2#########--------<
+  lane 3                                                           ========#t3########---------<
+  granted                              ~~~~~~~~[t2##########~~~~~~~~
+  granted   ~~~~~~~~[t1#########~~~~~~~~                           ~~~~~~~~[t3#########~~~~~~~~~
+> here                                         ^
+  = asks  # holds  ~ may hold  - lets go  < released
+  op 3, lane 2: acquire exclusive at 10.000 ms; ok at 13.000 ms, token 2, ttl 200.000 ms; release ok at 20.000 ms
+",
+    );
+}
+
+#[test]
+fn who_gave_up_and_who_lost_and_dropped_is_told_in_signs_and_words() {
+    let text = "
+        0-10  A acquire a ttl=30 token=1
+        4-24  B acquire b timed_out
+        20    A lost a
+        32    A drop a";
+    is_drawn(
+        &draw(&millis(text), &[1, 2], &MODEL),
+        "
+  ms        |0.0            |6.2            |12.3           |18.5           |24.7
+> lane 1    =========================#t1#######################L#########################......x
+> lane 2              ====================================================t
+  granted   ~~~~~~~~~~~~~~~~~~~~~~~~~[t1##################################################
+> here                               ^
+  = asks  # holds  . past its deadline  ~ may hold  t timed out  x dropped  L lost
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 30.000 ms; told of its loss at 20.000 ms; dropped at 32.000 ms
+  op 2, lane 2: acquire exclusive at 4.000 ms; timed out at 24.000 ms
 ",
     );
 }
@@ -164,6 +267,112 @@ fn a_history_of_a_thousand_lanes_is_forty_lines() {
     let drawing = draw(&history(&text), &marked, &MODEL);
     assert!(drawing.lines().count() <= 40, "{drawing}");
     assert!(drawing.contains("and 988 lanes more"), "{drawing}");
+    assert!(drawing.contains("and 994 grants more"), "{drawing}");
+    assert!(drawing.contains("and 91 operations more"), "{drawing}");
+}
+
+#[test]
+fn lanes_that_are_marked_are_drawn_before_others() {
+    let mut text = String::new();
+    for n in 0..14 {
+        text += &format!("{n}-{} L{n} try g{n} held\n", n + 20);
+    }
+    let drawing = draw(&millis(&text), &[14], &MODEL);
+    let lanes: Vec<&str> = drawing
+        .lines()
+        .filter(|l| l.contains("lane ") && !l.contains("op"))
+        .map(|l| l.split('=').next().unwrap().trim_end())
+        .collect();
+    assert_eq!(lanes.first(), Some(&"  lane 1"), "{drawing}");
+    assert_eq!(lanes[10..], ["  lane 11", "> lane 14"], "{drawing}");
+    assert!(drawing.contains("and 2 lanes more"), "{drawing}");
+}
+
+#[test]
+fn eight_operations_are_told_of_and_of_more_how_many() {
+    let mut text = String::new();
+    for n in 0..9 {
+        text += &format!("{}-{} A try g{n} held\n", n * 10, n * 10 + 5);
+    }
+    let told = |most: u64| {
+        let marked: Vec<u64> = (1..=most).collect();
+        draw(&millis(&text), &marked, &MODEL)
+    };
+    let eighth = "  op 8, lane 1: try exclusive at 70.000 ms; refused at 75.000 ms\n";
+    assert!(told(8).ends_with(eighth), "{}", told(8));
+    assert!(
+        told(9).ends_with(&format!("{eighth}  and 1 operations more\n")),
+        "{}",
+        told(9)
+    );
+}
+
+#[test]
+fn the_times_are_those_of_events_of_begins_of_stalls_and_of_marked_leases_that_end_soon() {
+    let shown = |ttl: u64| {
+        let events = history(&format!(
+            "10-20 A acquire a ttl={ttl} token=1
+             12 - stall ttl=2
+             30 - stall ttl=9"
+        ));
+        let names = spans(&events, &MODEL);
+        let grants: Vec<&Span> = names.values().flatten().collect();
+        times(&events, &grants, &[1])
+    };
+    // As long again as all that happened, and no longer.
+    assert_eq!(shown(40), BTreeSet::from([10, 12, 20, 21, 30, 50]));
+    assert_eq!(shown(41), BTreeSet::from([10, 12, 20, 21, 30]));
+}
+
+#[test]
+fn words_are_written_where_they_just_fit() {
+    // A column for each nanosecond.
+    let axis = Axis::new(&BTreeSet::from([0, 9]), 10);
+    let written = |words: &str| {
+        let mut row = Canvas::new(&axis);
+        row.write(3, 5, words);
+        row.finish()
+    };
+    assert_eq!(written("F a"), "   F a");
+    assert_eq!(written("F ab"), "");
+}
+
+/// An axis for times with these gaps.
+fn axis(gaps: &[u64], columns: usize) -> Axis {
+    let mut at = 0;
+    let mut times = BTreeSet::from([at]);
+    for gap in gaps {
+        at += gap;
+        times.insert(at);
+    }
+    Axis::new(&times, columns)
+}
+
+#[test]
+fn a_gap_is_cut_out_if_all_shorter_ones_together_are_less_than_half_of_it() {
+    assert!(axis(&[10, 40, 10], COLUMNS).left_out().is_empty());
+    assert_eq!(axis(&[10, 41, 10], COLUMNS).left_out(), [41]);
+}
+
+#[test]
+fn four_gaps_are_cut_out_and_of_five_none() {
+    assert_eq!(axis(&[1, 90, 1, 90, 1, 90, 90], COLUMNS).left_out(), [90; 4]);
+    let five = axis(&[1, 90, 1, 90, 1, 90, 90, 90], COLUMNS);
+    assert!(five.left_out().is_empty());
+}
+
+#[test]
+fn the_ruler_is_exact_to_the_microsecond_in_ten_milliseconds() {
+    let ruler = |millis: u64| axis(&[millis * 1_000_000], 33).ruler();
+    assert_eq!(ruler(9).trim_end(), "|0.000          |4.500");
+    assert_eq!(ruler(10).trim_end(), "|0.0            |5.0");
+}
+
+#[test]
+fn there_is_a_blank_between_two_times_on_the_ruler() {
+    // A column for each millisecond. The label of the second piece ends where the one of column 16 would begin.
+    let ruler = axis(&[7_000_000, 193_000_000, 41_000_000], 52).ruler();
+    assert_eq!(ruler.trim_end(), "|0.0    //|200.0                |222.0");
 }
 
 #[test]

@@ -117,7 +117,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["taken_over" >= 2],
         budget: 120 s,
         bug: ExpiryNoWakeup deterministic,
-        blast: ["8.06", "16.05", "16.13"]
+        blast: ["4.13", "8.06", "16.05", "16.13"]
         => expiry_wakes_a_waiter
     },
     rule! {
@@ -169,7 +169,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["hand_overs" >= 8],
         budget: 60 s,
         bug: NegativeMargin deterministic,
-        blast: ["3.02", "3.03", "3.04", "3.05", "3.13", "5.02", "5.04", "5.07", "9.04", "16.06", "16.10"]
+        blast: ["3.02", "3.03", "3.04", "3.05", "3.13", "5.02", "5.04", "5.07", "9.04", "11.10", "11.11", "16.06", "16.10"]
         => beliefs_do_not_overlap
     },
     rule! {

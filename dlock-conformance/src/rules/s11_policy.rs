@@ -65,7 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["granted" >= 12],
         budget: 60 s,
         bug: RwCrossWait deterministic,
-        blast: ["7.11", "11.02", "11.06"]
+        blast: ["7.11", "8.08", "11.02", "11.06"]
         => mixed_queue_drains
     },
 ];

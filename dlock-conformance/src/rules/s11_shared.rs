@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
         budget: 60 s,
         bug: ReaderDuringWrite stochastic,
-        blast: ["7.11", "11.06", "11.07", "11.09"]
+        blast: ["7.11", "8.08", "11.06", "11.07", "11.09", "11.11", "11.15"]
         => writers_exclude_everybody
     },
     rule! {
@@ -74,7 +74,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["own_releases" >= 3],
         budget: 60 s,
         bug: ReaderReleasesOther deterministic,
-        blast: ["7.11", "11.02", "11.03", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "12.03"]
+        blast: ["7.11", "11.02", "11.03", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "11.15", "12.03"]
         => readers_release_their_own
     },
 ];

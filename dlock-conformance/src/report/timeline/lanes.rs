@@ -226,7 +226,9 @@ impl Line {
             row.fill(self.believed, until, '.');
             row.open(until);
             if let Some(token) = self.token {
-                row.write(from, until, &format!("#t{token}"));
+                // The column in which it lets go is drawn over: a token that lost its last digit there would be another one.
+                let end = if self.let_go.is_some() { "#" } else { "" };
+                row.write(from, until, &format!("#t{token}{end}"));
             }
         }
         if let Some((from, until, sign)) = self.let_go {

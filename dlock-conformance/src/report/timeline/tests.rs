@@ -379,3 +379,13 @@ fn there_is_a_blank_between_two_times_on_the_ruler() {
 fn nothing_is_drawn_of_nothing() {
     assert_eq!(draw(&[], &[], &MODEL), "");
 }
+
+#[test]
+fn a_token_is_drawn_whole_or_not_at_all() {
+    for release in 41..60 {
+        let text = format!("0-40 A acquire a token=12\n{release}-83 A release a");
+        let drawing = latest(&millis(&text), &MODEL);
+        let lane = drawing.lines().find(|line| line.contains("lane")).unwrap();
+        assert!(lane.contains("#t12") || !lane.contains("#t"), "{drawing}");
+    }
+}

@@ -282,7 +282,7 @@ impl Cx {
     /// Dropped, it drops the future that it was given.
     ///
     /// # Errors
-    /// [`Failure::Broken`] with `what` and the limit.
+    /// [`Failure::Broken`](crate::Failure::Broken) with `what` and the limit.
     pub async fn within<T>(
         &self,
         limit: Duration,

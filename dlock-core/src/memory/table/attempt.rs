@@ -121,8 +121,9 @@ impl Table {
                     now,
                     effects,
                 );
+                self.since_sweep += 1;
                 // planted: 13.13
-                if self.names.is_full() && !self.bug.is(Bug::NameGarbage) {
+                if self.is_to_sweep() && !self.bug.is(Bug::NameGarbage) {
                     self.sweep(now, effects);
                 }
                 self.names.insert(spot.hash, spot.filed.into_owned(), entry);

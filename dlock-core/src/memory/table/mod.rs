@@ -64,6 +64,8 @@ impl Spot<'_> {
 #[derive(Debug)]
 pub(super) struct Table {
     names: Names,
+    /// How many new names there were since those that ran out were looked for.
+    since_sweep: usize,
     desk: Desk,
     memo: Memo,
     /// Which bug is planted, for the `if` lines in the table.
@@ -75,6 +77,7 @@ impl Table {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             names: Names::default(),
+            since_sweep: 0,
             desk: Desk::new(settings),
             memo: Memo::default(),
             bug: settings.bug,

@@ -54,22 +54,6 @@ impl Names {
         }
     }
 
-    /// Whether the next name makes the table grow, or at least be filed anew.
-    pub(super) fn is_full(&self) -> bool {
-        self.records.len() == self.records.capacity()
-    }
-
-    /// Whether more than half of the room is taken.
-    pub(super) fn is_mostly_used(&self) -> bool {
-        self.records.len() > self.records.capacity() / 2
-    }
-
-    /// Makes room for as many names again: it is not full soon.
-    pub(super) fn make_room(&mut self) {
-        let Self { records, hasher } = self;
-        records.reserve(records.len(), |r| self::hash(hasher, &r.name));
-    }
-
     pub(super) fn records(&self) -> impl Iterator<Item = (&LockName, &Entry)> {
         self.records.iter().map(|r| (&r.name, &r.entry))
     }

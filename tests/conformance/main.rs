@@ -1,10 +1,11 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
-//! `cargo test --test conformance`            every rule of each backend on one runtime, the smoke set on the others
-//! `cargo test --test conformance -- --cross`  every rule on every runtime
-//! `cargo test --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
+//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others
+//! `cargo test --all-features --test conformance -- --cross`  every rule on every runtime
+//! `cargo test --all-features --test conformance -- --full`   the budgets of the catalogue instead of quick ones
+//! `cargo test --all-features --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
 //!
-//! Needs all features. Writes `target/conformance/summary.json` and a directory of reports for each run; where something was chosen,
+//! Writes `target/conformance/summary.json` and a directory of reports for each run; where something was chosen,
 //! only if `--report` says where, so that a part does not pass for the whole.
 //!
 //! To `cargo test` and `cargo nextest` each backend on a runtime is one test, and the flags of libtest are taken.

@@ -1,4 +1,4 @@
-//! A backend of one's own in under 200 lines: leases in a file, for the processes of one machine.
+//! A backend of one's own in under 200 lines: leases in a file, for the processes of one machine with Linux.
 //!
 //! The file is read and rewritten under an advisory lock on a second one, and replaced by a rename: who dies in between leaves the
 //! old state or the new one. What is not claimed here, `dlock` refuses. Waiting, timeouts, loss and cleaning up are the engine's.

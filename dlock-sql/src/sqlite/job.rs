@@ -112,8 +112,8 @@ pub(super) enum Message {
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// When the holders of each name were last changed by this process: the number of the job, in slots by hash. A collision costs a waiter
-/// one needless look.
+/// When this process last had news for those who wait for a name: the number of the job, in slots by hash. A collision costs a waiter one
+/// needless look.
 #[derive(Debug)]
 pub(super) struct Stamps(Vec<AtomicU64>);
 

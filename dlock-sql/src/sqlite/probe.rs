@@ -1,7 +1,7 @@
 //! "Is there any news?", asked for all who wait for a name in one client.
 //!
-//! That something was stored is seen by two numbers: within this process that of the last job that changed the holders of the name or its queue, and for
-//! what others have stored `PRAGMA data_version`, asked on the very connection that writes, where nothing of ours counts. It tells of the
+//! That something was stored is seen by two numbers: within this process that of the last job with news for those who wait for the name, and
+//! for what others have stored `PRAGMA data_version`, asked on the very connection that writes, where nothing of ours counts. It tells of the
 //! whole file, so the holders of the name are looked at before anybody is asked for. That takes one read however many wait, and no write lock:
 //! with ten clients of fifty waiters each, to ask in full after each commit was ten transactions that load five hundred rows.
 //!
@@ -27,7 +27,7 @@ pub(super) struct FileProbe {
     key: LeaseKey,
     turn: AtomicU64,
     version: AtomicI64,
-    /// What the last look at the holders has found; `None` if it is not known.
+    /// What is known of the holders, against which the next look compares.
     seen: Mutex<Seen>,
 }
 

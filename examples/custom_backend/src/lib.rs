@@ -1,7 +1,8 @@
-//! A backend of one's own in under 200 lines: leases in a file, for the processes of one machine with Linux.
+//! A backend of one's own in some 200 lines: leases in files, for the processes of one machine with Linux.
 //!
-//! The file is read and rewritten under an advisory lock on a second one, and replaced by a rename: who dies in between leaves the
-//! old state or the new one. What is not claimed here, `dlock` refuses. Waiting, timeouts, loss and cleaning up are the engine's.
+//! A file holds the names of one bucket. It is read and rewritten under an advisory lock on a second one, and replaced by a rename:
+//! who dies in between leaves the old state or the new one. What is not claimed here, `dlock` refuses. Waiting, timeouts, loss and
+//! cleaning up are the engine's.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind::InvalidData, ErrorKind::NotFound};
@@ -21,7 +22,7 @@ pub struct FileLock {
     capabilities: Capabilities,
 }
 
-/// The contents of the file.
+/// The contents of a file.
 #[derive(Default, Serialize, Deserialize)]
 struct State {
     boot: String,
@@ -44,8 +45,16 @@ fn key_of(key: &LeaseKey) -> (String, Vec<u8>) {
 
 /// How long to wait for another's change. Only a process that was stopped in the middle of one takes longer.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// The shortest lease: a renewal that waits its turn for as long as it may still finds it.
+const LEAST_TTL: Duration = PATIENCE;
 /// How long a message can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
+/// Among how many files the names are spread. All processes must agree on it, and on `bucket`.
+const BUCKETS: u8 = 64;
+
+fn bucket(name: &[u8]) -> u8 {
+    name.iter().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(*byte)) % BUCKETS
+}
 
 impl FileLock {
     /// Locks in that directory, which must exist.
@@ -53,14 +62,17 @@ impl FileLock {
         let capabilities = Capabilities::new("acme-file")
             .with(Capability::PerGrantTtl)
             .with(Capability::Renew)
+            .with_ttl(LEAST_TTL..=Duration::from_secs(86_400), Duration::from_millis(1))
             .with_fencing(Strength::WhileStateSurvives);
         Self { directory: directory.as_ref().to_owned(), capabilities }
     }
 
-    /// Runs one change alone, over all processes. It is short, and nothing is awaited in it: a dropped future cannot cut it.
-    fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
+    /// Runs one change of a name alone, over all processes. It is short, and nothing is awaited in it: a dropped future cannot cut it.
+    fn change<T>(&self, key: &LeaseKey, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
+        let bucket = bucket(key.name.as_bytes());
+        let file = |what| self.directory.join(format!("{bucket:02}.{what}"));
         let changed = || {
-            let mutex = File::create(self.directory.join("mutex"))?;
+            let mutex = File::create(file("mutex"))?;
             let until = Instant::now() + PATIENCE;
             while let Err(e) = mutex.try_lock() {
                 if Instant::now() > until {
@@ -68,7 +80,7 @@ impl FileLock {
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
-            let (path, next) = (self.directory.join("leases.json"), self.directory.join("leases.next"));
+            let (path, next) = (file("leases"), file("next"));
             let mut state: State = match fs::read(&path) {
                 Ok(text) => serde_json::from_slice(&text).map_err(|e| io::Error::new(InvalidData, e))?,
                 Err(e) if e.kind() == NotFound => State::default(),
@@ -126,7 +138,7 @@ impl Lock for FileLock {
         let sent = Timestamp::now();
         let key = key_of(&request.key);
         let granted = |t, rest| Attempt::Granted(Grant::new(request.key.clone(), Token::new(t), sent, rest));
-        self.change(|state, now| {
+        self.change(&request.key, |state, now| {
             match state.rows.iter().find(|row| row.key == key) {
                 Some(row) if row.token == 0 => return Err(Error::lost(LossReason::Released)),
                 // Sent again because the answer was lost: the same grant, with what remains of it.
@@ -145,12 +157,12 @@ impl Lock for FileLock {
     }
 
     async fn release(&self, lease: &LeaseKey, _: Release) -> Result<Released> {
-        self.change(|state, _| state.end(lease).map_or(Released::NotHeld, |_| Released::Released))
+        self.change(lease, |state, _| state.end(lease).map_or(Released::NotHeld, |_| Released::Released))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let abandon = |key: &LeaseKey| {
-            self.change(|state, now| {
+            self.change(key, |state, now| {
                 let (was, expires_ns) = (state.end(key), (now + TOMBSTONE).as_nanos());
                 state.rows.push(Row { token: 0, key: key_of(key), expires_ns });
                 was.map_or(Abandoned::Nothing, |row| Abandoned::WasGranted(Token::new(row.token)))
@@ -167,19 +179,20 @@ impl Lock for FileLock {
 #[async_trait]
 impl Renew for FileLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let sent = Timestamp::now();
-        let all = self.change(|state, now| {
-            let mut held: Vec<_> = state.rows.iter_mut().filter(|row| row.token > 0).collect();
-            let renew = |item: &RenewItem| match held.iter_mut().find(|row| row.key == key_of(&item.key)) {
-                Some(row) => {
-                    row.expires_ns = row.expires_ns.max((now + item.ttl).as_nanos());
-                    RenewOutcome::Renewed(Renewal::new(sent, now.until(row.expires())))
-                }
-                None => RenewOutcome::Gone,
-            };
-            items.iter().map(renew).collect()
-        });
-        all.unwrap_or_else(|e: Error| vec![RenewOutcome::Failed(e); items.len()])
+        let renew = |item: &RenewItem| {
+            let sent = Timestamp::now();
+            let renewed = self.change(&item.key, |state, now| {
+                let row = state.rows.iter_mut().find(|row| row.token > 0 && row.key == key_of(&item.key))?;
+                row.expires_ns = row.expires_ns.max((now + item.ttl).as_nanos());
+                Some(Renewal::new(sent, now.until(row.expires())))
+            });
+            match renewed {
+                Ok(Some(renewal)) => RenewOutcome::Renewed(renewal),
+                Ok(None) => RenewOutcome::Gone,
+                Err(e) => RenewOutcome::Failed(e),
+            }
+        };
+        items.iter().map(renew).collect()
     }
 }
 

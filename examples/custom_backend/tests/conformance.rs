@@ -27,13 +27,7 @@ impl Harness for Acme {
             // A file tells nobody that it was let go of: each who waits looks for itself.
             .without(Need::BoundedWakes)
             // What is known not to hold is said, with the reason; the report shows it, and it is no pass.
-            .waive("5.14", "each renewal takes the file's lock by itself", "src/lib.rs")
             .waive("8.03", "a lock of the file system has no queue", "src/lib.rs")
-            .waive(
-                "13.12",
-                "each release writes the whole file, and a thousand at once do not end in time",
-                "src/lib.rs",
-            )
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -65,6 +59,10 @@ impl Acme {
 }
 
 dlock_conformance::main!(Acme {
-    directory: tempfile::tempdir().expect("a directory can be made"),
+    // In memory, where there is such a file system: the rules hold leases of a quarter of a second, and a disk that others
+    // write to can take longer for one file. What a busy disk does to short leases is no fault of the backend.
+    directory: tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a directory can be made"),
     tokio: tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("threads can be started"),
 });

@@ -45,6 +45,8 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(unix))]
 fn main() -> std::process::ExitCode {
-    eprintln!("this program stops and continues processes with signals, and so needs a Unix system");
+    eprintln!(
+        "this program needs Linux: its database is a SQLite file, which needs its clock, and it stops processes with signals"
+    );
     std::process::ExitCode::FAILURE
 }

@@ -292,10 +292,12 @@ fn conclusion(report: &Report, command: &Command) -> String {
         counts.join(", "),
         report.took.as_secs_f64()
     ));
-    text.push_str(&format!(
-        "\n{} MUST rules of the first phase have no test yet; profiles that they belong to are partial",
-        catalogue::open().count()
-    ));
+    let open = catalogue::open().count();
+    if open > 0 {
+        text.push_str(&format!(
+            "\n{open} MUST rules of the first phase have no test yet; profiles that they belong to are partial"
+        ));
+    }
     if let Some(directory) = &command.options.report_to {
         text.push_str(&format!("\nreports: {}", directory.display()));
     }

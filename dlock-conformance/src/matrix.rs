@@ -188,6 +188,7 @@ impl Matrix {
             self.correct_runs,
             self.correct.len()
         );
+        text.push_str(LEGEND);
         let _ = writeln!(
             text,
             "| rule | bug | kind | caught | other rules that broke | what the rule said |\n|---|---|---|---|---|---|"
@@ -245,6 +246,24 @@ impl Matrix {
         text
     }
 }
+
+/// What the columns mean.
+const LEGEND: &str = "\
+A row is one bug that is planted in the kit's reference backend or in the engine, and the rule it is there for.
+
+- **kind**: a deterministic bug must be caught in all of 20 runs, a stochastic one (chance or real time decides) in at least 198 of 200.
+- **caught**: in how many of the runs its own rule failed. A run has a seed of its own.
+- **other rules that broke**: every other rule ran once with the bug too, and these failed. One that the rule does not declare is in bold.
+- **what the rule said**: the beginning of a failure, as a backend author would see it.
+
+To make this file again:
+
+```sh
+RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance --example matrix -- \\
+  --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
+```
+
+";
 
 /// Runs it. `tell` hears a line per bug as it is done.
 pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {

@@ -117,7 +117,13 @@ fn parse() -> Result<Command, String> {
     let mut chosen = Vec::new();
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if(|first| first == "verify").is_some() {
-        command.verify = Some(args.map(PathBuf::from).collect());
+        let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
+        if files.is_empty() {
+            return Err(
+                "verify needs files: histories that a run with --histories left in its reports".into(),
+            );
+        }
+        command.verify = Some(files);
         return Ok(command);
     }
     while let Some(arg) = args.next() {

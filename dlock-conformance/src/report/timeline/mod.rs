@@ -239,10 +239,11 @@ fn legend(drawing: &str) -> String {
         ('e', "told an end"),
         ('>', "goes on"),
     ];
-    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token.
+    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token, `t?` one that was not told.
+    let rows = rows.replace("t?", "");
     let signs: BTreeSet<char> = rows
         .char_indices()
-        .filter(|(i, c)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit() || d == '?'))
+        .filter(|(i, c)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit()))
         .map(|(_, c)| c)
         .collect();
     let list: Vec<String> = known

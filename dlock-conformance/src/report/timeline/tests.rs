@@ -127,7 +127,7 @@ fn where_one_is_granted_as_the_other_lets_go_both_returns_are_marked() {
   granted   ~~~~~~~~~~~~~~~~[t1###############~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
   granted                   ~~~~~~~~~~~~~~~~~[t?##############~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 > here                      ^                ^
-  = asks  # holds  ~ may hold  - lets go  < released  ? unknown
+  = asks  # holds  ~ may hold  - lets go  < released
   op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 200.000 ms; release ok at 40.000 ms
   op 2, lane 2: acquire exclusive at 10.000 ms; ok at 20.000 ms, ttl 200.000 ms; release ok at 50.000 ms
 ",

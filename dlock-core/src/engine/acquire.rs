@@ -22,7 +22,7 @@ use futures::FutureExt as _;
 use super::ask::closed;
 use super::core::{Core, Engine};
 use super::jobs::{Duty, Job};
-use super::lease::Lease;
+use super::lease::{Lease, deadline_of};
 use super::planted::keep_renewing;
 use super::validity::Look;
 use super::wait::{Woken, wait};
@@ -519,10 +519,11 @@ async fn give_up(request: Request<'_>) -> Error {
 async fn confirm_if_needed(request: &Request<'_>, grant: Grant) -> Result<Grant> {
     const SHORT: Duration = Duration::from_millis(100);
     let options = &request.ask.options;
-    if !grant.provisional || (options.renew_period(grant.expires_in).is_some() && grant.expires_in >= SHORT) {
+    let engine = request.engine;
+    let left = deadline_of(options, grant.counted_from, grant.expires_in).since(engine.now());
+    if !grant.provisional || (options.renew_period(left).is_some() && left >= SHORT) {
         return Ok(grant);
     }
-    let engine = request.engine;
     let Some(renew) = engine.backend.renew_part() else {
         return Ok(grant);
     };

@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use futures::future::{Either, select};
 
 use super::core::Core;
+use super::limit::{Limited, Over};
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Terms;
@@ -16,7 +17,7 @@ use crate::saboteur::Bug;
 use crate::timestamp::Timestamp;
 
 impl Core {
-    /// Gives a request of a user its time limit, and ends it when the client closes. The timer is only made when the first
+    /// Gives a request of a user its time limit, and ends it when the client closes. The limit only goes to the keeper when the first
     /// poll did not complete the request: a store in this process answers at once, and pays nothing.
     pub(super) async fn ask<T>(
         &self,
@@ -24,23 +25,32 @@ impl Core {
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let mut request = pin!(request);
-        if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
-            return answer;
-        }
-        // In a box, so that the future of the caller is no larger for what the common case does not need.
-        Box::pin(self.answer_or_close(limit, request)).await
+        let mut limited = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = request.as_mut().poll(cx) {
+                return Poll::Ready(answer);
+            }
+            let limited = match &mut limited {
+                Some(limited) => limited,
+                none => match Limited::begin(self, self.clamped(limit)) {
+                    Ok(begun) => none.insert(begun),
+                    Err(e) => return Poll::Ready(Err(e)),
+                },
+            };
+            limited.poll_unpin(cx).map(|over| match over {
+                Over::Time => Err(no_answer(limit)),
+                Over::Closing => Err(closed()),
+            })
+        })
+        .await
     }
 
-    async fn answer_or_close<T>(
-        &self,
-        limit: Duration,
-        request: impl Future<Output = Result<T>> + Unpin,
-    ) -> Result<T> {
-        let closing = self.closing.listen();
-        self.check_open()?;
-        match select(pin!(self.timed(limit, request)), closing).await {
-            Either::Left((answer, _)) => answer.and_then(|a| a),
-            Either::Right(_) => Err(closed()),
+    /// Within what timers can take.
+    fn clamped(&self, limit: Duration) -> Duration {
+        // planted: 16.02
+        match self.bug.is(Bug::NoOpTimeout) && limit <= self.op_timeout {
+            true => FOREVER,
+            false => limit.min(FOREVER),
         }
     }
 
@@ -70,18 +80,13 @@ impl Core {
         .await;
     }
 
-    /// Gives a request its time limit.
+    /// Gives a request of the keeper its time limit.
     pub(super) async fn timed<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
         let mut request = pin!(request);
         if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
             return Ok(answer);
         }
-        // planted: 16.02
-        let limit = match self.bug.is(Bug::NoOpTimeout) && limit <= self.op_timeout {
-            true => FOREVER,
-            false => limit,
-        };
-        match select(request, self.runtime.sleep(limit.min(FOREVER))).await {
+        match select(request, self.runtime.sleep(self.clamped(limit))).await {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right(_) => Err(no_answer(limit)),
         }

@@ -13,6 +13,7 @@ use super::ask::closed;
 use super::jobs::{Duty, Job};
 use super::keeper;
 use super::lease::Lease;
+use super::limit::Over;
 use super::poller::Poller;
 use super::timers::{Entry, Timers};
 use super::validity::Look;
@@ -253,6 +254,10 @@ impl Core {
         self.retired.load(Ordering::Acquire)
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        self.phase() == Phase::Open
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.phase() {
             Phase::Open => Ok(()),
@@ -304,10 +309,12 @@ impl Core {
             (all, unpaid)
         };
         for entry in &entries {
-            if let Entry::Lease(lease) = entry
-                && lease.lose(LossReason::Closed)
-            {
-                observe::lost(&self.caps, lease, LossReason::Closed);
+            match entry {
+                Entry::Lease(lease) if lease.lose(LossReason::Closed) => {
+                    observe::lost(&self.caps, lease, LossReason::Closed);
+                }
+                Entry::Limit(limit) => limit.end(Over::Closing),
+                _ => {}
             }
         }
         self.closing.notify(usize::MAX);

@@ -119,7 +119,12 @@ impl Lease {
         now: Timestamp,
         strayed: bool,
     ) -> Arc<Self> {
-        let renew_at = renew_at(&options, &grant.key, grant.counted_from, grant.expires_in);
+        // Of a claim window it is the time that is left which counts: the store may have compared clocks long before it began.
+        let (from, span) = match grant.provisional {
+            true => (now, (grant.counted_from + grant.expires_in).since(now)),
+            false => (grant.counted_from, grant.expires_in),
+        };
+        let renew_at = renew_at(&options, &grant.key, from, span);
         Arc::new(Self {
             key: grant.key,
             acquired_at: now,

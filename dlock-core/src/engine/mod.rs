@@ -9,7 +9,7 @@
 //! | `keeper/` | the one background task: renewals in batches, losses on time, obligations until they are met |
 //! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
 //! | `planted.rs` | what the planted bugs of the conformance kit need beyond an `if` |
-//! | `ask.rs` | one request to the store: its time limit, and when to ask again |
+//! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
 
@@ -21,6 +21,7 @@ mod gate;
 mod jobs;
 mod keeper;
 mod lease;
+mod limit;
 mod planted;
 mod poller;
 mod release;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::jobs::Job;
 use super::lease::Lease;
+use super::limit::Limit;
 use super::poller::Poller;
 use super::waiter::Waiter;
 use crate::timestamp::Timestamp;
@@ -38,6 +39,7 @@ pub(crate) enum Entry {
     Waiter(Arc<Waiter>),
     Poller(Arc<Poller>),
     Job(Arc<Job>),
+    Limit(Arc<Limit>),
 }
 
 impl Entry {
@@ -47,6 +49,7 @@ impl Entry {
             Self::Waiter(x) => &x.place,
             Self::Poller(x) => &x.place,
             Self::Job(x) => &x.place,
+            Self::Limit(x) => &x.place,
         }
     }
 }

@@ -229,6 +229,9 @@ bugs! {
     own: "17.07" CapsFlap "caps_flap"
     own: "17.08" NoEvents "no_events"
     own: "17.09" CloseKeepsRenewing "close_keeps_renewing"
+    own: "18.01" QuorumPermits "quorum_permits"
+    own: "18.02" ExtendCountsAcquired "extend_counts_acquired"
+    own: "18.03" NoWriteBack "no_write_back"
 
     rebuilt: "1.07" OwnerIsPoolConnection "owner_is_pool_connection"
     rebuilt: "4.04" UnlockRetryFreesRelock "unlock_retry_frees_relock"

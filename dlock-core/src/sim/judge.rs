@@ -8,11 +8,12 @@ use futures::FutureExt;
 
 use super::node::SimRuntime;
 use super::world::{World, lock};
+use crate::combinators::Quorum;
 use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime as _;
-use crate::spi::{Access, FencedValue, Lock};
+use crate::spi::{Access, FencedValue, Holder, LeaseKey, Lock};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -20,7 +21,8 @@ use crate::token::Token;
 ///
 /// 1. No two valid guards of one name conflict.
 /// 2. A guard that was lost is never valid again.
-/// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes.
+/// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes. Where it is a quorum's, by
+///    a majority of the stores.
 /// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones are larger.
 /// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive access.
 /// 6. A guard whose deadline has passed is told so, though nobody looks.
@@ -30,9 +32,18 @@ use crate::token::Token;
 /// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an earlier one is only held to 2.
 pub(super) struct Judge {
     world: Arc<World>,
-    /// The store itself, not behind any network.
-    store: Arc<dyn Lock>,
+    backing: Backing,
     books: Mutex<Books>,
+}
+
+/// The stores themselves, not behind any network.
+pub(super) enum Backing {
+    /// The one store.
+    Store(Arc<dyn Lock>),
+    /// Those of which a majority decides, and each client's quorum, by the client's name.
+    Majority(Vec<Arc<dyn Lock>>, Mutex<BTreeMap<String, Arc<Quorum>>>),
+    /// Stores that lose leases: nobody knows any more what was granted.
+    Forgetful,
 }
 
 #[derive(Default)]
@@ -60,6 +71,8 @@ struct Seen {
 /// One look at a guard.
 struct Look {
     who: String,
+    /// The name of its client.
+    client: String,
     guard: Arc<Guard>,
     /// For how long it may be believed yet.
     left: Duration,
@@ -116,11 +129,18 @@ impl Default for Marks {
 }
 
 impl Judge {
-    pub(super) fn new(world: &Arc<World>, store: Arc<dyn Lock>) -> Self {
+    pub(super) fn new(world: &Arc<World>, backing: Backing) -> Self {
         Self {
             world: world.clone(),
-            store,
+            backing,
             books: Mutex::default(),
+        }
+    }
+
+    /// Guards of that client are this quorum's.
+    pub(super) fn knows(&self, client: &SimRuntime, quorum: &Arc<Quorum>) {
+        if let Backing::Majority(_, quorums) = &self.backing {
+            lock(quorums).insert(client.node_name().to_owned(), quorum.clone());
         }
     }
 
@@ -257,6 +277,7 @@ impl Judge {
                 let left = s.runtime.now().until(guard.deadline());
                 (s.age == age && !left.is_zero()).then(|| Look {
                     who: s.who.clone(),
+                    client: s.runtime.node_name().to_owned(),
                     guard,
                     left,
                 })
@@ -266,8 +287,18 @@ impl Judge {
         if let Some(what) = wrong {
             self.condemn(what);
         }
-        for (i, Look { who, guard, left }) in believed.iter().enumerate() {
-            self.check_backing(who, guard, *left);
+        for (i, look) in believed.iter().enumerate() {
+            match &self.backing {
+                Backing::Store(store) => self.check_store(&**store, look),
+                Backing::Majority(stores, quorums) => {
+                    let quorum = lock(quorums).get(&look.client).cloned();
+                    if let Some(quorum) = quorum {
+                        self.check_majority(stores, &quorum, look);
+                    }
+                }
+                Backing::Forgetful => {}
+            }
+            let Look { who, guard, .. } = look;
             for Look {
                 who: other,
                 guard: rival,
@@ -306,15 +337,13 @@ impl Judge {
         }
     }
 
-    fn check_backing(&self, who: &str, guard: &Guard, left: Duration) {
-        let Some(watch) = self.store.watch_part() else {
+    fn check_store(&self, store: &dyn Lock, look: &Look) {
+        let Look { who, guard, left, .. } = look;
+        let left = *left;
+        let Some(holders) = holders(store, guard.name()) else {
             return;
         };
-        // The store in memory answers at once.
-        let Some(Ok(now)) = watch.inspect(guard.name()).now_or_never() else {
-            return;
-        };
-        match now.holders.iter().find(|h| h.id == guard.id()) {
+        match holders.iter().find(|h| h.id == guard.id()) {
             None => self.condemn(format!(
                 "{who} believes to hold {} ({}, token {:?}) for {left:?} more, but the store does not know it",
                 guard.name(),
@@ -335,6 +364,45 @@ impl Judge {
             Some(_) => {}
         }
     }
+}
+
+impl Judge {
+    fn check_majority(&self, stores: &[Arc<dyn Lock>], quorum: &Quorum, look: &Look) {
+        let Look { who, guard, left, .. } = look;
+        let Some(inside) = quorum.inside(&LeaseKey::new(guard.name().clone(), guard.id())) else {
+            return self.condemn(format!(
+                "{who} believes to hold {}, and its quorum does not",
+                guard.name()
+            ));
+        };
+        // One percent for the difference of the clocks' rates.
+        let is_enough = |h: &Holder| {
+            h.id == inside.id
+                && (!guard.mode().is_exclusive() || h.mode.is_exclusive())
+                && *left <= h.expires_in + h.expires_in / 100 + Duration::from_micros(1)
+        };
+        let backed = |store: &&Arc<dyn Lock>| {
+            let holders = holders(&***store, guard.name());
+            holders.is_none_or(|holders| holders.iter().any(is_enough))
+        };
+        let backing = stores.iter().filter(backed).count();
+        if backing < quorum.majority() {
+            self.condemn(format!(
+                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, and only {backing} of {} stores do",
+                guard.name(),
+                guard.mode(),
+                guard.token(),
+                stores.len()
+            ));
+        }
+    }
+}
+
+/// Who holds that name; `None` if it cannot be told now.
+fn holders(store: &dyn Lock, name: &LockName) -> Option<Vec<Holder>> {
+    // A store in memory answers at once.
+    let now = store.watch_part()?.inspect(name).now_or_never()?.ok()?;
+    Some(now.holders)
 }
 
 fn conflict(a: Mode, b: Mode) -> bool {

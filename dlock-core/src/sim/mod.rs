@@ -10,6 +10,7 @@ mod judge;
 mod link;
 mod nemesis;
 mod node;
+pub mod quorum;
 mod rng;
 pub mod scenario;
 mod streams;

@@ -10,7 +10,7 @@ use futures::channel::oneshot;
 
 use super::executor::Sim;
 use super::faults::FaultPlan;
-use super::judge::Judge;
+use super::judge::{Backing, Judge};
 use super::link::Link;
 use super::nemesis::Nemesis;
 use super::node::SimRuntime;
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// How long after the end of all faults a call may still be on its way out: the longest that a message was held back, and what the
 /// engine allows an operation.
-const SETTLING: Duration = Duration::from_secs(20);
+pub(super) const SETTLING: Duration = Duration::from_secs(20);
 
 /// What one seed showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Setting {
             store = store.without(Capability::Queue).without(Capability::Priority);
         }
         let store = store.build();
-        let judge = Arc::new(Judge::new(sim.world(), store.connect()));
+        let judge = Arc::new(Judge::new(sim.world(), Backing::Store(store.connect())));
         let names = (0..1 + rng.below(3))
             .map(|i| {
                 let kind = match rng.below(3) {
@@ -166,6 +166,7 @@ impl Setting {
                     stop: stop.clone(),
                     extra_ttl: self.extra_ttl,
                     has_priorities: client.capabilities().has(Capability::Priority),
+                    has_upgrade: client.capabilities().has(Capability::Upgrade),
                     rng: rng.fork("worker"),
                 };
                 ends.push(spawn(runtime, worker.run()));
@@ -289,7 +290,10 @@ pub(super) fn drawn_plan(rng: &mut SimRng, extra_ttl: Duration) -> FaultPlan {
 }
 
 /// Spawns; the receiver ends with the task.
-fn spawn(runtime: &dyn Runtime, task: impl Future<Output = ()> + Send + 'static) -> oneshot::Receiver<()> {
+pub(super) fn spawn(
+    runtime: &dyn Runtime,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
     runtime.spawn(
         async move {

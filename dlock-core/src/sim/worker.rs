@@ -45,6 +45,7 @@ pub(super) struct Worker {
     /// Added to every ttl. Minutes, and nothing lapses within the run: then whatever is left behind stays in the way.
     pub(super) extra_ttl: Duration,
     pub(super) has_priorities: bool,
+    pub(super) has_upgrade: bool,
     pub(super) rng: SimRng,
 }
 
@@ -212,11 +213,13 @@ impl Worker {
                 return dropped_after(polls, guard.downgrade()).await.unwrap_or(Ok(()));
             }
             guard.downgrade().await
-        } else {
+        } else if self.has_upgrade {
             let since: Seniority = self.judge.seniority(guard.name());
             if guard.try_upgrade().await? == Upgrade::Done {
                 self.judge.acquired(&self.who, &self.runtime, guard, since);
             }
+            Ok(())
+        } else {
             Ok(())
         }
     }

@@ -11,6 +11,8 @@ mod looks;
 #[cfg(feature = "sim")]
 mod multi;
 #[cfg(feature = "sim")]
+mod quorum;
+#[cfg(feature = "sim")]
 mod races;
 mod runtimes;
 #[cfg(feature = "sim")]

@@ -3,7 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dlock_core::sim::scenario::{Report, Trace, run};
+use dlock_core::sim::quorum;
+use dlock_core::sim::scenario::{self, Report, Trace};
+
+type Run = fn(u64, Trace) -> Report;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -19,7 +22,7 @@ fn replay(seed: u64) -> String {
 }
 
 /// The report, or how the run broke down.
-fn judged(seed: u64, trace: Trace) -> Result<Report, String> {
+fn judged(run: Run, seed: u64, trace: Trace) -> Result<Report, String> {
     let report = catch_unwind(AssertUnwindSafe(|| run(seed, trace))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.unwrap_or_else(|| "a task panicked".to_owned())
@@ -33,13 +36,22 @@ fn judged(seed: u64, trace: Trace) -> Result<Report, String> {
 
 #[test]
 fn no_seed_violates_an_invariant() {
+    no_seed_violates(scenario::run, 1_000);
+}
+
+#[test]
+fn no_seed_violates_an_invariant_of_a_quorum() {
+    no_seed_violates(quorum::run, 400);
+}
+
+fn no_seed_violates(run: Run, seeds: u64) {
     if let Some(seed) = setting("DLOCK_SIM_SEED") {
-        if let Err(why) = judged(seed, Trace::Keep) {
+        if let Err(why) = judged(run, seed, Trace::Keep) {
             panic!("seed {seed:#x}: {why}");
         }
         return;
     }
-    let seeds = setting("DLOCK_SIM_SEEDS").unwrap_or(1_000);
+    let seeds = setting("DLOCK_SIM_SEEDS").unwrap_or(seeds);
     let (next, grants) = (AtomicU64::new(0), AtomicU64::new(0));
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
     let mut failures: Vec<(u64, String)> = std::thread::scope(|scope| {
@@ -51,12 +63,12 @@ fn no_seed_violates_an_invariant() {
                 if seed >= seeds || failures.len() >= 10 {
                     return failures;
                 }
-                match judged(seed, Trace::None) {
+                match judged(run, seed, Trace::None) {
                     Err(why) => failures.push((seed, why)),
                     Ok(report) => {
                         grants.fetch_add(report.grants, Ordering::Relaxed);
                         // A sample is run twice: a run must be a function of its seed.
-                        if seed % 16 == 0 && judged(seed, Trace::None) != Ok(report) {
+                        if seed % 16 == 0 && judged(run, seed, Trace::None) != Ok(report) {
                             failures.push((seed, "is not deterministic".to_owned()));
                         }
                     }

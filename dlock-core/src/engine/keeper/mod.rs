@@ -25,6 +25,7 @@ use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use crate::engine::core::{Core, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
+use crate::engine::limit::{Limit, Over};
 use crate::engine::planted::one_by_one;
 use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
@@ -118,6 +119,7 @@ struct Due {
     waiters: Vec<Arc<Waiter>>,
     pollers: Vec<Arc<Poller>>,
     jobs: Vec<Arc<Job>>,
+    limits: Vec<Arc<Limit>>,
 }
 
 impl Keeper {
@@ -258,6 +260,9 @@ impl Keeper {
 
     fn handle(&mut self, due: Due, now: Timestamp) {
         let closing = self.phase() != Phase::Open;
+        for limit in due.limits {
+            self.due_limit(&limit, now, closing);
+        }
         let mut targets = Vec::new();
         for lease in due.leases {
             self.due_lease(lease, now, closing, &mut targets);
@@ -313,6 +318,22 @@ impl Keeper {
             targets.push(Target::Lease(lease.clone()));
         }
         core.reschedule(&lease);
+    }
+
+    fn due_limit(&self, limit: &Arc<Limit>, now: Timestamp, closing: bool) {
+        // planted: 9.07
+        let closing = closing && !self.core.bug.is(Bug::CloseHangs);
+        if closing {
+            limit.end(Over::Closing);
+        } else if limit.at <= now {
+            limit.end(Over::Time);
+        } else {
+            // It came along with what was due.
+            let mut state = self.core.state();
+            if !limit.has_left() {
+                state.timers.set(limit.at, Entry::Limit(limit.clone()));
+            }
+        }
     }
 
     fn due_waiter(&self, waiter: Arc<Waiter>, targets: &mut Vec<Target>) {
@@ -419,6 +440,7 @@ impl Due {
             Entry::Waiter(x) => self.waiters.push(x),
             Entry::Poller(x) => self.pollers.push(x),
             Entry::Job(x) => self.jobs.push(x),
+            Entry::Limit(x) => self.limits.push(x),
         }
     }
 }

@@ -20,7 +20,7 @@ impl Keeper {
                     Entry::Lease(lease) => leases.push(lease.clone()),
                     Entry::Waiter(waiter) => waiters.push(waiter.clone()),
                     Entry::Job(job) => jobs.push(job.clone()),
-                    Entry::Poller(_) => {}
+                    Entry::Poller(_) | Entry::Limit(_) => {}
                 }
             }
             if let Signal::Lost(what, _) = &signal {

@@ -1,0 +1,162 @@
+//! What is owed to the members: rounds that were lost and are to be given back, each member's worked off by itself.
+//!
+//! One task for each member that is owed something, and none otherwise. It abandons what is in its list, many in one call, and again
+//! with growing pauses until the member has answered, or until what it is about has lapsed by itself. So a member that is away for
+//! an hour costs one call a second, however often the others were asked meanwhile, and one that hangs keeps nobody waiting.
+//!
+//! An abandon it is, and not a release: it leaves a tombstone, so it does not matter whether the request that it is about has arrived, or
+//! arrives late.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{Either, select};
+
+use super::Shared;
+use super::rounds::Round;
+use crate::capabilities::Nature;
+use crate::error::ErrorKind;
+use crate::spi::LeaseKey;
+use crate::timestamp::Timestamp;
+
+/// How many are abandoned in one call.
+const BATCH: usize = 256;
+/// How many are kept for one member; the oldest go first, and lapse.
+const MOST: usize = 1 << 16;
+/// The first pause after a failure; it doubles up to the last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+
+/// What one member is owed.
+#[derive(Default)]
+pub(super) struct Debts(Mutex<Owed>);
+
+#[derive(Default)]
+struct Owed {
+    /// With the time by which each has lapsed by itself.
+    keys: VecDeque<(LeaseKey, Timestamp)>,
+    /// A task works on it.
+    in_hand: bool,
+}
+
+impl Debts {
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is owed, and nobody is about to pay.
+    pub(super) fn is_settled(&self) -> bool {
+        let owed = self.owed();
+        owed.keys.is_empty() && !owed.in_hand
+    }
+}
+
+impl Shared {
+    /// Whatever there is of that round at that member is undone in the background.
+    pub(super) fn owe(self: &Arc<Self>, member: usize, round: &Round) {
+        // A request that sets out now may take a while, and what it is granted lives for its ttl. A session keeps it for longer.
+        let lapsed_at = match self.capabilities.nature {
+            Nature::Session => Timestamp::MAX,
+            Nature::Lease => self.runtime.now() + round.ttl * 2 + self.patience,
+        };
+        let begins = {
+            let mut owed = self.members[member].debts.owed();
+            if owed.keys.len() >= MOST {
+                owed.keys.pop_front();
+            }
+            owed.keys.push_back((round.inside.clone(), lapsed_at));
+            !std::mem::replace(&mut owed.in_hand, true)
+        };
+        if begins {
+            let shared = self.clone();
+            self.runtime
+                .spawn(async move { shared.pay(member).await }.boxed());
+        }
+    }
+
+    /// Waits until all is heard out and nothing is owed, for as long as the patience lasts: what a dead member is owed lapses.
+    pub(super) async fn settle(&self) {
+        const LOOKS: Duration = Duration::from_millis(2);
+        let by = self.runtime.now() + self.patience;
+        let is_settled = || {
+            self.lingering.load(Ordering::Acquire) == 0
+                && self.members.iter().all(|member| member.debts.is_settled())
+        };
+        while !is_settled() && self.runtime.now() < by {
+            self.runtime.sleep(LOOKS).await;
+        }
+    }
+
+    async fn pay(self: Arc<Self>, member: usize) {
+        // Should this task be dropped half-way: whoever is owed something next begins anew.
+        let in_hand = InHand(&self, member);
+        let mut pause = PAUSES.0;
+        loop {
+            let batch = self.next_debts(member);
+            if batch.is_empty() {
+                // It is not in hand any more, and by now it may be in the next one's.
+                return std::mem::forget(in_hand);
+            }
+            if self.abandon_some(member, batch).await {
+                pause = PAUSES.0;
+            } else {
+                self.runtime.sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+
+    /// The first in the list that have not lapsed. None, and nobody has it in hand any more: in one step, so that what is owed from then on
+    /// finds somebody to pay it.
+    fn next_debts(&self, member: usize) -> Vec<(LeaseKey, Timestamp)> {
+        let now = self.runtime.now();
+        // Sessions end with the last who uses their connections, and that is this task.
+        let ends_all = self.dropped.load(Ordering::Acquire) && self.capabilities.nature == Nature::Session;
+        let mut owed = self.members[member].debts.owed();
+        owed.keys.retain(|(_, lapsed_at)| *lapsed_at > now && !ends_all);
+        let some = owed.keys.len().min(BATCH);
+        let batch: Vec<_> = owed.keys.drain(..some).collect();
+        owed.in_hand = !batch.is_empty();
+        batch
+    }
+
+    /// Abandons those; what the member has not answered goes back into the list. `true` if all were answered.
+    async fn abandon_some(&self, member: usize, batch: Vec<(LeaseKey, Timestamp)>) -> bool {
+        let keys: Vec<_> = batch.iter().map(|(key, _)| key.clone()).collect();
+        let at = &self.members[member];
+        let asking = AssertUnwindSafe(at.backend.abandon(&keys)).catch_unwind();
+        let answers = match select(asking, self.runtime.sleep(self.patience)).await {
+            Either::Left((Ok(answers), _)) => answers,
+            _ => Vec::new(),
+        };
+        if answers.iter().any(Result::is_ok) {
+            at.silent.store(false, Ordering::Relaxed);
+        }
+        let mut answers = answers.into_iter();
+        let mut all_done = true;
+        for debt in batch {
+            match answers.next() {
+                Some(Ok(_)) => {}
+                // A member that was closed is asked nothing more.
+                Some(Err(e)) if e.kind() == ErrorKind::Closed => {}
+                _ => {
+                    all_done = false;
+                    at.debts.owed().keys.push_back(debt);
+                }
+            }
+        }
+        all_done
+    }
+}
+
+struct InHand<'a>(&'a Shared, usize);
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let Self(shared, member) = self;
+        shared.members[*member].debts.owed().in_hand = false;
+    }
+}

@@ -1,0 +1,425 @@
+//! A lock that is held when a majority of independent stores says so, with tokens that increase whichever majority that is.
+//!
+//! *"Distributed Locks with Redis" (the Redlock algorithm), S. Sanfilippo; what it lacked is in "How to do distributed locking",
+//! M. Kleppmann, 2016: a fencing token. Writing back what was read before it is returned is from "Sharing Memory Robustly in Message-Passing
+//! Systems", H. Attiya, A. Bar-Noy and D. Dolev, 1995.*
+//!
+//! | file | idea |
+//! |---|---|
+//! | `votes.rs` | when grants of members are a grant of the whole, with which token: decisions alone |
+//! | `attempt.rs` | one attempt: asked of all, raised, won or given back |
+//! | `renew.rs`, `release.rs`, `convert.rs` | the same for what comes after |
+//! | `calls.rs` | asking several members at once; who is waited for |
+//! | `rounds.rs` | under which key the members have a request, and at which of them something may be |
+//! | `debts.rs` | giving back in the background |
+//! | `wait.rs` | when it pays to ask again |
+//! | `claims.rs` | what can be claimed of which members |
+//! | `model.rs` | the exhaustive check of the tokens (a test) |
+//!
+//! Of N members, M = N/2 + 1 are a majority: any two have a member in common. *A holds* means that A has a lease at M members.
+//!
+//! # Exclusion
+//!
+//! A's validity ends when the M-th longest of its leases does, counted from before the *first* request was sent, less the drift margin
+//! that the engine takes off. Until then M members keep A's lease, by their own clocks, each of which may drift against A's by that margin;
+//! no two members' clocks are ever compared. B needs a lease at M members, so at one of A's: not before A's is over. A renewal extends
+//! that only where M of all N members renewed (with M' of the *acquired* ones, three of five would shrink to two, and the other three are
+//! free for B). Readers and writers likewise: the member in common refuses. Permits cannot be had so: with two permits, A at members
+//! 1 and 2, B at 2 and 3, C at 1 and 3, each member has two holders, and there are three.
+//!
+//! # Tokens
+//!
+//! Members have counters of their own. A takes the largest of its M tokens, T, and has it *raised* on those whose own is smaller; a member does
+//! that only while A's lease stands there, lifts its counter to T with it, and says so. Only then is the grant returned. So for each
+//! of A's M members there is a moment at which A's lease stood there and the counter was at least T, and the token minted for that lease
+//! was at most T.
+//!
+//! Take two grants, A's with T, B's with U, at least one of them exclusive. They have a member in common, and there their leases do not
+//! overlap. If A's was first, then the counter was at T or more when B's was minted: B's own token there is above T (not below, if
+//! B is a reader), and U is not below that. If B's was first, the same with the roles changed. So tokens are *distinct* (writers'), and ordered as the
+//! leases were at *every* member they share. If A's grant was returned before B asked, A's lease was first there, and **T < U**. If they overlap,
+//! at most one is valid at any time, and the one that is valid later has the larger token: when B's grant is returned, and its M leases stand,
+//! one of them is at a member where A's was confirmed before.
+//!
+//! What each piece is for; the check in `model.rs` fails without any one of them:
+//!
+//! * *the raise*: without it A's T at members 1 and 2 may come from 2 alone; B at 1 and 3 gets the same or less.
+//! * *only while A's lease stands there*: a raise that arrives late, after B's lease was minted and over, counts for A and not against B.
+//! * *members remember their counters*: a member that forgot may be the only one that A and B share.
+//!
+//! # What members may lose
+//!
+//! **Leases** (a restart without persistence): B may be granted while A is valid, since the member that both need has forgotten A. The
+//! tokens are in order all the same, and a gate refuses A from B's first write on. To have exclusion as well, keep a member that lost its leases out
+//! of reach for the longest ttl and the drift margin on top before it comes back: *delayed restart*. That is for the member to do, since
+//! nothing here knows what it lost: the Redis backend does it (`rejoin_after`).
+//!
+//! **Counters** (its data): then tokens may repeat and fall, *and a delayed restart does not help*: A's T was known to members 1 and 2; 2 forgot it;
+//! whoever has 2 and 3 meets nobody who knows, however long A is gone. So the declared [`Strength`] is that of the weakest member, and never
+//! more than [`Strength::AcrossRestart`]: counters that survive restarts, and not the loss of data, even where a member's tokens survive
+//! that by themselves, for they would do it by the clocks of several machines. A member whose data is lost for good is a new member: see below.
+//!
+//! # Interleavings
+//!
+//! | what happens | and why it does no harm |
+//! |---|---|
+//! | **A member answers late**, after the attempt is decided | the request is heard out in the background. Of a won round the late lease counts at renewals (it keeps others out) and is released with the rest; of a lost one it is abandoned |
+//! | **It never answers** | whoever ends the round sends that member an *abandon*, whose tombstone meets a request that arrives later |
+//! | **A member grants after its abandon** | it promised not to. Should it (its tombstone was dropped): a lease at one member under a key that is never used again; it lapses. It counts for nobody |
+//! | **The attempt is repeated** (its future was dropped, or `Unknown`) | under the same members' key: those that granted recognise it and answer what remains. The token is the one of before, if that was returned. A round that was given back is never gone on with |
+//! | **A copy of an earlier request is granted anew**, after the lease of it ran out | the raise answers with the token of the lease that is there *now*; if that is larger than asked for, the choice is made again. And the life that was counted is over, so the engine refuses the grant |
+//! | **Some were raised, then it fails** | counters are higher than need be; nobody was given that token |
+//! | **The reply to a raise is lost** | that member does not count; without a majority the round stays open (`Unknown`), and is raised again when it is repeated |
+//! | **The lease is over before the raise** | the member refuses, and does not count. Where no majority is left, the round is given back, and the engine begins anew |
+//! | **A release is lost at some members** | released is what a majority released; at the others it is abandoned in the background. They are too few to keep anybody out |
+//! | **A release is answered late**, when it has been asked for again | the answer counts whenever it comes, and a second one that finds nothing is the first one's doing: slowness is no loss |
+//! | **A renewal reaches a minority** | the deadline does not move, and nothing is made of it later. Those leases are released with the hold, or lapse |
+//! | **Answers come in another order than they were given** | a member that once granted counts as one that may hold, whatever it says later, until a release or an abandon of ours was answered there |
+//! | **A member has lost the lease** | it counts as gone in each renewal; with N − M + 1 such, the hold is gone, and the rest is given back |
+//! | **A member answers `Unknown`** | it is not counted, and what it may hold is not forgotten: an attempt that could have a majority with it is `Unknown`, one that could not is given back there, too |
+//! | **Several ask at once, and each gets some** | all but one give back at once: see `Asking::insists`. Waiters ask again with jitter |
+//! | **The client dies** | its leases lapse, each by its member's clock |
+//! | **Clocks of members drift, or one is stepped** | each is compared with the client's alone, within the margin. A step ends or prolongs leases at that member only; it takes a majority of stepped clocks to end a hold early |
+//! | **A writer becomes a reader** | see `convert.rs`; upgrading is not claimed, and why is there |
+//!
+//! # What is not promised
+//!
+//! That all processes list the same members is nobody's to check: two that do not may have majorities that do not meet. The same holds for two
+//! entries in the list that lead to one store. And replacing a member while names are held or tokens count is the loss of its
+//! data, with another name.
+
+mod attempt;
+mod calls;
+mod claims;
+mod convert;
+mod debts;
+#[cfg(test)]
+mod model;
+mod release;
+mod renew;
+mod rounds;
+mod votes;
+mod wait;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future;
+use futures::stream::{BoxStream, StreamExt as _, select_all};
+
+use self::debts::Debts;
+use self::rounds::{Round, Rounds};
+use crate::capabilities::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::runtime::Runtime;
+use crate::saboteur::Planted;
+use crate::spi::{
+    Abandoned, Acquire, Attempt, Converted, FenceGate, Fencing, LeaseKey, Lock, Part, PartKind, Raised,
+    Release, Released, Renew, RenewItem, RenewOutcome, RequestId, RwLock, Signal,
+};
+use crate::token::{Strength, Token};
+
+/// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens that increase whichever
+/// majority that is.
+///
+/// For stores that fail by themselves and cannot replicate, or do it without waiting: three or five of them keep a lock while one or two
+/// are away. An odd number is best; with four, as with three, one may be away. With one it is that store, and with two, neither may be.
+/// Where a single store can be had that replicates before it answers, take that: it costs less, and promises more.
+///
+/// # What must hold
+///
+/// * **All processes list the same members**, in the same order, and each member is a store of its own. Two processes that disagree
+///   can both hold a lock. The order decides who wins a race that each has half won.
+/// * **A member does not forget.** One that comes back without its *leases* may let a second holder in, until the ttl of those that it
+///   forgot is over: keep it away for that long (`rejoin_after` of the Redis backend). One that comes back without its *counters* ends the order of the tokens for good.
+///   That is what [`Capabilities::strength`] declares: the weakest member's, and at most [`Strength::AcrossRestart`].
+/// * The runtime is the one that the members and the client were made with: all times are read from its clock.
+///
+/// # Capabilities
+///
+/// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's `inspect`), as far as *every*
+/// member has them. Tokens, if every member has [`Capability::Raise`]; otherwise the quorum is unfenced and says so. The ttl is at least
+/// 50 ms. Permits, queues, priorities, upgrades, watching, inspecting, forced release and a fence gate are not claimed: check the
+/// tokens at a gate where the resource is.
+///
+/// # Cost
+///
+/// One request to each member to acquire, one to raise the token for each member of the majority whose counter is behind, one to each
+/// to release; in two exchanges, and one if the counters agree. Who waits asks the members that were in the way whether anything has
+/// changed, every 10 to 100 ms.
+///
+/// # Failures
+///
+/// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or a quarter of the ttl if
+/// that is less. One that did not answer in that time is asked again like the others, and is not waited for until it has answered.
+/// Fewer than a majority within reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc_block_on(async {
+/// # use dlock_core as dlock;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use dlock::combinators::Quorum;
+/// use dlock::{Client, Memory, runtime};
+/// let runtime = runtime::own_thread()?;
+/// let stores: Vec<_> = (0..3).map(|_| Memory::new(runtime.clone())).collect();
+/// let members = stores.iter().map(Memory::connect).collect();
+/// let quorum = Quorum::new(members, runtime.clone(), Duration::from_secs(1))?;
+/// let client = Client::builder(Arc::new(quorum), runtime).build()?;
+/// let first = client.lock("stock/42")?.acquire().await?;
+/// let token = first.token();
+/// first.release().await?;
+/// assert!(client.lock("stock/42")?.acquire().await?.token() > token);
+/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// ```
+pub struct Quorum {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    members: Vec<Member>,
+    majority: usize,
+    /// Whether grants carry tokens.
+    fenced: bool,
+    capabilities: Capabilities,
+    runtime: Arc<dyn Runtime>,
+    patience: Duration,
+    /// The random part of the keys that the members know.
+    client: u128,
+    sequence: AtomicU64,
+    rounds: Mutex<Rounds>,
+    /// How many calls are heard out in the background.
+    lingering: AtomicUsize,
+    closed: AtomicBool,
+    /// Nobody uses it any more; tasks in the background may.
+    dropped: AtomicBool,
+    bug: Planted,
+}
+
+struct Member {
+    backend: Arc<dyn Lock>,
+    /// It has not answered within the patience, and not since.
+    silent: AtomicBool,
+    debts: Debts,
+}
+
+impl Quorum {
+    /// A majority of those members decides. `patience` is how long one that does not answer is waited for at most; it must be
+    /// well below the client's operation timeout. A fifth of it is a good choice.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is no member, if one is listed twice, if `patience` is zero, or if the members cannot be one backend:
+    /// leases and sessions mixed, or ranges of ttl that do not meet above 50 ms.
+    pub fn new(members: Vec<Arc<dyn Lock>>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
+        Self::planted(members, runtime, patience, Planted::NONE)
+    }
+
+    /// The same with a bug in it, in builds that can.
+    #[doc(hidden)]
+    pub fn planted(
+        members: Vec<Arc<dyn Lock>>,
+        runtime: Arc<dyn Runtime>,
+        patience: Duration,
+        bug: Planted,
+    ) -> Result<Self> {
+        let bad = |message| Err(Error::new(ErrorKind::InvalidInput, message));
+        for (n, member) in members.iter().enumerate() {
+            if members[..n].iter().any(|other| Arc::ptr_eq(other, member)) {
+                return bad("one member is listed twice: it would have two votes");
+            }
+        }
+        if patience.is_zero() {
+            return bad("the patience with slow members must be longer than zero");
+        }
+        let capabilities = claims::claims(&members, bug)?;
+        let mut client = [0; 16];
+        runtime.fill_random(&mut client);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                majority: votes::majority(members.len()),
+                fenced: capabilities.has(Capability::Fencing),
+                rounds: Mutex::new(Rounds::new(capabilities.nature)),
+                capabilities,
+                members: members
+                    .into_iter()
+                    .map(|backend| Member {
+                        backend,
+                        silent: AtomicBool::new(false),
+                        debts: Debts::default(),
+                    })
+                    .collect(),
+                runtime,
+                patience,
+                client: u128::from_le_bytes(client),
+                sequence: AtomicU64::new(1),
+                lingering: AtomicUsize::new(0),
+                closed: AtomicBool::new(false),
+                dropped: AtomicBool::new(false),
+                bug,
+            }),
+        })
+    }
+
+    /// How many members there are.
+    pub fn members(&self) -> usize {
+        self.shared.members.len()
+    }
+
+    /// Under which key the members have that request, for the judge of simulated runs.
+    #[cfg(feature = "sim")]
+    pub(crate) fn inside(&self, key: &LeaseKey) -> Option<LeaseKey> {
+        Some(self.shared.rounds().held(key)?.inside.clone())
+    }
+
+    /// How many of them it takes: more than half.
+    pub fn majority(&self) -> usize {
+        self.shared.majority
+    }
+}
+
+impl Shared {
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A key that no member has seen.
+    fn fresh_key(&self, name: &LockName) -> LeaseKey {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
+    }
+
+    /// How long members are waited for when it is about a lease of that ttl.
+    fn patience_of(&self, ttl: Duration) -> Duration {
+        self.patience.min(ttl / 4)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, "the quorum is closed")),
+            false => Ok(()),
+        }
+    }
+
+    /// No majority can have it any more: undoes what is left of it, in the background.
+    fn give_back(self: &Arc<Self>, key: &LeaseKey, round: &Arc<Round>) {
+        if self.rounds().give_back(key, round) {
+            for member in (0..self.members.len()).filter(|member| round.may_be_at(*member)) {
+                self.owe(member, round);
+            }
+        }
+    }
+}
+
+impl Drop for Quorum {
+    fn drop(&mut self) {
+        self.shared.dropped.store(true, Ordering::Release);
+    }
+}
+
+/// How many did it, and how many it takes.
+fn only_some(what: &str, how_many: usize, shared: &Shared) -> String {
+    let (of, needed) = (shared.members.len(), shared.majority);
+    format!("{how_many} of {of} members {what}, and it takes {needed}")
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backend = |member: &Member| member.backend.capabilities().backend;
+        f.debug_struct("Quorum")
+            .field(
+                "members",
+                &self.shared.members.iter().map(backend).collect::<Vec<_>>(),
+            )
+            .field("patience", &self.shared.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Lock for Quorum {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        let has = |capability| self.shared.capabilities.has(capability);
+        match kind {
+            PartKind::RwLock => has(Capability::Downgrade).then_some(Part::RwLock(self)),
+            PartKind::Fencing => self.shared.fenced.then_some(Part::Fencing(self)),
+            PartKind::Watch => None,
+            PartKind::Renew => has(Capability::Renew).then_some(Part::Renew(self)),
+        }
+    }
+
+    /// What one member lost is in doubt for the whole, and not lost: the engine renews, and a majority tells.
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let of_one = |member: &Member| {
+            member.backend.signals().map(|signal| match signal {
+                Signal::Lost(..) => Signal::Doubt,
+                other => other,
+            })
+        };
+        select_all(self.shared.members.iter().map(of_one)).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        attempt::attempt(&self.shared, request).await
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        release::release(&self.shared, lease, how).await
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        release::abandon(&self.shared, requests).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.shared.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.shared.settle().await;
+        // All are closed, even if one cannot be; the first error is told.
+        let closing = self.shared.members.iter().map(|member| member.backend.close());
+        future::join_all(closing).await.into_iter().collect()
+    }
+}
+
+#[async_trait]
+impl Renew for Quorum {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        renew::renew(&self.shared, items).await
+    }
+}
+
+#[async_trait]
+impl RwLock for Quorum {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        convert::downgrade(&self.shared, lease, to).await
+    }
+}
+
+#[async_trait]
+impl Fencing for Quorum {
+    fn strength(&self) -> Strength {
+        // Handed out only where grants carry tokens, and these have a strength.
+        self.shared
+            .capabilities
+            .strength
+            .unwrap_or(Strength::WhileStateSurvives)
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
+
+    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        convert::raise(&self.shared, lease, to).await
+    }
+}

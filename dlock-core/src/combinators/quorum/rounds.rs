@@ -1,0 +1,465 @@
+//! What is known of the requests of this client: under which key the members have them, and at which member something may be.
+//!
+//! A request of the engine and a request to the members are not the same thing. The engine asks again under *one* key for as long as it
+//! waits; each time that a race was lost, what was granted is given back, and giving back leaves tombstones. So each try, a *round*, has a
+//! key of its own at the members, which is never used again once it was given back. A try whose outcome is not known stays open: the
+//! next one of the same request goes on with it, so that the members recognise what they granted.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::capabilities::Nature;
+use crate::error::{Error, LossReason, Result};
+use crate::spi::{Attempt, LeaseKey};
+use crate::timestamp::Timestamp;
+use crate::token::Token;
+
+/// How long an abandoned request is remembered, against an attempt that is made after all.
+const TOMBSTONE_LIFE: Duration = Duration::from_secs(120);
+/// How many of them at most; the oldest go first.
+const MAX_TOMBSTONES: usize = 1 << 16;
+/// So many rounds are kept before those that nobody came back for are looked for.
+const FIRST_SWEEP: usize = 256;
+/// What is added to twice its ttl before a round that nobody came back for is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// What became of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Asked for, or held.
+    Open,
+    /// Lost: it is being given back in the background, and so is what is granted late.
+    GivenBack,
+    /// Released or abandoned: whoever did that sees to each member, late grants included.
+    Taken,
+}
+
+/// One member, as far as one round is concerned.
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    /// It granted. Whatever it says later: answers may come in another order than they were given, and "there is none" of before may be
+    /// heard after "there is one" of since.
+    granted: bool,
+    /// Requests that were not answered: one of them may be granted yet, however late.
+    unanswered: u32,
+    /// The lease has ended there by a release of ours.
+    released: bool,
+    /// Releases that were not answered: one of them may have ended it, and may say so yet.
+    ending: u32,
+}
+
+/// What there is to end at a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// Nothing can be there.
+    Nothing,
+    /// A lease that ended by an earlier release of ours.
+    Released,
+    /// A lease.
+    Lease,
+    /// A lease, and a copy of its request that may come after the release.
+    LeaseAndStray,
+    /// A copy of its request that was not answered.
+    Stray,
+}
+
+/// A try at a majority.
+pub(super) struct Round {
+    /// The members' key of it.
+    pub(super) inside: LeaseKey,
+    pub(super) ttl: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    fate: Fate,
+    /// It was granted.
+    won: bool,
+    token: Option<Token>,
+    at: Box<[At]>,
+    /// Nobody came back for it by then: it has lapsed long since.
+    forgotten_at: Timestamp,
+}
+
+impl Round {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token that it was granted with.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.state().token
+    }
+
+    /// A majority knows that one now.
+    pub(super) fn raise(&self, to: Token) {
+        let mut state = self.state();
+        state.token = state.token.max(Some(to));
+    }
+
+    /// A request is about to be sent to that member.
+    pub(super) fn asks(&self, member: usize) {
+        self.state().at[member].unanswered += 1;
+    }
+
+    /// The answer to it. `true` if the round has been given back meanwhile, and something may be there.
+    pub(super) fn hears(&self, member: usize, answer: &Result<Attempt>) -> bool {
+        let mut state = self.state();
+        let at = &mut state.at[member];
+        let unknown = matches!(answer, Err(e) if e.may_be_held());
+        if !unknown {
+            at.unanswered = at.unanswered.saturating_sub(1);
+        }
+        // What is queued against what was asked for is to be undone as well.
+        at.granted |= matches!(answer, Ok(Attempt::Granted(_) | Attempt::Queued(_)));
+        // An earlier copy may have gone unanswered, whatever is said to this one.
+        let may_be_there = at.granted || at.unanswered > 0;
+        may_be_there && state.fate == Fate::GivenBack
+    }
+
+    /// A release of ours has ended it there, or an abandon has seen to it that nothing is and nothing comes.
+    pub(super) fn released(&self, member: usize, was_held: bool) {
+        let at = &mut self.state().at[member];
+        at.granted = false;
+        at.unanswered = 0;
+        at.released |= was_held;
+    }
+
+    /// A release is about to be sent to that member.
+    pub(super) fn ends(&self, member: usize) {
+        self.state().at[member].ending += 1;
+    }
+
+    /// The answer to it, however late: whether it had been there.
+    pub(super) fn hears_of_end(&self, member: usize, answer: &Result<bool>) {
+        let at = &mut self.state().at[member];
+        match answer {
+            Ok(was_held) => {
+                at.ending = at.ending.saturating_sub(1);
+                at.granted = false;
+                at.unanswered = 0;
+                at.released |= was_held;
+            }
+            Err(e) if e.may_be_held() => {}
+            // Nothing came of it.
+            Err(_) => at.ending = at.ending.saturating_sub(1),
+        }
+    }
+
+    /// A release found nothing there. If an earlier one was not answered, that one has done it.
+    pub(super) fn found_nothing(&self, member: usize) {
+        let at = &mut self.state().at[member];
+        at.released |= at.ending > 0;
+    }
+
+    /// Whether it has ended there by a release of ours.
+    pub(super) fn has_ended(&self, member: usize) -> bool {
+        self.state().at[member].released
+    }
+
+    /// What a release has to end there.
+    pub(super) fn remains(&self, member: usize) -> Remains {
+        let at = self.state().at[member];
+        match (at.released, at.granted, at.unanswered > 0) {
+            (true, ..) => Remains::Released,
+            (_, true, false) => Remains::Lease,
+            (_, true, true) => Remains::LeaseAndStray,
+            (_, false, true) => Remains::Stray,
+            (_, false, false) => Remains::Nothing,
+        }
+    }
+
+    /// Whether a lease of it may be there.
+    pub(super) fn may_be_at(&self, member: usize) -> bool {
+        !matches!(self.remains(member), Remains::Nothing | Remains::Released)
+    }
+
+    /// At how many members it is known to be held.
+    pub(super) fn holders(&self) -> usize {
+        self.state().at.iter().filter(|at| at.granted).count()
+    }
+
+    /// It is granted, with that token, unless it was given back or taken meanwhile.
+    pub(super) fn win(&self, token: Option<Token>) -> bool {
+        let mut state = self.state();
+        let is_open = state.fate == Fate::Open;
+        if is_open {
+            (state.won, state.token) = (true, token);
+        }
+        is_open
+    }
+
+    /// Whether it was granted.
+    pub(super) fn was_won(&self) -> bool {
+        self.state().won
+    }
+
+    /// Whether it was lost, and is being undone.
+    pub(super) fn is_given_back(&self) -> bool {
+        self.state().fate == Fate::GivenBack
+    }
+
+    /// It is of use for another ttl from now.
+    pub(super) fn keep(&self, now: Timestamp) {
+        self.state().forgotten_at = now + self.ttl * 2 + FORGOTTEN_AFTER;
+    }
+}
+
+/// The rounds of one client that are open or held, by the engine's key.
+pub(super) struct Rounds {
+    /// Whether what nobody comes back for has lapsed. Where it hangs on a session it has not.
+    lapse: bool,
+    table: HashMap<LeaseKey, Arc<Round>>,
+    sweep_at: usize,
+    dead: HashSet<LeaseKey>,
+    order: VecDeque<(Timestamp, LeaseKey)>,
+}
+
+impl Rounds {
+    pub(super) fn new(nature: Nature) -> Self {
+        Self {
+            lapse: nature == Nature::Lease,
+            table: HashMap::new(),
+            sweep_at: FIRST_SWEEP,
+            dead: HashSet::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// The open round of that request, or a new one under the key that `fresh` makes.
+    pub(super) fn begin(
+        &mut self,
+        key: &LeaseKey,
+        ttl: Duration,
+        members: usize,
+        now: Timestamp,
+        fresh: impl FnOnce() -> LeaseKey,
+    ) -> Result<Arc<Round>> {
+        let over = || Err(Error::lost(LossReason::Refused).with_name(&key.name));
+        if !self.dead.is_empty() && self.dead.contains(key) {
+            return over();
+        }
+        if let Some(round) = self.table.get(key) {
+            round.keep(now);
+            return match round.state().fate {
+                Fate::Open => Ok(round.clone()),
+                _ => over(),
+            };
+        }
+        self.sweep(now);
+        let round = Arc::new(Round {
+            inside: fresh(),
+            ttl,
+            state: Mutex::new(State {
+                fate: Fate::Open,
+                won: false,
+                token: None,
+                at: vec![At::default(); members].into(),
+                forgotten_at: now,
+            }),
+        });
+        round.keep(now);
+        self.table.insert(key.clone(), round.clone());
+        Ok(round)
+    }
+
+    /// The round of a lease that is held.
+    pub(super) fn held(&self, key: &LeaseKey) -> Option<Arc<Round>> {
+        let round = self.table.get(key)?;
+        (round.state().fate == Fate::Open).then(|| round.clone())
+    }
+
+    /// It was lost. `false` if somebody else has ended it already.
+    pub(super) fn give_back(&mut self, key: &LeaseKey, round: &Arc<Round>) -> bool {
+        let mut state = round.state();
+        if state.fate != Fate::Open {
+            // Its release may have to be asked for again, and is to find it.
+            return false;
+        }
+        state.fate = Fate::GivenBack;
+        drop(state);
+        self.forget(key, round);
+        true
+    }
+
+    /// Its release or abandon begins. It stays until that is done: it may have to be asked for again.
+    pub(super) fn take(&mut self, key: &LeaseKey) -> Option<Arc<Round>> {
+        let round = self.table.get(key)?;
+        round.state().fate = Fate::Taken;
+        Some(round.clone())
+    }
+
+    /// From now on, no attempt of that request is made.
+    pub(super) fn bury(&mut self, key: &LeaseKey, now: Timestamp) {
+        while let Some((until, _)) = self.order.front()
+            && (*until <= now || self.order.len() >= MAX_TOMBSTONES)
+        {
+            if let Some((_, key)) = self.order.pop_front() {
+                self.dead.remove(&key);
+            }
+        }
+        if self.dead.insert(key.clone()) {
+            self.order.push_back((now + TOMBSTONE_LIFE, key.clone()));
+        }
+    }
+
+    /// Nothing is to be done about it any more, or somebody else does it.
+    pub(super) fn forget(&mut self, key: &LeaseKey, round: &Arc<Round>) {
+        if self.table.get(key).is_some_and(|r| Arc::ptr_eq(r, round)) {
+            self.table.remove(key);
+        }
+    }
+
+    /// Takes out what nobody came back for: the engine gives up on what has lapsed, and does not say so.
+    fn sweep(&mut self, now: Timestamp) {
+        if self.table.len() < self.sweep_at || !self.lapse {
+            return;
+        }
+        self.table.retain(|_, round| round.state().forgotten_at > now);
+        self.sweep_at = (self.table.len() * 2).max(FIRST_SWEEP);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::LockName;
+    use crate::spi::{Grant, RequestId, Wait, Wake};
+
+    const TTL: Duration = Duration::from_secs(1);
+
+    fn key(n: u64) -> LeaseKey {
+        LeaseKey::new(LockName::new("n").unwrap(), RequestId::new(1, n))
+    }
+
+    fn begin(rounds: &mut Rounds, n: u64, now: u64) -> Result<Arc<Round>> {
+        let now = Timestamp::from_nanos(now * 1_000_000_000);
+        rounds.begin(&key(n), TTL, 3, now, || key(1000 + n))
+    }
+
+    fn granted() -> Result<Attempt> {
+        Ok(Attempt::Granted(Grant::new(key(1), None, Timestamp::ZERO, TTL)))
+    }
+
+    fn held() -> Result<Attempt> {
+        let wake = Wake::poll_in_full(TTL, TTL);
+        Ok(Attempt::Held(Wait::new(wake)))
+    }
+
+    fn unknown() -> Result<Attempt> {
+        Err(Error::new(crate::ErrorKind::Unknown, "lost"))
+    }
+
+    #[test]
+    fn an_open_round_is_gone_on_with_and_a_lost_one_never() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let first = begin(&mut rounds, 1, 0).unwrap();
+        assert!(Arc::ptr_eq(&first, &begin(&mut rounds, 1, 0).unwrap()));
+        assert!(rounds.give_back(&key(1), &first));
+        assert!(!rounds.give_back(&key(1), &first));
+        assert!(!first.win(None));
+        let second = begin(&mut rounds, 1, 0).unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(second.win(Token::new(4)));
+        assert_eq!(second.token(), Token::new(4));
+    }
+
+    #[test]
+    fn what_is_taken_or_buried_is_not_attempted_again() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        assert!(rounds.held(&key(1)).is_some());
+        assert!(rounds.take(&key(1)).is_some());
+        assert!(!round.win(None) && rounds.held(&key(1)).is_none());
+        // A renewal that is answered only now, and finds it gone.
+        assert!(!rounds.give_back(&key(1), &round) && rounds.take(&key(1)).is_some());
+        assert!(begin(&mut rounds, 1, 0).is_err());
+        rounds.forget(&key(1), &round);
+        rounds.bury(&key(1), Timestamp::ZERO);
+        assert!(begin(&mut rounds, 1, 1).is_err());
+        // Its tombstone goes when the next is made, after its time.
+        rounds.bury(&key(2), Timestamp::ZERO + TOMBSTONE_LIFE);
+        assert!(begin(&mut rounds, 1, 121).is_ok());
+    }
+
+    #[test]
+    fn an_unanswered_copy_is_remembered_whatever_is_answered_later() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        assert_eq!(round.remains(0), Remains::Nothing);
+        round.asks(0);
+        assert_eq!(round.remains(0), Remains::Stray);
+        assert!(!round.hears(0, &unknown()));
+        round.asks(0);
+        round.hears(0, &granted());
+        assert_eq!(round.remains(0), Remains::LeaseAndStray);
+        round.released(0, true);
+        assert_eq!(round.remains(0), Remains::Released);
+
+        round.asks(1);
+        round.hears(1, &granted());
+        assert_eq!((round.remains(1), round.holders()), (Remains::Lease, 1));
+        // The answer to a copy of before, heard late.
+        round.asks(1);
+        round.hears(1, &held());
+        assert_eq!((round.remains(1), round.holders()), (Remains::Lease, 1));
+    }
+
+    #[test]
+    fn what_a_release_that_was_not_answered_did_is_not_taken_for_a_loss() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        for member in 0..3 {
+            round.asks(member);
+            round.hears(member, &granted());
+            round.ends(member);
+        }
+        // Heard late, and nothing is asked again.
+        round.hears_of_end(0, &Ok(true));
+        assert_eq!((round.remains(0), round.has_ended(0)), (Remains::Released, true));
+        // The second one found nothing, and the first has not said why.
+        round.ends(1);
+        round.hears_of_end(1, &Ok(false));
+        round.found_nothing(1);
+        assert!(round.has_ended(1));
+        // Both have said that there was nothing; and one was refused, and did nothing.
+        round.ends(2);
+        round.hears_of_end(2, &Ok(false));
+        round.hears_of_end(2, &Err(Error::new(crate::ErrorKind::Unavailable, "full")));
+        round.ends(2);
+        round.hears_of_end(2, &Ok(false));
+        round.found_nothing(2);
+        assert!(!round.has_ended(2));
+    }
+
+    #[test]
+    fn a_late_grant_of_a_lost_round_is_owed_and_one_of_a_taken_round_is_not() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        (0..3).for_each(|member| round.asks(member));
+        rounds.give_back(&key(1), &round);
+        assert!(round.hears(0, &granted()) && round.hears(1, &unknown()) && !round.hears(2, &held()));
+        round.asks(1);
+        assert!(round.hears(1, &held()), "the copy of before may arrive yet");
+
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        round.asks(0);
+        rounds.take(&key(1));
+        assert!(!round.hears(0, &granted()));
+    }
+
+    #[test]
+    fn what_nobody_comes_back_for_is_forgotten() {
+        let mut rounds = Rounds::new(Nature::Lease);
+        for n in 0..10_000 {
+            begin(&mut rounds, n, n).unwrap();
+        }
+        assert!(rounds.len() < 2 * FIRST_SWEEP, "{}", rounds.len());
+    }
+}

@@ -1,0 +1,312 @@
+//! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and without a clock.
+//!
+//! The exhaustive check in `model.rs` runs this code, not a copy of it.
+
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::saboteur::{Bug, Planted};
+use crate::token::Token;
+
+/// So many members are kept without an allocation.
+const USUAL: usize = 5;
+
+/// One member's lease, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Vote {
+    /// The token of the lease there, as the member said last. `None` where the quorum is unfenced.
+    own: Option<Token>,
+    /// A raise is on its way.
+    raising: bool,
+    /// What is sure to be left of the lease, from the time before the first request.
+    life: Duration,
+    /// It is a claim window that a renewal has to confirm.
+    provisional: bool,
+}
+
+/// The votes of all members for one attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Votes {
+    majority: usize,
+    fenced: bool,
+    votes: SmallVec<[Option<Vote>; USUAL]>,
+    /// No smaller token is chosen: an earlier answer to the same request had it, or raises to it are on their way.
+    floor: Option<Token>,
+    bug: Planted,
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing, until a member answers.
+    Wait,
+    /// Those members are to raise their lease to that token.
+    Raise(Token, Vec<usize>),
+    /// It is granted.
+    Won(Won),
+}
+
+/// A grant of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Won {
+    pub(super) token: Option<Token>,
+    /// A majority of the members keeps the lease for that long, from the time before the first request.
+    pub(super) life: Duration,
+    pub(super) provisional: bool,
+}
+
+impl Votes {
+    /// Of so many members. `floor` is what an earlier grant of the same request was given.
+    pub(super) fn new(members: usize, fenced: bool, floor: Option<Token>, bug: Planted) -> Self {
+        Self {
+            majority: majority(members),
+            fenced,
+            votes: smallvec![None; members],
+            floor,
+            bug,
+        }
+    }
+
+    /// That member has granted, with that token.
+    pub(super) fn granted(&mut self, member: usize, own: Option<Token>, life: Duration, provisional: bool) {
+        self.votes[member] = Some(Vote {
+            own,
+            raising: false,
+            life,
+            provisional,
+        });
+    }
+
+    /// The lease of that member still stood, and its token is this now.
+    pub(super) fn raised(&mut self, member: usize, to: Token) {
+        if let Some(vote) = &mut self.votes[member] {
+            vote.raising = false;
+            // More than was asked for, if the lease is not the one that was granted first but a later one of the same request:
+            // then it is that one's token which counts.
+            vote.own = vote.own.max(Some(to));
+        }
+    }
+
+    /// That member does not count any more: its lease has gone, or it is not known whether its token was raised.
+    pub(super) fn gone(&mut self, member: usize) {
+        self.votes[member] = None;
+    }
+
+    /// How many members have granted.
+    pub(super) fn count(&self) -> usize {
+        self.given().count()
+    }
+
+    /// The first member that has granted.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.votes.iter().position(Option::is_some)
+    }
+
+    /// Everything that decides what comes next, for small tokens: the member's own, whether a raise is on its way, and the floor.
+    #[cfg(test)]
+    pub(super) fn digest(&self, member: usize) -> (u8, bool, u8) {
+        let small = |token: Option<Token>| token.map_or(0, |token| u8::try_from(token.get()).unwrap());
+        let vote = self.votes[member].as_ref();
+        (
+            small(vote.and_then(|vote| vote.own)),
+            vote.is_some_and(|vote| vote.raising),
+            small(self.floor),
+        )
+    }
+
+    fn given(&self) -> impl Iterator<Item = &Vote> {
+        self.votes.iter().flatten()
+    }
+
+    /// Decides.
+    ///
+    /// The token of the whole is the smallest to which a majority can be brought: the largest of the tokens of that majority. It is
+    /// granted only when every one of them is known to have had its own token *there* while the lease stood: minted there, or raised.
+    /// Members with a larger token of their own do not count. Then, of two grants that meet at a member, the one whose lease
+    /// was there later has a larger token there, and so in the end: see the module's documentation.
+    pub(super) fn step(&mut self) -> Step {
+        if self.count() < self.majority {
+            return Step::Wait;
+        }
+        let Some(target) = self.target() else {
+            // Unfenced: a majority of grants is all there is.
+            return self.won(None, self.given());
+        };
+        self.floor = Some(target);
+        // planted: 18.03
+        let no_write_back = self.bug.is(Bug::NoWriteBack);
+        let is_ready = |vote: &&Vote| vote.own == Some(target) || no_write_back && vote.own <= Some(target);
+        if self.given().filter(is_ready).count() >= self.majority {
+            return self.won(Some(target), self.given().filter(is_ready));
+        }
+        let mut lower = Vec::new();
+        for (member, vote) in self.votes.iter_mut().enumerate() {
+            if let Some(vote) = vote
+                && vote.own < Some(target)
+                && !vote.raising
+            {
+                vote.raising = true;
+                lower.push(member);
+            }
+        }
+        match lower.is_empty() {
+            true => Step::Wait,
+            false => Step::Raise(target, lower),
+        }
+    }
+
+    /// `None` where the quorum is unfenced.
+    fn target(&self) -> Option<Token> {
+        if !self.fenced {
+            return None;
+        }
+        let mut own: SmallVec<[_; USUAL]> = self.given().filter_map(|vote| vote.own).collect();
+        own.sort_unstable();
+        let least = own.get(self.majority - 1).copied();
+        least.max(self.floor)
+    }
+
+    fn won<'a>(&self, token: Option<Token>, of: impl Iterator<Item = &'a Vote>) -> Step {
+        let of: Vec<_> = of.collect();
+        Step::Won(Won {
+            token,
+            life: life_of(of.iter().map(|vote| vote.life).collect(), self.majority),
+            provisional: of.iter().any(|vote| vote.provisional),
+        })
+    }
+}
+
+/// More than half of them.
+pub(super) fn majority(members: usize) -> usize {
+    members / 2 + 1
+}
+
+/// How long at least `needed` of those leases live: the `needed`-th longest; nothing, if there are fewer.
+pub(super) fn life_of(mut lives: Vec<Duration>, needed: usize) -> Duration {
+    lives.sort_unstable_by(|a, b| b.cmp(a));
+    let nth = needed.checked_sub(1).and_then(|n| lives.get(n));
+    nth.copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn t(n: u64) -> Token {
+        Token::new(n).unwrap()
+    }
+
+    fn votes(members: usize) -> Votes {
+        Votes::new(members, true, None, Planted::NONE)
+    }
+
+    fn won(token: u64, life: u32) -> Step {
+        Step::Won(Won {
+            token: Some(t(token)),
+            life: MS * life,
+            provisional: false,
+        })
+    }
+
+    impl Votes {
+        fn say(&mut self, member: usize, own: u64, life: u32) -> &mut Self {
+            self.granted(member, Some(t(own)), MS * life, false);
+            self
+        }
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half_of_all() {
+        let of: Vec<_> = (1..=7).map(majority).collect();
+        assert_eq!(of, [1, 2, 2, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn members_of_one_token_need_no_raise() {
+        let mut v = votes(3);
+        assert_eq!(v.say(0, 7, 100).step(), Step::Wait);
+        assert_eq!(v.say(2, 7, 90).step(), won(7, 90));
+    }
+
+    #[test]
+    fn the_largest_token_is_written_back_before_it_is_granted() {
+        let mut v = votes(3);
+        v.say(0, 3, 100).say(1, 9, 100);
+        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+        assert_eq!(v.step(), Step::Wait);
+        v.raised(0, t(9));
+        assert_eq!(v.step(), won(9, 100));
+    }
+
+    #[test]
+    fn a_member_whose_lease_has_gone_does_not_count() {
+        let mut v = votes(3);
+        v.say(0, 3, 100).say(1, 9, 100);
+        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+        v.gone(0);
+        assert_eq!(v.step(), Step::Wait);
+        // The third stands in for it.
+        assert_eq!(v.say(2, 4, 80).step(), Step::Raise(t(9), vec![2]));
+        v.raised(2, t(9));
+        assert_eq!(v.step(), won(9, 80));
+    }
+
+    #[test]
+    fn a_larger_token_that_comes_late_does_not_count_and_hinders_nobody() {
+        let mut v = votes(3);
+        v.say(0, 3, 100).say(1, 4, 100);
+        assert_eq!(v.step(), Step::Raise(t(4), vec![0]));
+        v.say(2, 50, 10);
+        assert_eq!(v.step(), Step::Wait);
+        v.raised(0, t(4));
+        assert_eq!(v.step(), won(4, 100));
+    }
+
+    #[test]
+    fn a_lease_that_is_another_one_by_now_counts_with_its_own_token() {
+        let mut v = votes(3);
+        v.say(0, 3, 100).say(1, 9, 100);
+        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+        // A late copy of the request was granted there anew.
+        v.raised(0, t(12));
+        assert_eq!(v.step(), Step::Raise(t(12), vec![1]));
+        v.raised(1, t(12));
+        assert_eq!(v.step(), won(12, 100));
+    }
+
+    #[test]
+    fn a_repeated_request_is_given_the_token_of_before() {
+        let mut v = Votes::new(3, true, Some(t(9)), Planted::NONE);
+        // The second has been raised to it; the third was late the first time, with a larger one.
+        v.say(0, 9, 50).say(2, 20, 100);
+        assert_eq!(v.step(), Step::Raise(t(20), vec![0]));
+        let mut v = Votes::new(3, true, Some(t(9)), Planted::NONE);
+        v.say(0, 9, 50).say(1, 9, 60).say(2, 20, 100);
+        assert_eq!(v.step(), won(9, 50));
+    }
+
+    #[test]
+    fn the_life_is_that_of_a_majority_and_no_more() {
+        let mut v = votes(5);
+        v.say(0, 1, 100).say(1, 1, 20).say(2, 1, 60).say(3, 1, 80);
+        assert_eq!(v.step(), won(1, 60));
+        assert_eq!(life_of(vec![MS], 2), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_unfenced_quorum_grants_without_a_token() {
+        let mut v = Votes::new(3, false, None, Planted::NONE);
+        v.granted(0, None, MS, false);
+        assert_eq!(v.step(), Step::Wait);
+        v.granted(1, None, MS, true);
+        let won = Won {
+            token: None,
+            life: MS,
+            provisional: true,
+        };
+        assert_eq!(v.step(), Step::Won(won));
+    }
+}

@@ -268,9 +268,9 @@ static ALL: &[Entry] = &[
     entry("17.07", Must, 1, &[A], "Capabilities are constant for a client's life."),
     entry("17.08", Should, 3, &[A], "Grant, renew, loss and release emit one event each with name, grant id, token."),
     entry("17.09", Must, 1, &[A], "`close()` is idempotent, ends renewals, and later calls answer Closed."),
-    entry("18.01", Must, 2, &[A], "A quorum never has more holders than the mode allows, for any choice of majorities."),
-    entry("18.02", Must, 2, &[A], "Extending a quorum lock needs a majority of all members, not of those that were acquired."),
-    entry("18.03", Must, 2, &[A], "Tokens of a fenced quorum increase over changing majorities."),
+    entry("18.01", Must, 2, &[P], "A quorum never has more holders than the mode allows, for any choice of majorities."),
+    entry("18.02", Must, 2, &[P], "Extending a quorum lock needs a majority of all members, not of those that were acquired."),
+    entry("18.03", Must, 2, &[P], "Tokens of a fenced quorum increase over changing majorities."),
 ];
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ pub enum Need {
     Secrets,
     /// `tracing` is told of grants, renewals, losses and releases. Not claimed unless with [`Claims::traced`].
     Events,
+    /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
+    Quorum,
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -191,6 +193,8 @@ pub struct Claims {
     pub watch_backlog: u32,
     /// Which restarts of the store holds survive, if any.
     pub restart: Option<Restart>,
+    /// Of how many servers a majority decides, if it is a quorum.
+    pub members: Option<usize>,
     /// Whose engine it is.
     pub engine: Engine,
     /// Which rules are known not to hold.
@@ -231,6 +235,7 @@ impl Claims {
                 fixed: Duration::from_millis(2),
             },
             restart: None,
+            members: None,
             engine: Engine::Inherited,
             waivers: Vec::new(),
             // Claimed by a method of their own each.
@@ -345,6 +350,14 @@ impl Claims {
         self
     }
 
+    /// Claims that a majority of so many independent servers decides. They are what [`Harness::servers`](crate::Harness::servers) names, in that
+    /// order and no others; each client connects to all of them, and goes on when some of them are away.
+    #[must_use]
+    pub fn quorum(mut self, members: usize) -> Self {
+        self.members = Some(members);
+        self
+    }
+
     /// Claims that exclusion holds when another server of the store takes over.
     #[must_use]
     pub fn safe_failover(mut self) -> Self {
@@ -425,6 +438,7 @@ impl Claims {
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
             Need::ForgetsNames | Need::Secrets | Need::Events => true,
             Need::SurvivesRestart => self.restart.is_some(),
+            Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
             Need::Namespaces => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),

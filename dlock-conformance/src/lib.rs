@@ -40,6 +40,7 @@ mod runner;
 pub mod simulated;
 mod simulated_network;
 mod simulated_process;
+pub mod simulated_quorum;
 pub mod subject;
 mod sweep;
 mod task;

@@ -1,4 +1,4 @@
-//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time.
+//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time; those about quorums on one of five.
 //!
 //! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is the own or a rebuilt one, always if it is
 //! deterministic and 99 of 100 times if not; rules outside of its declared blast radius still hold (a kit that fails everything is
@@ -14,6 +14,7 @@ use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::FaultPlan;
 
 use crate::attempt::{Attempt, run_once};
+use crate::claims::Need;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::museum::{self, rebuilt};
@@ -23,6 +24,7 @@ use crate::report::{RuleReport, order};
 use crate::rule::{Detection, Rule, Test};
 use crate::rules;
 use crate::simulated::Simulated;
+use crate::simulated_quorum::SimulatedQuorum;
 
 /// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how sharp the others are.
 const EVERYTHING: &str = "16.15";
@@ -324,7 +326,7 @@ fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64
             scope.spawn(|| {
                 while let Some(rule) = rules.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for seed in 0..options.seeds(rule) {
-                        let attempt = attempt(rule, Planted::NONE, seed);
+                        let attempt = attempt(rule, None, seed);
                         if attempt.outcome.kind() != Kind::Pass {
                             let what = format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome);
                             bad.lock().unwrap_or_else(PoisonError::into_inner).push(what);
@@ -360,8 +362,31 @@ fn without_lines(text: &str) -> String {
     kept
 }
 
-fn attempt(rule: &'static Rule, planted: Planted, seed: u64) -> Attempt {
-    let harness: Arc<dyn Harness> = Arc::new(Simulated::with(seed, planted, FaultPlan::healthy()));
+/// Members of the quorum on which the rules of that section are proved: with three, a majority of those that granted is one of all.
+const MEMBERS: usize = 5;
+
+/// Where a rule is proved: on one store, or on a quorum of several, if it is about quorums or the bug is one of theirs.
+fn subject(rule: &Rule, planted: Planted, bug: Option<Bug>, seed: u64) -> Arc<dyn Harness> {
+    let plan = FaultPlan::healthy();
+    if rule.needs.contains(&Need::Quorum) || bug.is_some_and(is_of_a_quorum) {
+        return Arc::new(SimulatedQuorum::with(seed, MEMBERS, planted, plan));
+    }
+    Arc::new(Simulated::with(seed, planted, plan))
+}
+
+fn is_of_a_quorum(bug: Bug) -> bool {
+    rules::find(bug.rule()).is_some_and(|rule| rule.needs.contains(&Need::Quorum))
+}
+
+/// What a quorum does not claim, a correct one does not keep either.
+fn is_claimed_of_a_quorum(rule: &Rule) -> bool {
+    let claims = SimulatedQuorum::new(0, MEMBERS).claims();
+    rule.needs.iter().all(|need| claims.has(*need))
+}
+
+fn attempt(rule: &'static Rule, bug: Option<Bug>, seed: u64) -> Attempt {
+    let planted = bug.map_or(Planted::NONE, Planted::new);
+    let harness = subject(rule, planted, bug, seed);
     run_once(
         rule,
         &harness,
@@ -394,7 +419,7 @@ fn row(bug: Bug, options: &Options) -> Row {
             Detection::Stochastic => options.stochastic,
         };
         for seed in 0..row.runs {
-            let attempt = attempt(rule, Planted::new(bug), seed);
+            let attempt = attempt(rule, Some(bug), seed);
             match attempt.outcome.kind() {
                 Kind::Fail => {
                     row.caught += 1;
@@ -415,9 +440,13 @@ fn row(bug: Bug, options: &Options) -> Row {
     for rule in options
         .rules()
         .filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING)
+        .filter(|rule| !is_of_a_quorum(bug) || is_claimed_of_a_quorum(rule))
     {
         for seed in 0..options.others {
-            if attempt(rule, Planted::new(bug), seed).outcome.kind() != Kind::Pass {
+            let kind = attempt(rule, Some(bug), seed).outcome.kind();
+            // A simulated quorum has no hooks and no processes.
+            let holds = kind == Kind::Pass || is_of_a_quorum(bug) && kind == Kind::NotRun;
+            if !holds {
                 *row.blast.entry(rule.id).or_default() += 1;
             }
         }

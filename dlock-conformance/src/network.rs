@@ -27,6 +27,12 @@ pub trait Network: Any + Send + Sync + fmt::Debug {
 
     /// What has passed so far.
     fn traffic(&self) -> Traffic;
+
+    /// The part of it that leads to the n-th of the servers, with faults of its own: for subjects that speak to several, as a quorum does to
+    /// its members. `None`, unless given, where there is no such server, or no telling them apart.
+    fn server(&self, _n: usize) -> Option<Arc<dyn Network>> {
+        None
+    }
 }
 
 /// Which way bytes go.

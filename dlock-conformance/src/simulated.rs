@@ -126,7 +126,7 @@ impl Harness for Simulated {
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
         Ok(Some(Arc::new(SimulatedNetwork::new(
-            self.server.clone(),
+            vec![self.server.clone()],
             self.planted,
         ))))
     }
@@ -142,7 +142,7 @@ impl Harness for Simulated {
             }
             let link = Link::new(self.store.connect(), &runtime, &self.server, plan);
             if let Some(network) = network {
-                network.add(&link);
+                network.add(0, &link);
             }
             let client = Client::builder(link, Arc::new(runtime))
                 .planted(self.planted)
@@ -222,6 +222,21 @@ impl Harness for Simulated {
 pub struct SimulatedTime(Sim);
 
 impl SimulatedTime {
+    /// The clock of a new world.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Sim::new(seed))
+    }
+
+    /// What runs the rules.
+    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
+        self.0.runtime()
+    }
+
+    /// A number that is the same for two runs that decided the same.
+    pub(crate) fn event_hash(&self) -> u64 {
+        self.0.event_hash()
+    }
+
     /// A machine on which a process is to live; its clock shows what all clocks show.
     pub(crate) fn machine(&self, name: &str) -> SimRuntime {
         self.0.client_runtime_with(name, Duration::ZERO, 0)

@@ -8,15 +8,24 @@ use dlock_core::sim::{Link, Partition, SimRuntime, Trouble};
 
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network, Traffic};
 
-type Links = Vec<Arc<Link>>;
+/// With the number of the server that each leads to.
+type Links = Vec<(usize, Arc<Link>)>;
 
 /// The links of the clients that connected over it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SimulatedNetwork {
+    shared: Arc<Shared>,
+    /// Only those that lead to this server.
+    only: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Shared {
     links: Mutex<Links>,
-    cuts: AtomicU64,
+    /// How many connections to each server were cut.
+    cuts: Vec<AtomicU64>,
     next: AtomicU64,
-    server: SimRuntime,
+    servers: Vec<SimRuntime>,
     planted: Planted,
 }
 
@@ -29,36 +38,62 @@ fn partition(way: Direction) -> Partition {
 }
 
 impl SimulatedNetwork {
-    /// One to that server. A bug may be planted in its drivers, which are what makes a connection anew, or in how the server writes to
+    /// One to those servers. A bug may be planted in its drivers, which are what makes a connection anew, or in how a server writes to
     /// its connections.
-    pub(crate) fn new(server: SimRuntime, planted: Planted) -> Self {
-        Self {
+    pub(crate) fn new(servers: Vec<SimRuntime>, planted: Planted) -> Self {
+        let shared = Shared {
             links: Mutex::default(),
-            cuts: AtomicU64::new(0),
+            cuts: servers.iter().map(|_| AtomicU64::new(0)).collect(),
             next: AtomicU64::new(0),
-            server,
+            servers,
             planted,
+        };
+        Self {
+            shared: Arc::new(shared),
+            only: None,
         }
     }
 
-    /// One more client. Faults that are at work already do not concern it.
-    pub(crate) fn add(&self, link: &Arc<Link>) {
-        self.links().push(Arc::clone(link));
+    /// One more client, and the server that it reaches over that link. Faults that are at work already do not concern it.
+    pub(crate) fn add(&self, server: usize, link: &Arc<Link>) {
+        self.all().push((server, Arc::clone(link)));
     }
 
     /// A driver that never gives back what a broken connection had, and has none left after some of them.
     fn is_used_up(&self) -> bool {
-        self.planted.is(Bug::NoRecoverAfterHeal) && self.cuts.load(Ordering::Relaxed) >= 8
+        self.shared.planted.is(Bug::NoRecoverAfterHeal) && self.cuts() >= 8
     }
 
-    fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cuts(&self) -> u64 {
+        let of = self
+            .numbers()
+            .map(|n| self.shared.cuts[n].load(Ordering::Relaxed));
+        of.sum()
+    }
+
+    /// Of the servers that it leads to.
+    fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.shared.servers.len()).filter(|n| self.leads_to(*n))
+    }
+
+    fn leads_to(&self, server: usize) -> bool {
+        self.only.is_none_or(|only| only == server)
+    }
+
+    fn all(&self) -> MutexGuard<'_, Links> {
+        self.shared.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn links(&self) -> Links {
+        let all = self.all();
+        let ours = all.iter().filter(|(server, _)| self.leads_to(*server));
+        ours.cloned().collect()
     }
 }
 
 impl Network for SimulatedNetwork {
     fn begin(&self, fault: Fault) -> FaultGuard {
-        let links = self.links().clone();
+        let links = self.links();
         let hits = Arc::new(AtomicU64::new(0));
         let trouble = match fault {
             Fault::Delay(way, by) => Trouble::Delay(partition(way), by),
@@ -68,54 +103,67 @@ impl Network for SimulatedNetwork {
             Fault::DeliverLate => Trouble::DeliverLate,
             Fault::Duplicate(by) => Trouble::Duplicate(by),
             Fault::Away => {
-                links.iter().for_each(|link| link.cut());
+                links.iter().for_each(|(_, link)| link.cut());
                 hits.fetch_add(links.len() as u64 + 1, Ordering::AcqRel);
                 // planted: 16.09, 16.15
-                if self.planted.is(Bug::NoRecovery) || self.is_used_up() {
+                if self.shared.planted.is(Bug::NoRecovery) || self.is_used_up() {
                     return FaultGuard::new(hits, || ());
                 }
-                return FaultGuard::new(hits, move || links.iter().for_each(|link| link.reconnect()));
+                return FaultGuard::new(hits, move || {
+                    links.iter().for_each(|(_, link)| link.reconnect());
+                });
             }
         };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        for link in &links {
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        for (_, link) in &links {
             link.begin(number, trouble, Arc::clone(&hits));
         }
         // planted: 16.13
-        if self.planted.is(Bug::PartitionBlocksAll) && trouble == Trouble::BlackHole(Partition::Both) {
+        if self.shared.planted.is(Bug::PartitionBlocksAll) && trouble == Trouble::BlackHole(Partition::Both) {
             // Whoever writes to the one that takes nothing writes to nobody else.
-            self.server.pause();
-            let server = self.server.clone();
+            let servers: Vec<_> = self.numbers().map(|n| self.shared.servers[n].clone()).collect();
+            servers.iter().for_each(SimRuntime::pause);
             return FaultGuard::new(hits, move || {
-                links.iter().for_each(|link| link.end(number));
-                server.resume();
+                links.iter().for_each(|(_, link)| link.end(number));
+                servers.iter().for_each(SimRuntime::resume);
             });
         }
-        FaultGuard::new(hits, move || links.iter().for_each(|link| link.end(number)))
+        FaultGuard::new(hits, move || {
+            links.iter().for_each(|(_, link)| link.end(number));
+        })
     }
 
     /// Nobody can tell a reset from an end here.
     fn cut(&self, _: Cut) -> usize {
-        let links = self.links().clone();
-        for link in &links {
+        let links = self.links();
+        for (server, link) in &links {
             link.cut();
             // planted: 16.01, 16.15
-            if !self.planted.is(Bug::NoReconnect) && !self.is_used_up() {
+            if !self.shared.planted.is(Bug::NoReconnect) && !self.is_used_up() {
                 link.reconnect();
             }
+            self.shared.cuts[*server].fetch_add(1, Ordering::Relaxed);
         }
-        self.cuts.fetch_add(links.len() as u64, Ordering::Relaxed);
         links.len()
     }
 
-    /// Connections: one per client, and one after each cut.
+    /// Connections: one per client and server, and one after each cut.
     fn traffic(&self) -> Traffic {
-        let links = self.links().clone();
-        let sum = |part: fn((u64, u64)) -> u64| links.iter().map(|link| part(link.traffic())).sum();
+        let links = self.links();
+        let sum = |part: fn((u64, u64)) -> u64| links.iter().map(|(_, link)| part(link.traffic())).sum();
         Traffic {
-            connections: links.len() as u64 + self.cuts.load(Ordering::Relaxed),
+            connections: links.len() as u64 + self.cuts(),
             requests: sum(|(sent, _)| sent),
             replies: sum(|(_, arrived)| arrived),
         }
+    }
+
+    fn server(&self, n: usize) -> Option<Arc<dyn Network>> {
+        (n < self.shared.servers.len()).then(|| {
+            Arc::new(Self {
+                shared: Arc::clone(&self.shared),
+                only: Some(n),
+            }) as Arc<dyn Network>
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What is at work at the moment, shared by all connections of a network.
+//! What is at work at the moment, shared by all connections to one server of a network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -51,17 +51,11 @@ pub(super) enum Judgement {
 }
 
 impl Faults {
-    pub(super) fn begin(&self, fault: Fault) -> (u64, Arc<AtomicU64>) {
+    pub(super) fn begin(&self, fault: Fault, hits: Arc<AtomicU64>) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let hits = Arc::new(AtomicU64::new(0));
-        let active = Active {
-            id,
-            fault,
-            hits: hits.clone(),
-        };
-        lock(&self.active).push(active);
+        lock(&self.active).push(Active { id, fault, hits });
         self.wake();
-        (id, hits)
+        id
     }
 
     pub(super) fn end(&self, id: u64) {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::address::ServerAddress;
 use super::faults::Faults;
@@ -11,8 +11,13 @@ use crate::network::{Cut, Fault, FaultGuard, Network, Traffic};
 /// A proxy before each of some servers. All its threads have ended when it has been dropped.
 pub struct ProxyNetwork {
     addresses: Vec<ServerAddress>,
+    pub(super) lines: Vec<Arc<Line>>,
+}
+
+/// The way to one server.
+pub(super) struct Line {
     pub(super) faults: Arc<Faults>,
-    doors: Arc<[Door]>,
+    door: Door,
 }
 
 impl ProxyNetwork {
@@ -21,15 +26,10 @@ impl ProxyNetwork {
     /// # Errors
     /// Those of the sockets and threads.
     pub fn start(servers: &[ServerAddress]) -> io::Result<Self> {
-        let faults = Arc::new(Faults::default());
-        let doors: Vec<Door> = servers
-            .iter()
-            .map(|server| Door::open(server.clone(), faults.clone()))
-            .collect::<io::Result<_>>()?;
+        let lines: Vec<_> = servers.iter().map(Line::open).collect::<io::Result<_>>()?;
         Ok(Self {
-            addresses: doors.iter().map(|door| door.address().clone()).collect(),
-            faults,
-            doors: doors.into(),
+            addresses: lines.iter().map(|line| line.door.address().clone()).collect(),
+            lines,
         })
     }
 
@@ -39,45 +39,40 @@ impl ProxyNetwork {
     }
 }
 
-impl Network for ProxyNetwork {
-    fn begin(&self, fault: Fault) -> FaultGuard {
-        let (id, hits) = self.faults.begin(fault);
-        if fault == Fault::Away {
-            self.doors.iter().for_each(|door| door.want(Wanted::Closed));
-            let cut = self.cut(Cut::Reset);
-            hits.fetch_add(cut as u64 + 1, Ordering::AcqRel);
-        }
-        let faults = self.faults.clone();
-        // Weak, so that a guard that outlives its network keeps no thread alive.
-        let doors = Arc::downgrade(&self.doors);
-        FaultGuard::new(hits, move || {
-            faults.end(id);
-            match fault {
-                Fault::Away => {
-                    let doors = doors.upgrade();
-                    doors
-                        .iter()
-                        .flat_map(|d| d.iter())
-                        .for_each(|door| door.want(Wanted::Open));
-                }
-                Fault::DeliverLate => {
-                    let connections = faults.connections();
-                    connections.iter().for_each(|c| c.deliver_late(id));
-                }
-                Fault::BlackHole(_) => {
-                    let connections = faults.connections();
-                    for connection in connections.iter().filter(|c| c.is_holed()) {
-                        connection.break_off(Cut::Reset);
-                    }
-                }
-                _ => {}
-            }
-        })
+impl Line {
+    fn open(server: &ServerAddress) -> io::Result<Arc<Self>> {
+        let faults = Arc::new(Faults::default());
+        let door = Door::open(server.clone(), faults.clone())?;
+        Ok(Arc::new(Self { faults, door }))
     }
 
-    /// It knows no requests, only bytes.
-    fn offers(&self, fault: Fault) -> bool {
-        !matches!(fault, Fault::Duplicate(_))
+    /// Begins it here, and says by which number it is ended. `hits` is shared by the lines that it is at work on.
+    fn begin(&self, fault: Fault, hits: &Arc<AtomicU64>) -> u64 {
+        let id = self.faults.begin(fault, hits.clone());
+        if fault == Fault::Away {
+            self.door.want(Wanted::Closed);
+            let cut = self.cut(Cut::Reset);
+            hits.fetch_add(cut as u64, Ordering::AcqRel);
+        }
+        id
+    }
+
+    fn end(&self, fault: Fault, id: u64) {
+        self.faults.end(id);
+        match fault {
+            Fault::Away => self.door.want(Wanted::Open),
+            Fault::DeliverLate => {
+                let connections = self.faults.connections();
+                connections.iter().for_each(|c| c.deliver_late(id));
+            }
+            Fault::BlackHole(_) => {
+                let connections = self.faults.connections();
+                for connection in connections.iter().filter(|c| c.is_holed()) {
+                    connection.break_off(Cut::Reset);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn cut(&self, how: Cut) -> usize {
@@ -94,13 +89,108 @@ impl Network for ProxyNetwork {
     }
 }
 
+/// Begins a fault on those lines. What strikes once strikes on one of them.
+fn begin(lines: &[Arc<Line>], fault: Fault) -> FaultGuard {
+    // One for the server being away, or the servers.
+    let hits = Arc::new(AtomicU64::new(u64::from(fault == Fault::Away)));
+    let begun: Vec<_> = lines
+        .iter()
+        .map(|line| (Arc::downgrade(line), line.begin(fault, &hits)))
+        .collect();
+    // Weak, so that a guard that outlives its network keeps no thread alive.
+    FaultGuard::new(hits, move || {
+        for (line, id) in &begun {
+            if let Some(line) = line.upgrade() {
+                line.end(fault, *id);
+            }
+        }
+    })
+}
+
+fn traffic<'a>(lines: impl IntoIterator<Item = &'a Arc<Line>>) -> Traffic {
+    let mut sum = Traffic::default();
+    for one in lines.into_iter().map(|line| line.traffic()) {
+        sum.connections += one.connections;
+        sum.requests += one.requests;
+        sum.replies += one.replies;
+    }
+    sum
+}
+
+/// It knows no requests, only bytes.
+fn offers(fault: Fault) -> bool {
+    !matches!(fault, Fault::Duplicate(_))
+}
+
+impl Network for ProxyNetwork {
+    fn begin(&self, fault: Fault) -> FaultGuard {
+        begin(&self.lines, fault)
+    }
+
+    fn offers(&self, fault: Fault) -> bool {
+        offers(fault)
+    }
+
+    fn cut(&self, how: Cut) -> usize {
+        self.lines.iter().map(|line| line.cut(how)).sum()
+    }
+
+    fn traffic(&self) -> Traffic {
+        traffic(&self.lines)
+    }
+
+    fn server(&self, n: usize) -> Option<Arc<dyn Network>> {
+        Some(Arc::new(ToOne(Arc::downgrade(self.lines.get(n)?))))
+    }
+}
+
+/// The part of a network that leads to one of its servers.
+#[derive(Debug)]
+struct ToOne(Weak<Line>);
+
+impl ToOne {
+    fn line(&self) -> Vec<Arc<Line>> {
+        self.0.upgrade().into_iter().collect()
+    }
+}
+
+impl Network for ToOne {
+    fn begin(&self, fault: Fault) -> FaultGuard {
+        begin(&self.line(), fault)
+    }
+
+    fn offers(&self, fault: Fault) -> bool {
+        offers(fault)
+    }
+
+    fn cut(&self, how: Cut) -> usize {
+        self.line().iter().map(|line| line.cut(how)).sum()
+    }
+
+    fn traffic(&self) -> Traffic {
+        traffic(&self.line())
+    }
+}
+
 impl Drop for ProxyNetwork {
     fn drop(&mut self) {
-        self.doors.iter().for_each(|door| door.want(Wanted::Gone));
-        for connection in self.faults.connections() {
-            connection.break_off(Cut::Reset);
+        for line in &self.lines {
+            line.door.want(Wanted::Gone);
         }
-        self.faults.join();
+        for line in &self.lines {
+            line.cut(Cut::Reset);
+        }
+        for line in &self.lines {
+            line.faults.join();
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("address", self.door.address())
+            .finish_non_exhaustive()
     }
 }
 

@@ -401,12 +401,51 @@ fn a_network_that_is_dropped_has_cut_every_connection_and_ended_every_thread() {
         assert_eq!(hear(other).unwrap(), "hello");
     }
     // Each thread has a share of it.
-    let shared = Arc::downgrade(&net.faults);
+    let shared = Arc::downgrade(&net.lines[0].faults);
     drop(net);
     assert_eq!(shared.strong_count(), 0);
     for socket in others.iter().chain([&socket]) {
         assert_eq!(hear(socket).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
+}
+
+#[test]
+fn what_goes_wrong_before_one_server_does_not_before_another() {
+    let servers = [echo().0, echo().0, echo().0];
+    let net = ProxyNetwork::start(&servers).unwrap();
+    let sockets: Vec<_> = net.addresses().iter().map(|a| dial(a).unwrap()).collect();
+    let heard = |n: usize| {
+        say(&sockets[n], "hello");
+        hear(&sockets[n])
+    };
+    for n in 0..3 {
+        assert_eq!(heard(n).unwrap(), "hello");
+    }
+    let second = net.server(1).unwrap();
+    let before = second.traffic();
+    assert_eq!(
+        (before.connections, before.requests, net.traffic().requests),
+        (1, 1, 3)
+    );
+    let away = second.begin(Fault::Away);
+    assert!(heard(1).is_err() && dial(&net.addresses()[1]).is_err());
+    assert_eq!((away.hits(), heard(0).unwrap().as_str()), (2, "hello"));
+    away.heal();
+    let again = dial(&net.addresses()[1]).unwrap();
+    say(&again, "again");
+    assert_eq!(hear(&again).unwrap(), "again");
+    // What strikes once strikes one of them, wherever it is asked for.
+    let swallow = net.begin(Fault::SwallowNextReply);
+    assert!(heard(2).is_err());
+    assert_eq!((swallow.hits(), heard(0).unwrap().as_str()), (1, "hello"));
+    swallow.heal();
+    assert_eq!(second.cut(Cut::Reset), 1);
+    assert!(hear(&again).is_err());
+    assert!(heard(0).is_ok() && net.server(3).is_none());
+    // Of a network that is gone there is nothing left to break.
+    drop(net);
+    assert_eq!(second.cut(Cut::Reset), 0);
+    second.begin(Fault::Away).heal();
 }
 
 #[cfg(unix)]

@@ -377,7 +377,9 @@ pub(crate) fn profile_of_section(id: &str) -> &'static str {
 /// What a rule's profile is called: the first thing that it needs beyond a plain lock.
 pub(crate) fn profile(needs: &[Need]) -> &'static str {
     let has = |list: &[Need]| needs.iter().any(|n| list.contains(n));
-    if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
+    if has(&[Need::Quorum]) {
+        "Quorum"
+    } else if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
         "Fencing"
     } else if has(&[Need::Shared, Need::Permits, Need::Downgrade, Need::Upgrade]) {
         "Shared"

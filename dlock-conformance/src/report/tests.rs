@@ -161,6 +161,7 @@ fn each_rule_counts_to_one_profile() {
     for (needs, name) in [
         (&[Need::Lock, Need::Lease, Need::Fair, Need::Fence][..], "Fencing"),
         (&[Need::Resource], "Fencing"),
+        (&[Need::Fence, Need::Quorum], "Quorum"),
         (&[Need::Fair, Need::Permits], "Shared"),
         (&[Need::Fair, Need::Priority], "Priority"),
         (&[Need::Fair, Need::Reentrant], "Fair"),

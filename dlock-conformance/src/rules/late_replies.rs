@@ -52,8 +52,13 @@ pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
 /// 3.03.
 pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600)));
-    let delay = ask.ttl / 3;
+    // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
+    let (ttl, share) = match cx.claims().members {
+        Some(_) => (Duration::from_millis(1_600), 16),
+        None => (Duration::from_millis(600), 3),
+    };
+    let ask = cx.ask().ttl(cx.ttl(ttl));
+    let delay = ask.ttl / share;
     let slow = f.net.begin(Fault::Delay(Direction::ToClient, delay));
     let held =
         f.a.acquire(&cx.name("slow"), &ask)

@@ -105,7 +105,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["unconfirmed" >= 1, "confirmed" >= 1],
         budget: 120 s,
         bug: OptimisticRenew deterministic,
-        blast: ["3.12"]
+        blast: ["3.12", "18.02"]
         => only_an_answer_moves_the_deadline
     },
     rule! {

@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
         budget: 60 s,
         bug: ReaderDuringWrite stochastic,
-        blast: ["7.11", "8.08", "11.06", "11.07", "11.09", "11.11", "11.15"]
+        blast: ["7.11", "8.08", "11.06", "11.07", "11.09", "11.11", "11.15", "18.01"]
         => writers_exclude_everybody
     },
     rule! {

@@ -373,14 +373,16 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
 
 async fn latency_shortens_validity(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let (name, ask) = (
-        cx.name("far away"),
-        cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
-    );
-    let slow = f.net.begin(Fault::Delay(Direction::Both, ask.ttl / 5));
-    let round_trip = ask.ttl * 2 / 5;
+    // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
+    let (ttl, share) = match cx.claims().members {
+        Some(_) => (Duration::from_millis(1_600), 32),
+        None => (Duration::from_millis(800), 5),
+    };
+    let (name, ask) = (cx.name("far away"), cx.ask().ttl(cx.ttl(ttl)));
+    let slow = f.net.begin(Fault::Delay(Direction::Both, ask.ttl / share));
+    let round_trip = ask.ttl * 2 / share;
     // What is left when the reply is here, and a little for what else takes time.
-    let most = ask.ttl - round_trip + ask.ttl / 10;
+    let most = ask.ttl - round_trip + round_trip / 4;
     let held =
         f.a.acquire(&name, &ask)
             .await

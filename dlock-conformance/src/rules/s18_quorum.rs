@@ -1,5 +1,307 @@
-//! §18 Quorum.
+//! §18 Quorum: a majority of several servers decides, whichever majority that is.
+//!
+//! The members are arranged in a ring. For each of them there is one client that reaches it and those after it, as many as are a majority,
+//! and no others: so each member is in as many majorities as a majority has members, and any two have one in common.
 
-use crate::rule::Rule;
+use std::sync::Arc;
 
-pub(super) static RULES: &[Rule] = &[];
+use dlock_core::LockName;
+
+use crate::cx::Cx;
+use crate::network::{Fault, FaultGuard, Network};
+use crate::rule::{Rule, rule};
+use crate::subject::{Ask, Held, Subject};
+use crate::verdict::{Failure, Seen, Verdict};
+use crate::{ensure, fail, inconclusive};
+
+use super::faulty::patience;
+use super::s07_fencing::token_of;
+
+pub(super) static RULES: &[Rule] = &[
+    rule! {
+        "18.01" MUST phase 2 [Lock, Try, Wait, Quorum]
+        layer: Backend, access: P, test: D,
+        title: "no majority too many",
+        statement: "A quorum never has more holders than the mode allows, whichever majorities they were granted by.",
+        intent: "Two majorities share a member, and that member refuses the second holder. It does not refuse the third of two permits: each member of three sees but two.",
+        check_first: "How many members must grant, of how many: of all, or of those that answered? Does the mode let one member decide for all?",
+        evidence: ["refusals" >= 6, "races" >= 3],
+        budget: 120 s,
+        bug: QuorumPermits deterministic,
+        blast: []
+        => no_majority_too_many
+    },
+    rule! {
+        "18.02" MUST phase 2 [Lock, Wait, Lease, Renew, PerGrantTtl, Quorum]
+        layer: Backend, access: P, test: T,
+        title: "extension needs a majority of all",
+        statement: "A hold is extended only where a majority of all members has renewed it, however few had granted it.",
+        intent: "Three of five granted, two of these renew, which is more than half of them. The other three are a majority as well, and free.",
+        check_first: "Of which number is the half that a renewal must exceed?",
+        evidence: ["refused_renewals" >= 2, "lapsed" >= 1],
+        budget: 60 s,
+        bug: ExtendCountsAcquired deterministic,
+        blast: ["5.06", "14.02"]
+        => extension_needs_a_majority_of_all
+    },
+    rule! {
+        "18.03" MUST phase 2 [Lock, Wait, Fence, Quorum]
+        layer: Backend, access: P, test: D,
+        title: "tokens increase over majorities",
+        statement: "Tokens of a fenced quorum increase in the order of the grants, over whichever majorities granted.",
+        intent: "Each server counts by itself. The next majority may know of the last token by one member alone, and the one after that by none.",
+        check_first: "Is the largest token of the majority written back to all of it, while the lock is held there, before it is handed out?",
+        evidence: ["grants" >= 15, "majorities" >= 3],
+        budget: 120 s,
+        bug: NoWriteBack deterministic,
+        blast: ["1.01", "3.12", "4.11", "7.02", "7.09", "7.11", "10.02", "11.02", "14.02", "14.05", "15.04", "15.06"]
+        => tokens_increase_over_majorities
+    },
+];
+
+/// A client, and the network that says which members it reaches.
+struct Party {
+    client: Arc<dyn Subject>,
+    net: Arc<dyn Network>,
+    /// The members that it does not reach.
+    away: Vec<FaultGuard>,
+}
+
+/// How many members there are, and how many are a majority.
+fn members(cx: &Cx) -> Verdict<(usize, usize)> {
+    match cx.claims().members {
+        Some(members) if members >= 3 => Ok((members, members / 2 + 1)),
+        members => Err(Failure::NotRun(format!(
+            "it needs three members or more, and {members:?} are claimed"
+        ))),
+    }
+}
+
+/// A client that has been served by all members, and from now on does not reach those.
+async fn party(cx: &Cx, who: &str, unreached: impl Iterator<Item = usize>) -> Verdict<Party> {
+    let net = cx.network()?;
+    let client = cx.connect_over(&net).await?;
+    let name = cx.name(format_args!("first-{who}"));
+    let first = client.acquire(&name, &cx.ask()).await;
+    let first = first.seen(format_args!("{who} acquires while it reaches every member"))?;
+    let released = first.release().await;
+    released.seen(format_args!("{who} releases while it reaches every member"))?;
+    let mut party = Party {
+        client,
+        net,
+        away: Vec::new(),
+    };
+    for member in unreached {
+        party.loses(member)?;
+    }
+    Ok(party)
+}
+
+impl Party {
+    fn loses(&mut self, member: usize) -> Verdict {
+        let Some(way) = self.net.server(member) else {
+            return Err(Failure::Kit(format!(
+                "there is no way to member {member} by itself: `Claims::quorum` names more members than `Harness::servers` has servers, or \
+                 the harness has networks of its own without `Network::server`"
+            )));
+        };
+        let away = way.begin(Fault::Away);
+        // One for the fault itself, and one for each connection that broke.
+        if away.hits() < 2 {
+            inconclusive!("the client had no connection to member {member} that could break");
+        }
+        self.away.push(away);
+        Ok(())
+    }
+}
+
+/// One client for each member: it reaches that one and those after it in the ring, as many as are a majority.
+async fn ring(cx: &Cx) -> Verdict<Vec<Party>> {
+    let (members, majority) = members(cx)?;
+    let mut parties = Vec::new();
+    for first in 0..members {
+        let unreached = (first + majority..first + members).map(|member| member % members);
+        parties.push(party(cx, &format!("client-{first}"), unreached).await?);
+    }
+    Ok(parties)
+}
+
+/// Whether a try is granted. A majority that was within reach of nothing else may also say that it cannot tell.
+async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box<dyn Held>> {
+    match party.client.try_acquire(name, ask).await {
+        Ok(Some(held)) => Some(held),
+        Ok(None) => {
+            cx.evidence("refusals");
+            None
+        }
+        Err(e) => {
+            cx.note(format_args!(
+                "a try that reaches a bare majority: {e} ({:?})",
+                e.kind()
+            ));
+            None
+        }
+    }
+}
+
+async fn holds(cx: &Cx, party: &Party, name: &LockName, ask: &Ask, what: &str) -> Verdict<Box<dyn Held>> {
+    let acquiring = party.client.acquire(name, ask);
+    cx.within(patience(cx), what, acquiring).await?.seen(what)
+}
+
+async fn no_majority_too_many(cx: Cx) -> Verdict {
+    let parties = ring(&cx).await?;
+    let (_, majority) = members(&cx)?;
+    let ask = cx.ask();
+    for (first, holder) in parties.iter().enumerate() {
+        let name = cx.name(format_args!("exclusive-{first}"));
+        let held = holds(&cx, holder, &name, &ask, "acquiring over a bare majority").await?;
+        for (n, other) in parties.iter().enumerate().filter(|(n, _)| *n != first) {
+            let second = tries(&cx, other, &name, &ask).await;
+            ensure!(
+                second.is_none(),
+                "client {n} was granted over its majority what client {first} holds over another one"
+            );
+        }
+        held.release().await.seen("releasing over a bare majority")?;
+    }
+    if cx.claims().has(crate::Need::Shared) {
+        readers_and_a_writer(&cx, &parties).await?;
+    }
+    if cx.claims().has(crate::Need::Permits) {
+        // Each member is in as many of the majorities as this: no member refuses anybody, and there are more clients than permits.
+        permits(&cx, &parties, majority).await?;
+    }
+    for round in 0..cx.rounds(3, 30) {
+        let name = cx.name(format_args!("race-{round}"));
+        let tries = parties.iter().map(|party| tries(&cx, party, &name, &ask));
+        let won: Vec<_> = futures::future::join_all(tries)
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
+        ensure!(
+            won.len() <= 1,
+            "round {round}: {} of {} that tried at once over different majorities were granted",
+            won.len(),
+            parties.len()
+        );
+        for held in won {
+            held.release().await.seen("the winner releases")?;
+        }
+        cx.evidence("races");
+    }
+    Ok(())
+}
+
+async fn readers_and_a_writer(cx: &Cx, parties: &[Party]) -> Verdict {
+    let (write, read) = (cx.ask(), cx.ask().reader());
+    for (first, party) in parties.iter().enumerate() {
+        let name = cx.name(format_args!("shared-{first}"));
+        let writer = &parties[(first + 1) % parties.len()];
+        let held = holds(cx, party, &name, &read, "reading over a bare majority").await?;
+        ensure!(
+            tries(cx, writer, &name, &write).await.is_none(),
+            "a writer was granted over its majority what a reader holds over another one"
+        );
+        held.release().await.seen("the reader releases")?;
+        let held = holds(cx, writer, &name, &write, "writing over a bare majority").await?;
+        ensure!(
+            tries(cx, party, &name, &read).await.is_none(),
+            "a reader was granted over its majority what a writer holds over another one"
+        );
+        held.release().await.seen("the writer releases")?;
+    }
+    Ok(())
+}
+
+async fn permits(cx: &Cx, parties: &[Party], limit: usize) -> Verdict {
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    let (name, ask) = (cx.name("permits"), cx.ask().permit(limit));
+    let mut held = Vec::new();
+    for party in parties {
+        held.extend(tries(cx, party, &name, &ask).await);
+    }
+    ensure!(
+        held.len() <= limit as usize,
+        "{} holders of {limit} permits, each over its own majority",
+        held.len()
+    );
+    for permit in held {
+        permit.release().await.seen("releasing a permit")?;
+    }
+    Ok(())
+}
+
+async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
+    let (members, majority) = members(&cx)?;
+    let (name, ttl) = (cx.name("extended"), cx.short_ttl());
+    let ask = cx.ask().ttl(ttl);
+    let mut a = party(&cx, "a", majority..members).await?;
+    let b = party(&cx, "b", 0..majority - 1).await?;
+    let held = holds(&cx, &a, &name, &ask, "A acquires over a bare majority").await?;
+    held.renew().await.seen("A renews at all that granted")?;
+    // One fewer: more than half of those that granted, perhaps, and not of all.
+    a.loses(majority - 1)?;
+    let deadline = held.deadline();
+    let renewals = async {
+        // As long as it may be believed.
+        while held.is_valid() {
+            if held.renew().await.is_ok() {
+                fail!(
+                    "a renewal that reached {} of {members} members was answered as a success, of a hold that {majority} had granted",
+                    majority - 1
+                );
+            }
+            ensure!(
+                held.deadline() <= deadline,
+                "a renewal that reached {} of {members} members has moved the deadline",
+                majority - 1
+            );
+            cx.evidence("refused_renewals");
+            cx.sleep(ttl / 20).await;
+        }
+        Ok::<(), Failure>(())
+    };
+    renewals.await?;
+    cx.evidence("lapsed");
+    // The others, with the one that A lost, are a majority too where their number is odd; what A renewed is not in their way.
+    if members - (majority - 1) >= majority {
+        let by = cx.now() + cx.skew(ttl) + cx.slack();
+        let when = "after the deadline of a hold that a minority has renewed";
+        let next = cx.free_by(&*b.client, &name, &ask, by, when).await?;
+        ensure!(!held.is_valid(), "A is valid again while B holds");
+        next.release().await.seen("B releases")?;
+    }
+    Ok(())
+}
+
+async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {
+    let parties = ring(&cx).await?;
+    let (members, majority) = members(&cx)?;
+    let ask = cx.ask();
+    let mut rng = cx.rng();
+    for first in 0..members {
+        let name = cx.name(format_args!("counted-{first}"));
+        // Three times by one majority, whose counters run ahead. Then by one that shares a single member with it, and by one that shares
+        // others: who of them knows the last token?
+        let mut order = vec![first, first, first, first + majority - 1, first + majority];
+        order.extend((0..cx.rounds(5, 50)).map(|_| rng.below(members as u64) as usize));
+        let mut last = None;
+        for (n, by) in order.into_iter().map(|by| by % members).enumerate() {
+            let held = holds(&cx, &parties[by], &name, &ask, "acquiring over a bare majority").await?;
+            let token = token_of(&*held, "an acquire over a bare majority")?;
+            ensure!(
+                Some(token) > last,
+                "grant {n}, over the majority from member {by} on, has token {}, and the one before it had {}",
+                token.get(),
+                last.map_or(0, dlock_core::Token::get)
+            );
+            last = Some(token);
+            cx.evidence("grants");
+            held.release().await.seen("releasing over a bare majority")?;
+        }
+        cx.evidence("majorities");
+    }
+    Ok(())
+}

@@ -3,20 +3,58 @@
 use std::sync::Arc;
 
 use dlock_conformance::simulated::Simulated;
-use dlock_conformance::{Conditions, Effort, Harness, Kind, rules, run_once};
+use dlock_conformance::simulated_quorum::SimulatedQuorum;
+use dlock_conformance::{Attempt, Conditions, Effort, Harness, Kind, Need, Rule, rules, run_once};
 
-fn attempt(rule: &'static dlock_conformance::Rule, seed: u64) -> (dlock_conformance::Attempt, u64) {
-    let world = Arc::new(Simulated::new(seed));
-    let harness: Arc<dyn Harness> = world.clone();
-    let attempt = run_once(
+fn run(rule: &'static Rule, harness: &Arc<dyn Harness>, seed: u64) -> Attempt {
+    run_once(
         rule,
-        &harness,
+        harness,
         format!("dlc-sim-{}-0", rule.id),
         seed,
         Effort::Quick,
         Conditions::default(),
+    )
+}
+
+/// On one store, or on a quorum of five for the rules about quorums.
+fn attempt(rule: &'static Rule, seed: u64) -> (Attempt, u64) {
+    if rule.needs.contains(&Need::Quorum) {
+        return on_a_quorum(rule, 5, seed);
+    }
+    let world = Arc::new(Simulated::new(seed));
+    let harness: Arc<dyn Harness> = world.clone();
+    (run(rule, &harness, seed), world.event_hash())
+}
+
+fn on_a_quorum(rule: &'static Rule, members: usize, seed: u64) -> (Attempt, u64) {
+    let world = Arc::new(SimulatedQuorum::new(seed, members));
+    let harness: Arc<dyn Harness> = world.clone();
+    (run(rule, &harness, seed), world.event_hash())
+}
+
+#[test]
+fn every_rule_that_it_claims_holds_on_a_quorum() {
+    let mut broken = Vec::new();
+    let (mut passed, mut not_run) = (0, Vec::new());
+    let claims = SimulatedQuorum::new(0, 3).claims();
+    let claimed = |rule: &&Rule| rule.needs.iter().all(|need| claims.has(*need));
+    for rule in rules::all().filter(claimed) {
+        for seed in 0..2 {
+            let (attempt, _) = on_a_quorum(rule, 3, seed);
+            match attempt.outcome.kind() {
+                Kind::Pass => passed += 1,
+                Kind::NotRun => not_run.push(rule.id),
+                _ => broken.push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome)),
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    // Only what needs a process, or hands at a server.
+    assert!(
+        passed > 200 && not_run.len() < 60,
+        "{passed} passed, not run: {not_run:?}"
     );
-    (attempt, world.event_hash())
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Where the servers of this process keep their files, and who clears that up.
+//!
+//! A folder for each server, in one of the process. A server that is dropped removes its own. A test program that is killed drops
+//! nothing, so a janitor waits beside it: a shell that reads from a pipe which only this process can write to. The read ends when the
+//! process does, in whatever way, since then the kernel closes its files; then the janitor removes the folder of the process.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+/// The folder of this process, with the pipe to its janitor.
+struct Root {
+    folder: PathBuf,
+    _open: ChildStdin,
+}
+
+static ROOT: Mutex<Option<Root>> = Mutex::new(None);
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// More than one try: a server that was just killed may be writing still.
+const SWEEP: &str = r#"cat >/dev/null; for n in 1 2 3 4 5; do rm -rf -- "$0" && exit; sleep 0.2; done"#;
+
+impl Root {
+    fn new() -> io::Result<Self> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let name = format!(
+            "dlock-servers-{}-{:x}",
+            std::process::id(),
+            now.map_or(0, |d| d.as_nanos())
+        );
+        let folder = std::env::temp_dir().join(name);
+        // To be entered by others too: some servers refuse to run as root, and get a user of their own. Fails if it is there already.
+        DirBuilder::new().mode(0o755).create(&folder)?;
+        let mut janitor = Command::new("sh")
+            .args(["-c", SWEEP])
+            .arg(&folder)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            // Not those of the test: whoever reads them waits until all ends are closed.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // An interrupt from the keyboard is for the test, and not for who clears up after it.
+            .process_group(0)
+            .spawn()?;
+        let open = janitor.stdin.take();
+        let open = open.ok_or_else(|| io::Error::other("the janitor has no pipe"))?;
+        Ok(Self { folder, _open: open })
+    }
+}
+
+/// A folder that is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one, in the folder of this process.
+    pub(crate) fn new(what: &str) -> io::Result<Self> {
+        let mut root = ROOT
+            .lock()
+            .map_err(|_| io::Error::other("no folder could be made"))?;
+        let root = match &mut *root {
+            Some(root) => root,
+            none => none.insert(Root::new()?),
+        };
+        let name = format!("{what}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let folder = root.folder.join(name);
+        DirBuilder::new().mode(0o755).create(&folder)?;
+        Ok(Self(folder))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed now the janitor will.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,469 @@
+//! The servers of a Redis Cluster: a connection of its own to each, and which of them has which slot.
+//!
+//! Each node is a [`Single`], so all that is true of the connection to one server is true here: what was not sent is told from what may have
+//! been, subscriptions are there before anybody can ask, a node that answers nothing is found out. What a node does not do keeps nobody from the others. The driver's
+//! own client of clusters is not used: it asks all nodes in turn for the slots, and nobody meanwhile; one that hangs thereby cost every lease at
+//! the others.
+//!
+//! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for there.
+//! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again until half of the time that an
+//!   operation has is over, and who gave up knows that nothing was done.
+//! * *A node dies.* Whoever was not heard by it looks for the slots anew, at all nodes at once; the first that answers is believed. If it is behind, the node that it
+//!   names refuses, and it is looked again.
+//! * *Listening.* A node that hands a slot over ends the subscriptions of its channels, unasked, in the words that answer an `SUNSUBSCRIBE`; the driver may take
+//!   them for an answer. So commands go over other connections than those that listen, and such a connection is made anew. What is lost in
+//!   between is made up for: whoever waits asks again when it can hear again.
+
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use dlock_core::{Error, Runtime, Timestamp};
+use futures::FutureExt as _;
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Server, Value};
+
+use crate::link::{Cause, Failed, within};
+use crate::pushes::Pushes;
+use crate::single::{Role, Single};
+pub(crate) use slots::At;
+use slots::{Slots, slot_of};
+
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Between two looks for the slots where the last one found nobody.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Makes the connection to a node.
+pub(crate) type Connect = Box<dyn Fn(&At, Role) -> dlock_core::Result<Arc<Single>> + Send + Sync>;
+
+/// One of the servers.
+struct Node {
+    at: At,
+    commands: Arc<Single>,
+    /// For messages, if anything is listened to there.
+    ears: OnceLock<Arc<Single>>,
+}
+
+pub(crate) struct Cluster {
+    connect: Connect,
+    seeds: Vec<At>,
+    timeout: Duration,
+    runtime: Arc<dyn Runtime>,
+    pushes: Arc<Pushes>,
+    state: Mutex<State>,
+    me: Weak<Self>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Slots,
+    nodes: HashMap<At, Arc<Node>>,
+    /// What is listened to, and where, if it is already.
+    channels: BTreeMap<Vec<u8>, Option<At>>,
+    /// A task looks for the slots; and there was a reason to once more since it began.
+    looking: bool,
+    again: bool,
+    closed: bool,
+}
+
+impl Cluster {
+    /// A cluster of which those nodes are known, none of them connected to.
+    pub(crate) fn new(
+        seeds: Vec<At>,
+        connect: Connect,
+        timeout: Duration,
+        runtime: Arc<dyn Runtime>,
+        pushes: Arc<Pushes>,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            connect,
+            seeds,
+            timeout,
+            runtime,
+            pushes,
+            state: Mutex::default(),
+            me: me.clone(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds out which nodes there are, and whether one of them answers.
+    pub(crate) async fn ready(&self) -> Result<(), Failed> {
+        self.within(self.look()).await
+    }
+
+    /// Asks the node that it concerns: that of its first key.
+    pub(crate) async fn ask<F: Future<Output = RedisResult<Value>>>(
+        &self,
+        command: &Cmd,
+        request: impl Fn(MultiplexedConnection) -> F,
+    ) -> Result<Value, Failed> {
+        let slot = slot_of(key_of(command));
+        let request = &request;
+        self.repeat(
+            slot,
+            |node: Arc<Node>| async move { node.commands.ask(request).await },
+        )
+        .await
+    }
+
+    /// Until a node has carried it out, or may have.
+    async fn repeat<T, F: Future<Output = Result<T, Failed>>>(
+        &self,
+        slot: u16,
+        request: impl Fn(Arc<Node>) -> F,
+    ) -> Result<T, Failed> {
+        // Not all of the time that an operation has: who gave up here is certain that nothing was done.
+        let until = Timestamp::now() + self.timeout / 2;
+        let (mut pause, mut redirected) = (PAUSE_MIN, false);
+        loop {
+            let node = self.node_of(slot)?;
+            let failed = match request(Arc::clone(&node)).await {
+                Ok(value) => return Ok(value),
+                Err(failed) => failed,
+            };
+            if let Some(to) = moved_to(&failed, &node.at) {
+                self.state().slots.moved(slot, to);
+                self.look_again();
+                if !std::mem::replace(&mut redirected, true) {
+                    continue;
+                }
+            } else if !nothing_was_done(&failed) {
+                return Err(failed);
+            } else {
+                self.look_again();
+            }
+            if Timestamp::now() + pause > until {
+                return Err(Failed::unsent(failed.cause));
+            }
+            self.runtime.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// The node that has that slot. If none is known to, any: it will say why.
+    fn node_of(&self, slot: u16) -> Result<Arc<Node>, Failed> {
+        let mut state = self.state();
+        let at = match state.slots.master(slot) {
+            Some(at) => at.clone(),
+            None => {
+                self.look_again_in(&mut state);
+                let known = state.slots.masters().chain(&self.seeds).next();
+                known.cloned().ok_or_else(|| Failed::unsent(nobody()))?
+            }
+        };
+        self.node(&mut state, at)
+    }
+
+    fn node(&self, state: &mut State, at: At) -> Result<Arc<Node>, Failed> {
+        if state.closed {
+            return Err(Failed::unsent(nobody()));
+        }
+        if let Some(node) = state.nodes.get(&at) {
+            return Ok(Arc::clone(node));
+        }
+        let node = Arc::new(Node {
+            commands: (self.connect)(&at, Role::Commands).map_err(unusable)?,
+            ears: OnceLock::new(),
+            at: at.clone(),
+        });
+        state.nodes.insert(at, Arc::clone(&node));
+        Ok(node)
+    }
+
+    fn ears(&self, node: &Node) -> Result<Arc<Single>, Failed> {
+        if let Some(ears) = node.ears.get() {
+            return Ok(Arc::clone(ears));
+        }
+        let me = self.me.clone();
+        let moved = Arc::new(move |channel: &[u8]| {
+            if let Some(me) = me.upgrade() {
+                me.moved(channel);
+            }
+        });
+        let ears = (self.connect)(&node.at, Role::Ears { moved }).map_err(unusable)?;
+        Ok(Arc::clone(node.ears.get_or_init(|| ears)))
+    }
+
+    pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
+        self.state().channels.entry(channel.to_vec()).or_insert(None);
+        self.within(self.listen(channel)).await
+    }
+
+    /// Listens where the slot of that channel is.
+    async fn listen(&self, channel: &[u8]) -> Result<(), Failed> {
+        let slot = slot_of(channel);
+        let listen = |node: Arc<Node>| async move {
+            self.ears(&node)?.subscribe(channel).await?;
+            Ok(node.at.clone())
+        };
+        let at = self.repeat(slot, listen).await?;
+        let unwanted = {
+            let mut state = self.state();
+            let is_there = state.slots.master(slot) == Some(&at);
+            let node = state.nodes.get(&at).cloned();
+            match state.channels.get_mut(channel) {
+                Some(listened_at) => {
+                    *listened_at = is_there.then_some(at);
+                    if !is_there {
+                        self.look_again_in(&mut state);
+                    }
+                    None
+                }
+                // It was unsubscribed from meanwhile.
+                None => node,
+            }
+        };
+        if let Some(ears) = unwanted.as_ref().and_then(|node| node.ears.get()) {
+            ears.unsubscribe(channel).await;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn unsubscribe(&self, channel: &[u8]) {
+        let node = {
+            let mut state = self.state();
+            let listened_at = state.channels.remove(channel).flatten();
+            // Whoever subscribed may have been dropped before it was known that it had.
+            let at = listened_at.or_else(|| state.slots.master(slot_of(channel)).cloned());
+            at.and_then(|at| state.nodes.get(&at).cloned())
+        };
+        if let Some(ears) = node.as_ref().and_then(|node| node.ears.get()) {
+            ears.unsubscribe(channel).await;
+        }
+    }
+
+    /// Nothing is heard of that channel any more: its slot has moved.
+    fn moved(&self, channel: &[u8]) {
+        let mut state = self.state();
+        if let Some(at) = state.channels.get_mut(channel) {
+            *at = None;
+            self.look_again_in(&mut state);
+        }
+    }
+
+    /// Gives a request as much time as it may take.
+    pub(crate) async fn within<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        within(&*self.runtime, self.timeout, request).await
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.channels.clear();
+        for node in std::mem::take(&mut state.nodes).into_values() {
+            node.close();
+        }
+    }
+
+    /// Asks all nodes that are known where the slots are. The first that says so is believed.
+    async fn look(&self) -> Result<(), Failed> {
+        let nodes: Vec<_> = {
+            let mut state = self.state();
+            let all: BTreeSet<_> = state.slots.masters().chain(&self.seeds).cloned().collect();
+            all.into_iter().map(|at| self.node(&mut state, at)).collect()
+        };
+        let slots = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
+        let mut asked: FuturesUnordered<_> = nodes
+            .into_iter()
+            .map(|node| {
+                let command = slots.clone();
+                async move {
+                    let node = node?;
+                    let query = |mut c| async move { command.query_async::<Value>(&mut c).await };
+                    let answer = node.commands.ask(query).await?;
+                    Slots::read(&answer, &node.at).ok_or_else(|| Failed::sent(no_slots()))
+                }
+                .boxed()
+            })
+            .collect();
+        let mut why: Option<Failed> = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(slots) => {
+                    self.learn(slots);
+                    return Ok(());
+                }
+                // That one is not there says less than what another one says.
+                Err(failed) if why.as_ref().is_none_or(is_away) => why = Some(failed),
+                Err(_) => {}
+            }
+        }
+        Err(why.unwrap_or_else(|| Failed::unsent(nobody())))
+    }
+
+    /// Takes in where the slots are. Of nodes that have none any more nothing is kept.
+    fn learn(&self, slots: Slots) {
+        let gone: Vec<_> = {
+            let mut state = self.state();
+            state.slots = slots;
+            let State { slots, nodes, .. } = &mut *state;
+            let kept: BTreeSet<_> = slots.masters().chain(&self.seeds).collect();
+            nodes.extract_if(|at, _| !kept.contains(at)).collect()
+        };
+        for (_, node) in gone {
+            node.close();
+        }
+    }
+
+    fn look_again(&self) {
+        self.look_again_in(&mut self.state());
+    }
+
+    fn look_again_in(&self, state: &mut State) {
+        state.again = true;
+        if state.closed || std::mem::replace(&mut state.looking, true) {
+            return;
+        }
+        let (me, runtime) = (self.me.clone(), self.runtime.clone());
+        self.runtime.spawn(look_until_it_is_found(me, runtime).boxed());
+    }
+
+    /// Listens at the right places to what is not listened to there; whether that is everything.
+    async fn listen_again(&self) -> bool {
+        let misplaced: Vec<(Vec<u8>, Option<Arc<Node>>)> = {
+            let state = self.state();
+            let State {
+                slots,
+                nodes,
+                channels,
+                ..
+            } = &*state;
+            let misplaced = channels
+                .iter()
+                .filter(|(channel, at)| at.is_none() || at.as_ref() != slots.master(slot_of(channel)));
+            misplaced
+                .map(|(channel, at)| (channel.clone(), at.as_ref().and_then(|at| nodes.get(at).cloned())))
+                .collect()
+        };
+        if misplaced.is_empty() {
+            return true;
+        }
+        for (channel, old) in &misplaced {
+            if let Some(ears) = old.as_ref().and_then(|old| old.ears.get()) {
+                ears.forget(channel);
+            }
+        }
+        let heard = misplaced.iter().map(|(channel, _)| {
+            let listening = self.listen(channel).boxed();
+            async move { self.within(listening).await.is_ok() }
+        });
+        let heard = join_all(heard).await;
+        if heard.contains(&true) {
+            // What was told before may have been missed.
+            self.pushes.disconnected();
+            self.pushes.back();
+        }
+        !heard.contains(&false)
+    }
+}
+
+impl Node {
+    fn close(&self) {
+        self.commands.close();
+        if let Some(ears) = self.ears.get() {
+            ears.close();
+        }
+    }
+}
+
+/// Until it is known where the slots are and everything is listened to there, if anything is.
+async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let Some(cluster) = me.upgrade() else { return };
+        cluster.state().again = false;
+        let found = cluster.ready().await.is_ok();
+        let heard = found && cluster.listen_again().await;
+        {
+            let mut state = cluster.state();
+            // Whoever asks has it looked for again; those who only listen do not ask.
+            let nobody_waits = !found && state.channels.is_empty();
+            if state.closed || ((heard || nobody_waits) && !state.again) {
+                state.looking = false;
+                return;
+            }
+            if heard {
+                pause = PAUSE_MIN;
+            }
+        }
+        drop(cluster);
+        runtime.sleep(pause).await;
+        pause = (pause * 2).min(LOOK_AGAIN);
+    }
+}
+
+/// The first key of a command.
+fn key_of(command: &Cmd) -> &[u8] {
+    let mut args = command.args_iter().map(|arg| match arg {
+        redis::Arg::Simple(arg) => arg,
+        _ => &[][..],
+    });
+    let key = match args.next() {
+        Some(b"EVALSHA") => args.nth(2),
+        _ => args.next(),
+    };
+    key.unwrap_or_default()
+}
+
+/// Where it is, if the node says that it has it no more.
+fn moved_to(failed: &Failed, told_by: &At) -> Option<At> {
+    let Cause::Driver(e) = &failed.cause else {
+        return None;
+    };
+    let is_moved = e.kind() == ErrorKind::Server(Server::Moved);
+    let (to, _) = e.redirect_node().filter(|_| is_moved)?;
+    At::parse(to, told_by)
+}
+
+/// Certain to have been carried out by no node, and perhaps not so for long.
+fn nothing_was_done(failed: &Failed) -> bool {
+    let Cause::Driver(e) = &failed.cause else {
+        return false;
+    };
+    match e.kind() {
+        ErrorKind::Server(
+            Server::Moved
+            | Server::Ask
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::ReadOnly
+            | Server::BusyLoading,
+        ) => true,
+        ErrorKind::Io => !failed.sent,
+        _ => false,
+    }
+}
+
+fn is_away(failed: &Failed) -> bool {
+    matches!(&failed.cause, Cause::Driver(e) if e.kind() == ErrorKind::Io)
+}
+
+/// The settings, which were good for the nodes of the URL, are not for one that they told of.
+fn unusable(e: Error) -> Failed {
+    Failed::unsent(Cause::Refused(
+        e.kind(),
+        format!("has a node that cannot be used: {e}").into(),
+    ))
+}
+
+fn nobody() -> RedisError {
+    RedisError::from((ErrorKind::Io, "no node of the cluster is known"))
+}
+
+fn no_slots() -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "its slots are not told"))
+}

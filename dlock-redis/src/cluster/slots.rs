@@ -1,0 +1,171 @@
+//! Which node has which slot, as the cluster tells it.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct At {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl At {
+    /// As a redirection has it. One without a host is of the node that told it.
+    pub(super) fn parse(text: &str, told_by: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self {
+            host: host_of(host, told_by),
+            port: port.parse().ok()?,
+        })
+    }
+}
+
+fn host_of(host: &str, told_by: &At) -> String {
+    match host {
+        "" | "?" => told_by.host.clone(),
+        host => host.to_owned(),
+    }
+}
+
+/// The slot of a key: of what is in its first braces, if there is anything in them.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let end = rest.iter().position(|b| *b == b'}')?;
+        (end > 0).then(|| &rest[..end])
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % 16_384
+}
+
+/// The masters of the slots.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Slots {
+    /// By the last slot of a range: its first one, and who has it.
+    ranges: BTreeMap<u16, (u16, At)>,
+}
+
+impl Slots {
+    /// Reads the answer to `CLUSTER SLOTS`; `None` if it is none.
+    pub(super) fn read(answer: &Value, told_by: &At) -> Option<Self> {
+        let Value::Array(ranges) = answer else { return None };
+        let mut slots = Self::default();
+        for range in ranges {
+            let Value::Array(parts) = range else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
+                return None;
+            };
+            let [host, Value::Int(port), ..] = master.as_slice() else {
+                return None;
+            };
+            let host = match host {
+                Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+                Value::SimpleString(host) => host.clone(),
+                Value::Nil => String::new(),
+                _ => return None,
+            };
+            let at = At {
+                host: host_of(&host, told_by),
+                port: u16::try_from(*port).ok()?,
+            };
+            slots
+                .ranges
+                .insert(u16::try_from(*last).ok()?, (u16::try_from(*first).ok()?, at));
+        }
+        Some(slots)
+    }
+
+    pub(super) fn master(&self, slot: u16) -> Option<&At> {
+        let (_, (first, at)) = self.ranges.range(slot..).next()?;
+        (*first <= slot).then_some(at)
+    }
+
+    /// That slot is there now.
+    pub(super) fn moved(&mut self, slot: u16, to: At) {
+        let Some((&last, &(first, _))) = self.ranges.range(slot..).next() else {
+            self.ranges.insert(slot, (slot, to));
+            return;
+        };
+        if first <= slot
+            && let Some((_, old)) = self.ranges.remove(&last)
+        {
+            if first < slot {
+                self.ranges.insert(slot - 1, (first, old.clone()));
+            }
+            if slot < last {
+                self.ranges.insert(last, (slot + 1, old));
+            }
+        }
+        self.ranges.insert(slot, (slot, to));
+    }
+
+    pub(super) fn masters(&self) -> impl Iterator<Item = &At> {
+        self.ranges.values().map(|(_, at)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> At {
+        At {
+            host: "h".to_owned(),
+            port,
+        }
+    }
+
+    fn two() -> Slots {
+        let node = |host: &str, port| {
+            Value::Array(vec![
+                Value::BulkString(host.as_bytes().to_vec()),
+                Value::Int(port),
+                Value::BulkString(b"id".to_vec()),
+            ])
+        };
+        let range = |from, to, node| Value::Array(vec![Value::Int(from), Value::Int(to), node]);
+        let answer = Value::Array(vec![range(0, 99, node("h", 1)), range(200, 16_383, node("", 2))]);
+        Slots::read(&answer, &at(7)).unwrap()
+    }
+
+    #[test]
+    fn slots_are_found_by_their_ranges() {
+        let slots = two();
+        assert_eq!(slots.master(0), Some(&at(1)));
+        assert_eq!(slots.master(99), Some(&at(1)));
+        assert_eq!(slots.master(100), None);
+        // Without a host: the one that was asked.
+        assert_eq!(slots.master(200), Some(&at(2)));
+        assert_eq!(slots.master(16_383), Some(&at(2)));
+    }
+
+    #[test]
+    fn a_slot_that_moved_moves_alone() {
+        let mut slots = two();
+        for (slot, to) in [(0, 3), (50, 3), (99, 4), (150, 5), (16_383, 6)] {
+            slots.moved(slot, at(to));
+        }
+        let now = [0, 1, 49, 50, 51, 98, 99, 100, 150, 151, 200, 16_382, 16_383];
+        let now = now.map(|slot| slots.master(slot).map(|at| at.port));
+        let told = [3, 1, 1, 3, 1, 1, 4, 0, 5, 0, 2, 2, 6].map(|port| (port > 0).then_some(port));
+        assert_eq!(now, told);
+    }
+
+    #[test]
+    fn a_redirection_is_read() {
+        assert_eq!(At::parse("h:3", &at(7)), Some(at(3)));
+        assert_eq!(At::parse(":3", &at(7)), Some(at(3)));
+        let six = At::parse("fe80::1:6379", &at(7)).unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("fe80::1", 6379));
+        assert_eq!(At::parse("nonsense", &at(7)), None);
+    }
+
+    #[test]
+    fn the_slot_of_a_key_is_that_of_its_tag() {
+        // As Redis says with `CLUSTER KEYSLOT`.
+        assert_eq!(slot_of(b"foo"), 12_182);
+        assert_eq!(slot_of(b"a{foo}b{c}"), 12_182);
+        assert_eq!(slot_of(b"{}foo"), 9_500);
+    }
+}

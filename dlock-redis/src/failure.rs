@@ -1,0 +1,267 @@
+//! What the errors of the driver and of the server mean.
+
+use dlock_core::{Error, ErrorKind};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
+
+use crate::link::{Cause, Failed};
+
+const NOT_ALLOWED: &str = "does not let this user do what a lock needs; docs/redis.md has the ACL";
+
+/// Of a script that comes upon a key which is on another node already, or on none.
+const MOVING: &str = "access a non local key";
+
+const TOO_OLD: (ErrorKind, &str) = (
+    ErrorKind::Unsupported,
+    "is too old: dlock needs Redis 6.2, and 7.0 of a cluster",
+);
+
+const CLUSTER_DOWN: (ErrorKind, &str) = (ErrorKind::Unavailable, "says that the cluster is down");
+
+/// For a request that only reads, or that can be sent again: nothing depends on whether it was carried out.
+pub(crate) fn nothing_done(f: Failed, at: &str) -> Error {
+    failed(f, at, ErrorKind::Unavailable)
+}
+
+/// For a request that may have been carried out although its answer did not come.
+pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
+    let kind = if f.sent {
+        ErrorKind::Unknown
+    } else {
+        ErrorKind::Unavailable
+    };
+    failed(f, at, kind)
+}
+
+/// For an item of a batch, which failed while the others did not: what the script says of it.
+pub(crate) fn of_item(text: String, at: &str) -> Error {
+    // What was done before stands, if its slot is under way to another node.
+    let e = in_words(&text, at, ErrorKind::Unknown).unwrap_or_else(|| answered_with_an_error(at));
+    let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));
+    e.with_source(said)
+}
+
+/// Whether the server says that it is a replica, and no master: of a command, or of one in a script.
+pub(crate) fn is_of_a_replica(e: &RedisError) -> bool {
+    match e.kind() {
+        Kind::Server(Server::ReadOnly) => true,
+        Kind::Server(_) | Kind::Extension => has(&e.to_string(), "READONLY"),
+        _ => false,
+    }
+}
+
+fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
+    let e = match f.cause {
+        Cause::Driver(e) => e,
+        Cause::Refused(kind, what) => return Error::new(kind, format!("Redis at {at} {what}")),
+    };
+    let text = e.to_string();
+    if matches!(e.kind(), Kind::Server(_) | Kind::Extension) {
+        let words = format!("{} {text}", e.code().unwrap_or_default());
+        if let Some(error) = in_words(&words, at, otherwise) {
+            return error.with_source(e);
+        }
+    }
+    let (kind, what) = match e.kind() {
+        Kind::AuthenticationFailed => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        Kind::Server(Server::BusyLoading) => (ErrorKind::Unavailable, "is loading its data"),
+        Kind::Server(Server::ClusterDown | Server::MasterDown | Server::TryAgain) => CLUSTER_DOWN,
+        Kind::Server(Server::Moved | Server::Ask) => (
+            ErrorKind::Unavailable,
+            "sends elsewhere and back again, or on to where a slot is being moved: the cluster does not agree yet on whose it is",
+        ),
+        Kind::MasterNameNotFoundBySentinel => (
+            ErrorKind::Unavailable,
+            "is a sentinel that knows no master of that name, or none that is up",
+        ),
+        Kind::RESP3NotSupported => TOO_OLD,
+        // Of a cluster whose nodes all refused a connection the driver has the reason only in words.
+        Kind::Io if text.contains("RESP3NotSupported") => TOO_OLD,
+        Kind::Io
+            if ["AuthenticationFailed", "WRONGPASS", "NOAUTH"]
+                .iter()
+                .any(|w| text.contains(w)) =>
+        {
+            (ErrorKind::PermissionDenied, "refuses this user or password")
+        }
+        Kind::Server(_) | Kind::Extension => match e.code() {
+            Some("NOAUTH") => (ErrorKind::PermissionDenied, "wants a password"),
+            Some("WRONGPASS") => (ErrorKind::PermissionDenied, "refuses this user or password"),
+            _ => return answered_with_an_error(at).with_source(e),
+        },
+        Kind::UnexpectedReturnType | Kind::Parse => (ErrorKind::BackendData, "answered what is no answer"),
+        _ => (otherwise, "cannot be reached"),
+    };
+    Error::new(kind, format!("Redis at {at} {what}")).with_source(e)
+}
+
+/// What a server's error means, by the words in it. Of a command in a script they are in different places: up to 6.x in the middle of an `ERR`,
+/// from 7.0 on in front, and of an item of a batch in the answer.
+fn in_words(text: &str, at: &str, otherwise: ErrorKind) -> Option<Error> {
+    let (kind, what) = match text {
+        // First, since it may quote the user's own words.
+        t if has(t, "NOPERM")
+            || t.contains("can't run this command")
+            || t.contains("can't access at least one of the keys") =>
+        {
+            (ErrorKind::PermissionDenied, NOT_ALLOWED)
+        }
+        t if has(t, "DLOCKVERSION") => {
+            let message = format!(
+                "a lock in Redis at {at} was written by a newer release of dlock: update this program"
+            );
+            return Some(Error::new(ErrorKind::Unsupported, message));
+        }
+        t if has(t, "DLOCKFOREIGN") || has(t, "WRONGTYPE") => {
+            let message = format!(
+                "under a key of the lock in Redis at {at} is something that dlock did not write: remove it, or use another prefix"
+            );
+            return Some(Error::new(ErrorKind::BackendData, message));
+        }
+        // Told of a key that a script makes by itself: what it did before that stands. Whoever asks again finds it, or begins anew.
+        t if t.contains(MOVING) => (otherwise, "is just moving the slot of that lock to another node"),
+        t if t.contains("the cluster is down") => CLUSTER_DOWN,
+        t if has(t, "READONLY") => (ErrorKind::Unavailable, "is a read-only replica"),
+        t if has(t, "OOM") => (
+            ErrorKind::Unavailable,
+            "has reached its `maxmemory` and takes nothing more",
+        ),
+        t if has(t, "MISCONF") => (ErrorKind::Unavailable, "cannot save its data and refuses writes"),
+        t if has(t, "NOREPLICAS") => (ErrorKind::Unavailable, "has not as many replicas as it must have"),
+        // Not ours: those are short, unless the server itself is stopped while one runs. While it lasts nothing else is carried out.
+        t if has(t, "BUSY") => (
+            ErrorKind::Unavailable,
+            "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends it)",
+        ),
+        // Only one that has not written yet can be.
+        t if t.contains("Script killed by user") => (ErrorKind::Unavailable, "was told to end the script"),
+        t if t.contains("would overflow") => (ErrorKind::LimitReached, "has no larger token to give"),
+        _ => return None,
+    };
+    Some(Error::new(kind, format!("Redis at {at} {what}")))
+}
+
+/// Whether that word is in there as a whole.
+fn has(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|w| w == word)
+}
+
+fn answered_with_an_error(at: &str) -> Error {
+    Error::new(
+        ErrorKind::BackendData,
+        format!("Redis at {at} answered with an error"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the driver reads it.
+    fn answered(line: &str) -> RedisError {
+        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+        answer.and_then(redis::Value::extract_error).unwrap_err()
+    }
+
+    fn kind(line: &str) -> ErrorKind {
+        perhaps_done(Failed::sent(answered(line)), "there").kind()
+    }
+
+    /// Of a command in a script: as 6.2 says it, and as 7.0 does.
+    fn in_script(word: &str, rest: &str) -> [String; 3] {
+        const SHA: &str = "f_3a1bb8a6a3a3f4a6c3b0e1c9d2f7a5b4c3d2e1f0";
+        [
+            format!(
+                "ERR Error running script (call to {SHA}): @user_script:12: @user_script: 12: -{word} {rest} "
+            ),
+            format!("ERR Error running script (call to {SHA}): @user_script:12: {word} {rest} "),
+            format!("{word} {rest} script: {SHA}, on @user_script:12."),
+        ]
+    }
+
+    #[test]
+    fn an_error_in_a_script_is_what_it_is_in_the_words_of_each_release() {
+        use ErrorKind::{BackendData, PermissionDenied, Unavailable, Unknown, Unsupported};
+        let cases = [
+            (
+                "READONLY",
+                "You can't write against a read only replica.",
+                Unavailable,
+            ),
+            (
+                "OOM",
+                "command not allowed when used memory > 'maxmemory'.",
+                Unavailable,
+            ),
+            (
+                "MISCONF",
+                "Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+                Unavailable,
+            ),
+            ("NOREPLICAS", "Not enough good replicas to write.", Unavailable),
+            (
+                "WRONGTYPE",
+                "Operation against a key holding the wrong kind of value",
+                BackendData,
+            ),
+            (
+                "NOPERM",
+                "this user has no permissions to run the 'OOM' command",
+                PermissionDenied,
+            ),
+            ("user_script:30:", "DLOCKVERSION", Unsupported),
+            ("user_script:30:", "DLOCKFOREIGN", BackendData),
+            (
+                "ERR",
+                "Script attempted to access a non local key in a cluster node",
+                Unknown,
+            ),
+            (
+                "ERR",
+                "Script attempted to execute a command while the cluster is down",
+                Unavailable,
+            ),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand",
+                PermissionDenied,
+            ),
+            (
+                "ERR",
+                "increment or decrement would overflow",
+                ErrorKind::LimitReached,
+            ),
+            ("ERR", "something else", BackendData),
+        ];
+        for (word, rest, is) in cases {
+            for line in in_script(word, rest) {
+                assert_eq!(kind(&line), is, "{line}");
+                let said = is_of_a_replica(&answered(&line));
+                assert_eq!(said, word == "READONLY", "{line}");
+            }
+            // And of an item of a batch.
+            for text in [
+                format!("@user_script: 12: -{word} {rest}"),
+                format!("{word} {rest}"),
+            ] {
+                let e = of_item(text.clone(), "there");
+                assert_eq!(e.kind(), is, "{text}");
+                let cause = std::error::Error::source(&e).unwrap();
+                assert!(cause.to_string().contains(rest), "{cause}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_with_a_script_is_one_that_is_away() {
+        for line in [
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "ERR Error running script (call to f_1): @user_script:1: Script killed by user with SCRIPT KILL... ",
+        ] {
+            let e = perhaps_done(Failed::sent(answered(line)), "there");
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+            assert!(e.is_retryable());
+        }
+        assert_eq!(kind("ERR Busywork"), ErrorKind::BackendData);
+    }
+}

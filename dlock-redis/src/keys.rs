@@ -1,0 +1,139 @@
+//! Which keys a name has.
+//!
+//! All keys of a name share a hash tag, so that one script may touch them on a cluster too. The tag is one of 256 buckets: the names of
+//! a bucket share the counter of their tokens, which thus leaves 256 keys behind and not one for each name that ever was locked.
+//!
+//! A script is given two of the keys and makes the others from them. A name stands behind its length: whatever bytes it has, what is put
+//! behind it makes no key of another name.
+
+use dlock_core::LockName;
+use dlock_core::spi::RequestId;
+
+/// How many hash tags there are. Never to be changed: clients that differ in it do not exclude one another.
+const BUCKETS: u64 = 256;
+
+/// The bucket of a name.
+pub(crate) fn bucket_of(name: &[u8]) -> u64 {
+    // FNV-1a: it has to be the same for ever, and to spread, and nothing else.
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ (hash >> 32)) % BUCKETS
+}
+
+/// `<prefix>{<bucket>}`, which all keys of a bucket begin with; with room for so much more.
+fn bucket(prefix: &str, name: &[u8], room: usize) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let bucket = bucket_of(name);
+    let mut key = Vec::with_capacity(prefix.len() + 4 + room);
+    key.extend_from_slice(prefix.as_bytes());
+    let digit = |n: u64| HEX[(n % 16) as usize];
+    key.extend_from_slice(&[b'{', digit(bucket >> 4), digit(bucket), b'}']);
+    key
+}
+
+/// In decimal.
+pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
+    let (mut digits, mut at, mut left) = ([0; 20], 20, number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(&digits[at..]);
+}
+
+/// Where the holder of a name is, which all other keys of the name begin with; and the channel on which its changes are told.
+pub(crate) fn holder(prefix: &str, name: &LockName) -> Vec<u8> {
+    let name = name.as_bytes();
+    let mut key = bucket(prefix, name, name.len() + 24);
+    key.push(b':');
+    push_number(&mut key, name.len() as u64);
+    key.push(b':');
+    key.extend_from_slice(name);
+    key
+}
+
+/// The same, and where the last token of the bucket of that name is.
+pub(crate) fn holder_and_counter(prefix: &str, name: &LockName) -> (Vec<u8>, Vec<u8>) {
+    let holder = holder(prefix, name);
+    let bucket = prefix.len() + 4;
+    let mut counter = Vec::with_capacity(bucket + 2);
+    counter.extend_from_slice(&holder[..bucket]);
+    counter.extend_from_slice(b":t");
+    (holder, counter)
+}
+
+/// Where a resource of the fence gate is.
+pub(crate) fn resource(prefix: &str, resource: &LockName) -> Vec<u8> {
+    let mut key = holder(prefix, resource);
+    key.extend_from_slice(b":f");
+    key
+}
+
+/// The channel of a client: one, or on a cluster one in each bucket. Without a colon: the scripts write it between two.
+pub(crate) fn channel(prefix: &str, of: Option<&LockName>, client: u128) -> Vec<u8> {
+    let mut channel = match of {
+        Some(name) => bucket(prefix, name.as_bytes(), 35),
+        None => prefix.as_bytes().to_vec(),
+    };
+    channel.extend_from_slice(format!("/c/{client:032x}").as_bytes());
+    channel
+}
+
+pub(crate) fn id_bytes(id: RequestId) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
+    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
+    bytes
+}
+
+pub(crate) fn read_id(bytes: &[u8]) -> Option<RequestId> {
+    let (client, sequence) = bytes.split_at_checked(16)?;
+    Some(RequestId::new(
+        u128::from_be_bytes(client.try_into().ok()?),
+        u64::from_be_bytes(sequence.try_into().ok()?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_as_they_have_always_been() {
+        let name = |text: &str| LockName::new(text).unwrap();
+        let show = |key: Vec<u8>| String::from_utf8(key).unwrap();
+        assert_eq!(show(holder("dlock", &name("stock/42"))), "dlock{5b}:8:stock/42");
+        let (holder, counter) = holder_and_counter("dlock", &name("stock/42"));
+        assert_eq!(
+            (show(holder).as_str(), show(counter).as_str()),
+            ("dlock{5b}:8:stock/42", "dlock{5b}:t")
+        );
+        assert_eq!(show(resource("p", &name("a"))), "p{c0}:1:a:f");
+        assert_eq!(show(channel("p", None, 255)), format!("p/c/{:030}ff", 0));
+        assert_eq!(
+            show(channel("p", Some(&name("a")), 1)),
+            format!("p{{c0}}/c/{:031}1", 0)
+        );
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 7, 10, 1024, u64::MAX] {
+            let mut shown = Vec::new();
+            push_number(&mut shown, number);
+            assert_eq!(shown, number.to_string().into_bytes());
+        }
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_was_written() {
+        let id = RequestId::new(u128::MAX - 5, 77);
+        assert_eq!(read_id(&id_bytes(id)), Some(id));
+        assert_eq!(read_id(&[0; 23]), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The way to the servers, whichever they are.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::Runtime;
+use futures::future::{Either, select};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+
+#[cfg(feature = "cluster")]
+use crate::cluster::Cluster;
+use crate::scripts::Script;
+use crate::single::Single;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) cause: Cause,
+    /// It may have been carried out.
+    pub(crate) sent: bool,
+}
+
+/// Why nothing came of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    Driver(RedisError),
+    /// The server is there, and not one to ask: of what kind that is, and what is said of it.
+    Refused(dlock_core::ErrorKind, Arc<str>),
+}
+
+impl From<RedisError> for Cause {
+    fn from(e: RedisError) -> Self {
+        Self::Driver(e)
+    }
+}
+
+impl Failed {
+    pub(crate) fn unsent(cause: impl Into<Cause>) -> Self {
+        let cause = cause.into();
+        Self { cause, sent: false }
+    }
+
+    pub(crate) fn sent(cause: impl Into<Cause>) -> Self {
+        let cause = cause.into();
+        Self { cause, sent: true }
+    }
+}
+
+/// Gives a request that long.
+pub(crate) async fn within<T>(
+    runtime: &dyn Runtime,
+    limit: Duration,
+    request: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    match select(pin!(request), runtime.sleep(limit)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Failed::sent(timed_out())),
+    }
+}
+
+pub(crate) fn timed_out() -> RedisError {
+    RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
+}
+
+pub(crate) enum Link {
+    Single(Arc<Single>),
+    #[cfg(feature = "cluster")]
+    Cluster(Arc<Cluster>),
+}
+
+impl Link {
+    /// Runs a script. Whoever calls limits the time.
+    pub(crate) async fn invoke(&self, script: &Script, command: &Cmd) -> Result<Value, Failed> {
+        match self {
+            Self::Single(single) => single.ask(|c| invoke(c, script, command)).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.ask(command, |c| invoke(c, script, command)).await,
+        }
+    }
+
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failed> {
+        match self {
+            Self::Single(single) => single.ask(|c| query(c, command)).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.ask(command, |c| query(c, command)).await,
+        }
+    }
+
+    /// Whether it answers; connects, if that is not done.
+    pub(crate) async fn ready(&self) -> Result<(), Failed> {
+        match self {
+            Self::Single(_) => self.within(self.query(&redis::cmd("PING"))).await.map(drop),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.ready().await,
+        }
+    }
+
+    /// What is unique to the run of the one server.
+    pub(crate) fn run(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Single(single) => single.run(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// Gives a request as much time as it may take.
+    pub(crate) async fn within<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        match self {
+            Self::Single(single) => single.within(request).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.within(request).await,
+        }
+    }
+
+    pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
+        match self {
+            Self::Single(single) => single.subscribe(channel).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.subscribe(channel).await,
+        }
+    }
+
+    pub(crate) async fn unsubscribe(&self, channel: &[u8]) {
+        match self {
+            Self::Single(single) => single.unsubscribe(channel).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.unsubscribe(channel).await,
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        match self {
+            Self::Single(single) => single.close(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.close(),
+        }
+    }
+
+    /// Whether each bucket of names may be on another server.
+    pub(crate) fn is_spread(&self) -> bool {
+        match self {
+            Self::Single(_) => false,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => true,
+        }
+    }
+}
+
+async fn query(mut connection: impl ConnectionLike, command: &Cmd) -> RedisResult<Value> {
+    command.query_async(&mut connection).await
+}
+
+/// Runs a script by its hash; a server that does not have it, since it was told to forget all or was started anew, is given it first.
+async fn invoke(mut connection: impl ConnectionLike, script: &Script, command: &Cmd) -> RedisResult<Value> {
+    match command.query_async(&mut connection).await {
+        Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            load(script).exec_async(&mut connection).await?;
+            command.query_async(&mut connection).await
+        }
+        answer => answer,
+    }
+}
+
+/// Gives the server a script.
+pub(crate) fn load(script: &Script) -> Cmd {
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg(&script.text);
+    load
+}

@@ -1,0 +1,390 @@
+//! The heart: ask, release, abandon.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Release,
+    Released, Renewal, Signal, Wait, Wake,
+};
+use dlock_core::{
+    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Strength, Timestamp,
+};
+use futures::future::join_all;
+use futures::stream::{BoxStream, StreamExt as _};
+use redis::Value;
+
+use crate::connection::{Connection, millis};
+use crate::failure::nothing_done;
+use crate::keys::push_number;
+use crate::pushes::Waiting;
+use crate::reply::{Reply, strange, token};
+use crate::retried::{Retried, Sent};
+
+/// Locks in a Redis server.
+///
+/// Clones share one connection.
+#[derive(Clone)]
+pub struct RedisLock {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) retried: Arc<Retried>,
+    capabilities: Arc<Capabilities>,
+}
+
+impl RedisLock {
+    pub(crate) fn new(connection: Connection, longest_ttl: Option<Duration>) -> Self {
+        let all = Capability::ALL
+            .iter()
+            .copied()
+            .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel));
+        let strength = Strength::AcrossDataLoss {
+            clock_skew: Duration::ZERO,
+        };
+        let mut capabilities = all
+            .fold(Capabilities::new("redis"), Capabilities::with)
+            .with_fencing(strength)
+            .with_owner_label(1024);
+        capabilities.clock_sensitive = true;
+        if let Some(longest) = longest_ttl {
+            capabilities.max_ttl = capabilities.max_ttl.min(longest);
+        }
+        Self {
+            connection: Arc::new(connection),
+            retried: Arc::default(),
+            capabilities: Arc::new(capabilities),
+        }
+    }
+
+    /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is not done. For one that was opened
+    /// [`lazily`](crate::Builder::lazily), and for health checks.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed, at the server or here.
+    ///
+    /// # Errors
+    /// As those of [`Builder::open`](crate::Builder::open); `Closed`.
+    pub async fn ready(&self) -> Result<()> {
+        let c = &self.connection;
+        c.open()?;
+        c.link.ready().await.map_err(|e| nothing_done(e, &c.at))
+    }
+
+    /// What is unique to the run of the server that is connected to: two addresses that show one are of one server. `None` of a cluster, where
+    /// nothing is connected, and where the user may not ask for `INFO`.
+    pub fn server_run_id(&self) -> Option<Arc<str>> {
+        self.connection.link.run()
+    }
+
+    pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
+        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
+        match len > max {
+            true => Err(invalid(format!(
+                "the name has {len} bytes, redis takes at most {max}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        match ttl < min || ttl > max {
+            true => Err(invalid(format!(
+                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self, request: &Acquire) -> Result<()> {
+        self.check_name(&request.key.name)?;
+        self.check_ttl(request.ttl)?;
+        if !(1..=10).contains(&request.priority) {
+            return Err(invalid(format!(
+                "the priority {} is not between 1 and 10",
+                request.priority
+            )));
+        }
+        let max = self.capabilities.max_owner_len;
+        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
+            return Err(invalid(format!("the owner label is longer than {max} bytes")));
+        }
+        Ok(())
+    }
+
+    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.check(request)?;
+        let c = &self.connection;
+        c.open()?;
+        let joins = request.queue == Queueing::Join;
+        // Before the request is sent: a push may overtake the answer.
+        let (waiting, channel) = match joins {
+            true => {
+                let channel = c.listen(&request.key.name).await?;
+                (Some(c.pushes.wait_for(&request.key)), Some(channel))
+            }
+            false => (None, None),
+        };
+        let (mode, limit) = words(request.mode)?;
+        let queue_ttl = if joins { request.queue_ttl } else { Duration::ZERO };
+        // Read only where it is needed, and so in one piece.
+        let mut rest = Vec::with_capacity(128);
+        rest.extend_from_slice(mode.as_bytes());
+        for number in [
+            u64::from(limit),
+            millis(queue_ttl),
+            u64::from(request.priority),
+            millis(c.window),
+        ] {
+            rest.push(b':');
+            push_number(&mut rest, number);
+        }
+        rest.push(b':');
+        rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
+        let call = c
+            .about(&c.scripts.acquire, &request.key)
+            .number(millis(request.ttl))
+            .arg(request.owner.as_deref().unwrap_or_default())
+            .arg(rest);
+        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let (sent, value) = asks.answered(call.run().await)?;
+        // The token alone where nobody else was there.
+        if let Value::BulkString(digits) = &value {
+            let grant = Grant::new(request.key.clone(), Some(token(digits)?), sent, request.ttl);
+            return self.counted(grant).await.map(Attempt::Granted);
+        }
+        let mut reply = Reply::new(value)?;
+        let attempt = self.read_attempt(request, sent, &mut reply, waiting);
+        c.pushed(&request.key.name, reply.pushed());
+        match attempt? {
+            Attempt::Granted(grant) => self.counted(grant).await.map(Attempt::Granted),
+            other => Ok(other),
+        }
+    }
+
+    /// A grant that counts: where replicas have to acknowledge it, one that they did. Otherwise it is given back.
+    pub(crate) async fn counted(&self, grant: Grant) -> Result<Grant> {
+        let Some(replicas) = &self.connection.replicas else {
+            return Ok(grant);
+        };
+        match replicas.confirm(&grant.key, grant.token).await {
+            Ok(life) => Ok(with_life(grant, life)),
+            // Nothing is there to be given back.
+            Err(e) if e.kind() == ErrorKind::Lost => Err(e),
+            Err(e) => match self.release(&grant.key, Release::Now).await {
+                Ok(_) => Err(e),
+                Err(_) => {
+                    let message = "the lock was granted and does not count, and could not be given back yet";
+                    Err(Error::new(ErrorKind::Unknown, message).with_source(e))
+                }
+            },
+        }
+    }
+
+    fn read_attempt(
+        &self,
+        request: &Acquire,
+        sent: Timestamp,
+        reply: &mut Reply,
+        waiting: Option<Waiting>,
+    ) -> Result<Attempt> {
+        let c = &self.connection;
+        match reply.bytes()?.as_slice() {
+            b"G" => {
+                let (token, life) = (reply.token()?, reply.life()?);
+                c.pushes.anchor(sent, reply.number()?);
+                let grant = Grant::new(request.key.clone(), Some(token), sent, life);
+                Ok(Attempt::Granted(grant))
+            }
+            b"Q" => {
+                let recheck = reply.recheck()?;
+                c.pushes.anchor(sent, reply.number()?);
+                let waiting = waiting.ok_or_else(|| strange("that it queued what does not queue"))?;
+                let mut wait = Wait::new(Wake::Push(waiting.boxed()));
+                wait.recheck_in = recheck;
+                wait.ahead = u32::try_from(reply.number()?).ok();
+                Ok(Attempt::Queued(wait))
+            }
+            b"H" => {
+                let holder = c.holder(&request.key.name);
+                let mut wait = Wait::new(Wake::Poll {
+                    probe: Arc::new(Holder {
+                        connection: Arc::clone(c),
+                        exists: redis::cmd("EXISTS").arg(holder).to_owned(),
+                    }),
+                    min: LOOK_MIN,
+                    max: LOOK_MAX,
+                });
+                wait.recheck_in = reply.recheck()?;
+                c.pushes.anchor(sent, reply.number()?);
+                Ok(Attempt::Held(wait))
+            }
+            b"M" => Err(mismatch(reply, request.mode)),
+            b"A" => Err(Error::lost(LossReason::Refused)),
+            b"R" => Err(Error::lost(LossReason::Released)),
+            _ => Err(strange("an unknown word")),
+        }
+    }
+}
+
+/// How soon one who does not queue asks again, and how late.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(200);
+
+/// The same grant with another end.
+pub(crate) fn with_life(mut grant: Grant, life: Renewal) -> Grant {
+    (grant.counted_from, grant.expires_in) = (life.counted_from, life.expires_in);
+    grant
+}
+
+/// Whether an exclusive holder is in the way yet: a look that changes nothing, where an attempt in full is a script. Whoever waits for
+/// anything else than its end is told that it may pay to ask.
+struct Holder {
+    connection: Arc<Connection>,
+    exists: redis::Cmd,
+}
+
+#[async_trait]
+impl Probe for Holder {
+    async fn look(&self) -> Result<News> {
+        Ok(match self.connection.query(&self.exists).await? {
+            Value::Int(1) => News::Nothing,
+            _ => News::Changed,
+        })
+    }
+}
+
+pub(crate) fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+/// A mode as the scripts take it.
+pub(crate) fn words(mode: Mode) -> Result<(&'static str, u32)> {
+    match mode {
+        Mode::Exclusive => Ok(("x", 0)),
+        Mode::Shared { limit } => Ok(("s", limit.map_or(0, |n| n.get()))),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            "this mode is not known to the Redis backend",
+        )),
+    }
+}
+
+pub(crate) fn mismatch(reply: &mut Reply, mode: Mode) -> Error {
+    let show = |n: &str| match n {
+        "0" => "readers".to_owned(),
+        n => format!("{n} permits"),
+    };
+    let class = reply.text().unwrap_or_default();
+    invalid(format!(
+        "the lock is in use with {}, not with {}; all users of a name must agree",
+        show(&class),
+        words(mode).map_or(String::new(), |(_, limit)| show(&limit.to_string())),
+    ))
+}
+
+#[async_trait]
+impl Lock for RedisLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::RwLock => Some(Part::RwLock(self)),
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Watch => Some(Part::Watch(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        let signals = self.connection.pushes.signals();
+        signals.chain(futures::stream::pending()).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.try_attempt(request)
+            .await
+            .map_err(|e| e.with_name(&request.key.name))
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let keep = match how {
+            Release::KeepFor(d) => d,
+            _ => Duration::ZERO,
+        };
+        let c = &self.connection;
+        let open = self.retried.of(lease);
+        let mut call = c.about(&c.scripts.release, lease).window();
+        if open.acquire || !keep.is_zero() {
+            let may_come = if open.acquire { "1" } else { "0" };
+            call = call.number(millis(keep)).arg(may_come);
+        }
+        let asks = self.retried.asks(lease, Sent::Release);
+        let (_, value) = asks
+            .answered(call.run().await)
+            .map_err(|e| e.with_name(&lease.name))?;
+        self.retried.forget(lease);
+        // A word alone where nobody waits.
+        let word = match value {
+            Value::Array(_) => {
+                let mut reply = Reply::new(value)?;
+                let word = reply.bytes()?;
+                c.pushed(&lease.name, reply.pushed());
+                word
+            }
+            Value::BulkString(word) => word,
+            _ => return Err(strange("no word").with_name(&lease.name)),
+        };
+        let released = word == b"R";
+        Ok(match released || open.release {
+            true => Released::Released,
+            false => Released::NotHeld,
+        })
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        let c = &self.connection;
+        join_all(requests.iter().map(|key| async move {
+            let named = |e: Error| e.with_name(&key.name);
+            let (_, mut reply) = c
+                .about(&c.scripts.abandon, key)
+                .window()
+                .ask()
+                .await
+                .map_err(named)?;
+            self.retried.forget(key);
+            let became = match reply.bytes()?.as_slice() {
+                b"W" => Abandoned::Withdrawn,
+                b"G" => Abandoned::WasGranted(Some(reply.token()?)),
+                _ => Abandoned::Nothing,
+            };
+            c.pushed(&key.name, reply.pushed());
+            Ok(became)
+        }))
+        .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.connection.closed.store(true, Ordering::Release);
+        self.connection.pushes.close();
+        self.connection.link.close();
+        if let Some(replicas) = &self.connection.replicas {
+            replicas.close();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RedisLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLock")
+            .field("at", &self.connection.at)
+            .field("prefix", &self.connection.prefix)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! The plain recipe, `SET key id NX PX ttl` and compare-and-delete: for locks that are shared with other clients.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds itself, and is told what is left.
+//! * *A request is given up, and arrives late*, on a connection that was given up too. Abandoning it leaves a tombstone, a key of its own that goes by
+//!   itself after a minute; the acquire, a script, looks for that first. The keys of locks are not touched by this: other clients see none of it.
+//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step; whatever else is there stays.
+//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted; there is nothing to be asked for sooner.
+//! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
+//! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it after a failover, and nobody can tell.
+
+mod lock;
+mod open;
+mod renew;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock_core::spi::RequestId;
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Result, Timestamp};
+use redis::{Cmd, Value};
+
+use crate::failure::perhaps_done;
+use crate::link::Link;
+use crate::lock::invalid;
+use crate::pushes::Pushes;
+use crate::retried::Retried;
+use crate::scripts::Script;
+
+/// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an expiry.
+///
+/// It excludes, and is excluded by, redis-py's `Lock`, node-redlock, redsync, rslock on one server, and whoever else sets a key with `NX` and an
+/// expiry and deletes it only when it has its own value. That is what it is for. Where all programs are yours, take
+/// [`RedisLock`](crate::RedisLock): it costs as little, and has all that is missing here.
+///
+/// # What it guarantees
+///
+/// On one server, or one master that does not change, whose clock is not set: no two holders at a time; a holder that vanished is one for the ttl at
+/// most; a loss is told by the deadline; an acquire that is sent again, and a release that comes late, do no harm.
+///
+/// # What it does not
+///
+/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor, and nothing refuses it. The store may forget
+///   locks (failover, restart, eviction), and then two holders are not told apart.
+/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it. There is no fairness, no priority, and no
+///   hand-over; somebody may wait for ever.
+/// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`. All of that answers `Unsupported`.
+/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Other data under it is in the way: text is somebody's
+///   lock for as long as it is there, and anything else is `BackendData`.
+///
+/// Opened by [`Builder::open_plain`](crate::Builder::open_plain). Clones share one connection.
+#[derive(Clone)]
+pub struct PlainLock(Arc<Plain>);
+
+struct Plain {
+    link: Link,
+    /// The address without a password, for messages.
+    at: Arc<str>,
+    prefix: Arc<str>,
+    scripts: Scripts,
+    pushes: Arc<Pushes>,
+    retried: Retried,
+    capabilities: Capabilities,
+    closed: AtomicBool,
+}
+
+struct Scripts {
+    acquire: Script,
+    release: Script,
+    extend: Script,
+}
+
+impl Scripts {
+    fn new() -> Self {
+        let script = |text: &str| Script::new(text.to_owned());
+        Self {
+            acquire: script(include_str!("scripts/acquire.lua")),
+            release: script(include_str!("scripts/release.lua")),
+            extend: script(include_str!("scripts/extend.lua")),
+        }
+    }
+
+    fn all(&self) -> [&Script; 3] {
+        [&self.acquire, &self.release, &self.extend]
+    }
+}
+
+fn capabilities() -> Capabilities {
+    let mut all = Capabilities::new("redis-plain")
+        .with(Capability::PerGrantTtl)
+        .with(Capability::Renew);
+    all.clock_sensitive = true;
+    all
+}
+
+impl Plain {
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, "this Redis backend was closed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Where the lock of that name is, for all clients.
+    fn key(&self, name: &LockName) -> Vec<u8> {
+        [self.prefix.as_bytes(), name.as_bytes()].concat()
+    }
+
+    /// Where an abandoned request is remembered: in the slot of its lock.
+    fn tombstone(&self, key: &[u8], id: RequestId) -> Result<Vec<u8>> {
+        let end = format!(":dlock:{id}");
+        match slot(key) {
+            Slot::ByTag => Ok([key, end.as_bytes()].concat()),
+            Slot::Whole => Ok([b"{", key, b"}", end.as_bytes()].concat()),
+            Slot::Unsure if !self.link.is_spread() => Ok([key, end.as_bytes()].concat()),
+            Slot::Unsure => Err(invalid(
+                "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is sure to be in its slot".to_owned(),
+            )),
+        }
+    }
+
+    async fn run(&self, script: &Script, command: Cmd) -> Result<(Timestamp, Value)> {
+        self.check_open()?;
+        let sent = Timestamp::now();
+        let answer = self.link.invoke(script, &command).await;
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
+    }
+}
+
+/// What a cluster finds the slot of a key by.
+#[derive(Debug, PartialEq, Eq)]
+enum Slot {
+    /// By a part in braces; what is put behind the key changes nothing.
+    ByTag,
+    /// By all of it, which can be put in braces.
+    Whole,
+    /// By all of it, and it cannot.
+    Unsure,
+}
+
+fn slot(key: &[u8]) -> Slot {
+    let open = key.iter().position(|b| *b == b'{');
+    let tag = open.and_then(|o| key[o + 1..].iter().position(|b| *b == b'}'));
+    match tag {
+        Some(1..) => Slot::ByTag,
+        _ if key.contains(&b'}') => Slot::Unsure,
+        _ => Slot::Whole,
+    }
+}
+
+fn call(script: &Script, keys: usize) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(&script.hash).arg(keys);
+    command
+}
+
+impl fmt::Debug for PlainLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainLock")
+            .field("at", &self.0.at)
+            .field("prefix", &self.0.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_in_the_slot_of_the_lock() {
+        for (key, is) in [
+            ("stock/42", Slot::Whole),
+            ("a{b", Slot::Whole),
+            ("a{b}c", Slot::ByTag),
+            ("a{}b", Slot::Unsure),
+            ("a}b", Slot::Unsure),
+            ("a}{b}", Slot::ByTag),
+        ] {
+            assert_eq!(slot(key.as_bytes()), is, "{key}");
+        }
+    }
+}

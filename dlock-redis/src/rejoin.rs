@@ -1,0 +1,168 @@
+//! Keeping a server out that was started a short while ago.
+//!
+//! A member of a quorum that was started again without its leases lets a second holder in: it is the member that two majorities have in
+//! common, and it has forgotten the first. So it stays out until whatever it may have forgotten has run out by itself. (*Delayed restart*, of
+//! the description of Redlock.) The clients keep it out: nothing has to be done to the server, and no restart is overlooked.
+//!
+//! How long a server has been up it says in INFO: `uptime_in_seconds`, in Redis the wall clock of now less that of when the process was
+//! set up, each in whole seconds. So the start is known to a second only, and is taken to be late in it: what is made of it here is never longer
+//! than the server was up. A lease that it forgot was given or renewed before that.
+//!
+//! | what happens | what becomes of it |
+//! |---|---|
+//! | it is started again, in order or not, on the same machine or another | out for that long, for each client from its next connection on; a process that ends takes its connections with it |
+//! | it kept its leases (`appendfsync always`) | out all the same: who has no need of this does not ask for it |
+//! | its wall clock is set *back* after the start | out for longer, by as much |
+//! | its wall clock is set *forward* after the start, as on a machine that boots before it knows the time | **let in too early, by as much.** Start it after the clock is right (`time-sync.target`) |
+//! | `FLUSHALL`, `DEL`, eviction, a replica that is promoted, a machine put back to a snapshot | **not seen**: it was up all the time. The rights in docs/redis.md forbid the first two, and `noeviction` the third; a member is no replica |
+//! | a lease is longer than that | not to be had here: it is the longest ttl, with the drift margin on top |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{Drift, ErrorKind, Timestamp};
+
+use crate::link::Cause;
+
+/// The start of a server is known to that.
+const GRAIN: Duration = Duration::from_secs(1);
+
+/// For how long a server must have been up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rejoin(Duration);
+
+/// A server that was up for less than that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bar {
+    after: Duration,
+    up: Duration,
+    until: Timestamp,
+}
+
+impl Rejoin {
+    pub(crate) fn new(after: Duration) -> Self {
+        Self(after)
+    }
+
+    /// The longest lease that has run out by then, by clocks that drift apart by no more than usual.
+    pub(crate) fn longest_ttl(self) -> Duration {
+        // A ttl and its own margin are at most that long together, since a margin grows with what it is of.
+        let longest = self.0.saturating_sub(Drift::DEFAULT.margin(self.0));
+        Duration::from_millis(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a server that says this has been up for long enough. Its clock is in microseconds since 1970, if it says that.
+    pub(crate) fn admits(self, uptime: i64, clock: Option<u64>) -> Result<(), Bar> {
+        let up = up_at_least(uptime, clock);
+        if up >= self.0 {
+            return Ok(());
+        }
+        // From after the answer: it was asked for before that.
+        let until = Timestamp::now() + (self.0 - up);
+        Err(Bar {
+            after: self.0,
+            up,
+            until,
+        })
+    }
+}
+
+/// What it has been up for at the least.
+fn up_at_least(uptime: i64, clock: Option<u64>) -> Duration {
+    // Its clock was set back to before its start.
+    let uptime = Duration::from_secs(u64::try_from(uptime).unwrap_or(0));
+    // Both are of one look at the clock, whose whole seconds the uptime counts.
+    let beyond = clock.map_or(0, |us| us % 1_000_000);
+    (uptime + Duration::from_micros(beyond)).saturating_sub(GRAIN)
+}
+
+impl Bar {
+    /// What is said of it, while it is not over.
+    pub(crate) fn stands(&self) -> Option<Cause> {
+        let left = Timestamp::now().until(self.until);
+        (!left.is_zero()).then(|| self.cause(left))
+    }
+
+    fn cause(&self, left: Duration) -> Cause {
+        let (after, up) = (self.after, whole(self.up));
+        // Rounded up: whoever comes back by then is not sent away once more.
+        let left = whole(left + Duration::from_millis(1));
+        let what = format!(
+            "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held still: by `rejoin_after` it \
+             stays out for {after:?} from its start, which is {left:?} more"
+        );
+        Cause::Refused(ErrorKind::Unavailable, Arc::from(what))
+    }
+}
+
+impl From<Bar> for Cause {
+    fn from(bar: Bar) -> Self {
+        bar.cause(Timestamp::now().until(bar.until))
+    }
+}
+
+fn whole(d: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    /// A server that was set up at 10.000 000 s to 10.999 999 s says in all of these cases that it began at 10.
+    #[test]
+    fn what_is_made_of_an_uptime_is_never_more_than_it_was() {
+        for began in [10_000_000_u64, 10_000_001, 10_500_000, 10_999_999] {
+            for now in [10_999_999_u64, 11_000_000, 12_345_678, 50_999_999, 51_000_000] {
+                let uptime = i64::try_from(now / 1_000_000 - began / 1_000_000).unwrap();
+                let real = Duration::from_micros(now - began);
+                let exact = up_at_least(uptime, Some(now));
+                assert!(
+                    exact <= real && real <= exact + S,
+                    "{began} {now}: {exact:?} of {real:?}"
+                );
+                let rough = up_at_least(uptime, None);
+                assert!(
+                    rough <= exact && real < rough + 2 * S,
+                    "{began} {now}: {rough:?} of {real:?}"
+                );
+            }
+        }
+        assert_eq!(up_at_least(-3600, Some(1_999_999)), Duration::ZERO);
+        assert_eq!(up_at_least(0, None), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_lease_has_run_out_by_then() {
+        for ms in [1, 3, 60, 1_000, 40_000, 86_400_000] {
+            let after = Duration::from_millis(ms);
+            let ttl = Rejoin::new(after).longest_ttl();
+            assert!(
+                ttl.is_zero() || ttl + Drift::DEFAULT.margin(ttl) <= after,
+                "{after:?}: {ttl:?}"
+            );
+        }
+        // As the documentation has it.
+        assert!(Rejoin::new(40 * S).longest_ttl() >= 30 * S);
+        assert!(Rejoin::new(30 * S).longest_ttl() < 30 * S);
+    }
+
+    #[test]
+    fn what_is_said_tells_for_how_much_longer() {
+        let bar = Rejoin::new(40 * S).admits(4, Some(7_250_000)).unwrap_err();
+        assert_eq!(bar.up, Duration::from_millis(3_250));
+        let Some(Cause::Refused(ErrorKind::Unavailable, text)) = bar.stands() else {
+            panic!("{:?}", bar.stands())
+        };
+        for says in ["3.25s ago", "for 40s", "36.7", "`rejoin_after`"] {
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(Rejoin::new(40 * S).admits(41, Some(7_000_000)).is_ok());
+        assert!(
+            Rejoin::new(40 * S).admits(40, Some(7_999_999)).is_err(),
+            "a second is not certain"
+        );
+    }
+}

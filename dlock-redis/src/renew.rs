@@ -1,0 +1,217 @@
+//! Leases and queue entries extended, many of them in one script.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::{Error, ErrorKind, Result, Timestamp};
+use futures::future::join_all;
+use futures::{StreamExt as _, stream};
+use redis::Value;
+
+use crate::connection::millis;
+use crate::failure::of_item;
+use crate::keys::{bucket_of, holder_and_counter, id_bytes};
+use crate::lock::RedisLock;
+use crate::replicas::Replicas;
+use crate::reply::{Reply, strange};
+
+/// How many go into one script: a longer one would keep others waiting.
+const BATCH: usize = 128;
+
+/// How many scripts are under way at a time: the server does other work in between.
+const AT_ONCE: usize = 4;
+
+/// Items by their numbers, and what became of them.
+type Outcomes = Vec<(usize, RenewOutcome)>;
+
+#[async_trait]
+impl Renew for RedisLock {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        // Leases of one ttl are extended by a short script. What goes together runs on one server: on a cluster, that of a bucket.
+        let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (n, item) in items.iter().enumerate() {
+            let bucket = self
+                .connection
+                .link
+                .is_spread()
+                .then(|| bucket_of(item.key.name.as_bytes()));
+            let ttl = (item.kind == RenewKind::Lease).then_some(item.ttl);
+            alike.entry((bucket, ttl)).or_default().push(n);
+        }
+        let batches: Vec<Vec<usize>> = alike
+            .values()
+            .flat_map(|all| all.chunks(BATCH).map(<[_]>::to_vec))
+            .collect();
+        let renewed = batches.into_iter().map(|batch| self.renew_alike(items, batch));
+        let all: Vec<Outcomes> = stream::iter(renewed).buffer_unordered(AT_ONCE).collect().await;
+        let mut all: Outcomes = all.into_iter().flatten().collect();
+        all.sort_by_key(|(n, _)| *n);
+        let outcomes = all.into_iter().map(|(_, outcome)| outcome).collect();
+        match &self.connection.replicas {
+            Some(replicas) => self.counted_all(replicas, items, outcomes).await,
+            None => outcomes,
+        }
+    }
+}
+
+impl RedisLock {
+    /// What of it counts: a renewal that the replicas have not acknowledged has failed, and leaves the deadline where it was. It is never a
+    /// loss: the lease is there.
+    async fn counted_all(
+        &self,
+        replicas: &Arc<Replicas>,
+        items: &[RenewItem],
+        outcomes: Vec<RenewOutcome>,
+    ) -> Vec<RenewOutcome> {
+        // All at once, so that they share a mark.
+        let renewed = items.iter().zip(&outcomes).filter_map(|(item, o)| {
+            let renewed = matches!(o, RenewOutcome::Renewed(_));
+            renewed.then(|| (item.key.clone(), None))
+        });
+        let mut told = replicas.confirm_all(renewed).into_iter();
+        let counted = items.iter().zip(outcomes).map(|(item, outcome)| {
+            let is_renewed = matches!(outcome, RenewOutcome::Renewed(_));
+            let told = if is_renewed { told.next() } else { None };
+            async move {
+                let failed = |e: Error| RenewOutcome::Failed(e.with_name(&item.key.name));
+                match outcome {
+                    RenewOutcome::Renewed(_) => match replicas.told(told).await {
+                        Ok(life) => RenewOutcome::Renewed(life),
+                        // Whether it is lost, the next renewal is told.
+                        Err(e) if e.kind() == ErrorKind::Lost => {
+                            let message =
+                                "the lease was renewed, and then was not where the replicas were asked";
+                            failed(Error::new(ErrorKind::Unavailable, message))
+                        }
+                        Err(e) => failed(e),
+                    },
+                    RenewOutcome::Granted(grant) => match self.counted(grant).await {
+                        Ok(grant) => RenewOutcome::Granted(grant),
+                        Err(e) if e.kind() == ErrorKind::Lost => RenewOutcome::Gone,
+                        Err(e) => failed(e),
+                    },
+                    other => other,
+                }
+            }
+        });
+        join_all(counted).await
+    }
+
+    async fn renew_alike(&self, items: &[RenewItem], batch: Vec<usize>) -> Outcomes {
+        let failed = |e: Error, all: &[usize]| -> Outcomes {
+            let failed = |n: &usize| RenewOutcome::Failed(e.clone().with_name(&items[*n].key.name));
+            all.iter().map(|n| (*n, failed(n))).collect()
+        };
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut rest = batch.clone();
+        // All of a batch are alike.
+        if let Some(first) = batch.first().filter(|n| items[**n].kind == RenewKind::Lease) {
+            let ttl = items[*first].ttl;
+            if let Err(e) = self.check_ttl(ttl) {
+                return failed(e, &batch);
+            }
+            match self.extend(items, &batch).await {
+                Ok((sent, extended)) => {
+                    let renewed = |_| RenewOutcome::Renewed(Renewal::new(sent, ttl));
+                    rest.clear();
+                    for (n, done) in batch.iter().zip(extended) {
+                        match done {
+                            true => outcomes.push((*n, renewed(()))),
+                            false => rest.push(*n),
+                        }
+                    }
+                }
+                Err(e) => return failed(e, &batch),
+            }
+        }
+        if rest.is_empty() {
+            return outcomes;
+        }
+        match self.renew_each(items, &rest).await {
+            Ok(others) => outcomes.extend(rest.into_iter().zip(others)),
+            Err(e) => outcomes.extend(failed(e, &rest)),
+        }
+        outcomes
+    }
+
+    /// Those that are extended for as long as they were taken for. Answers when it was asked, and which were extended.
+    async fn extend(&self, items: &[RenewItem], batch: &[usize]) -> Result<(Timestamp, Vec<bool>)> {
+        let c = &self.connection;
+        let of = || batch.iter().map(|n| &items[*n]);
+        let mut call = c.call(&c.scripts.extend, batch.len());
+        for item in of() {
+            call = call.arg(c.holder(&item.key.name));
+        }
+        call = call.number(millis(of().next().map_or_else(Default::default, |item| item.ttl)));
+        for item in of() {
+            call = call.arg(id_bytes(item.key.id));
+        }
+        let (sent, reply) = call.ask().await?;
+        let extended: Vec<_> = reply.rest().map(|value| value == Value::Int(1)).collect();
+        if extended.len() != batch.len() {
+            return Err(strange("too little"));
+        }
+        Ok((sent, extended))
+    }
+
+    /// Whatever it is: each for itself.
+    async fn renew_each(&self, items: &[RenewItem], batch: &[usize]) -> Result<Vec<RenewOutcome>> {
+        let c = &self.connection;
+        let of = || batch.iter().map(|n| &items[*n]);
+        let mut call = c.call(&c.scripts.renew, batch.len() * 2);
+        for item in of() {
+            let name = &item.key.name;
+            let (holder, counter) = holder_and_counter(&c.prefix, name);
+            call = call.arg(holder).arg(counter);
+        }
+        call = call.window();
+        for item in of() {
+            let queued = if item.kind == RenewKind::Queued { "1" } else { "0" };
+            call = call
+                .arg(id_bytes(item.key.id))
+                .arg(queued)
+                .number(millis(item.ttl));
+        }
+        let (sent, reply) = call.ask().await?;
+        let mut answers = reply.rest();
+        let outcomes = of().map(|item| {
+            let answer = answers.next().ok_or_else(|| strange("too little"));
+            let outcome = answer.and_then(|value| self.outcome(item, value, sent));
+            outcome.unwrap_or_else(|e| RenewOutcome::Failed(e.with_name(&item.key.name)))
+        });
+        Ok(outcomes.collect())
+    }
+
+    fn outcome(&self, item: &RenewItem, value: Value, sent: Timestamp) -> Result<RenewOutcome> {
+        let mut reply = Reply::new(value)?;
+        let outcome = self.read_outcome(item, &mut reply, sent);
+        self.connection.pushed(&item.key.name, reply.pushed());
+        outcome
+    }
+
+    fn read_outcome(&self, item: &RenewItem, reply: &mut Reply, sent: Timestamp) -> Result<RenewOutcome> {
+        let pushes = &self.connection.pushes;
+        Ok(match reply.bytes()?.as_slice() {
+            b"L" => {
+                let life = reply.life()?;
+                pushes.anchor(sent, reply.number()?);
+                RenewOutcome::Renewed(Renewal::new(sent, life))
+            }
+            b"G" => {
+                let (token, life) = (reply.token()?, reply.life()?);
+                pushes.anchor(sent, reply.number()?);
+                RenewOutcome::Granted(Grant::new(item.key.clone(), Some(token), sent, life))
+            }
+            b"Q" => {
+                let recheck_in = reply.recheck()?;
+                pushes.anchor(sent, reply.number()?);
+                let ahead = u32::try_from(reply.number()?).ok();
+                RenewOutcome::Queued { recheck_in, ahead }
+            }
+            b"E" => return Err(of_item(reply.text()?, &self.connection.at)),
+            _ => RenewOutcome::Gone,
+        })
+    }
+}

@@ -1,0 +1,26 @@
+-- Undoes a request, whatever became of it, and keeps a copy of it that is on its way from being heard.
+-- KEYS: x, t. ARGV: id, window
+local id, window = ARGV[1], ARGV[2]
+--state
+at(KEYS[1], KEYS[2], id)
+although_full()
+call('SET', z, '', 'PX', TOMB)
+settle()
+local answer, token = 'N', ''
+local held, w = find(id)
+if w then
+  forget(w)
+  answer = 'W'
+-- A minimum hold stands: it was asked for, and it is nobody's lease.
+elseif held and held.phase ~= 'k' then
+  answer, token = 'G', held.token
+  if held == hold then
+    clear_x()
+    forget_note()
+  else
+    forget(held)
+  end
+  tell('R', id)
+end
+admit()
+return {answer, token, finish()}

@@ -1,0 +1,332 @@
+-- The state of one name, and the one admission rule that every change runs. A script says by `at` which name it is about, does its work, and
+-- ends with `finish`.
+--
+-- KEYS are two for a name, x and t; the others are made from them, and are in the same slot.
+-- x           string  the exclusive holder, or what a minimum hold keeps; it goes by its own PX
+-- x:e         hash    who waits, who shares, and a few fields of one letter; all of it may go by its PX, which no entry outlives
+-- x:q         zset    who waits, by place: priority, then arrival; behind all of them, AWAY further on, who could not be reached
+-- x:s         zset    who shares, by the end of the lease
+-- t           string  the last token of the bucket, for ever
+-- t:<id>      string  a request that was abandoned, or released after it may have been sent twice
+-- The fields of e: h the exclusive holder as it was last seen here, o until when changes are told, b since when without a gap (in microseconds),
+-- i the number of the last one (they go on from b), a how many arrived,
+-- n how many entries are of a shared mode, c their class, u who wants to be alone, and until when that counts.
+--
+-- Invariants: while `x` exists `s` is empty. A member of q or s has its field in e, and no other field of 24 bytes is in e. Where `e`
+-- does not exist nobody waits, shares or watches. c is there while n is above nought.
+local x, e, q, s, t, z
+-- What is known of it, read once: the exclusive hold; the field h; whether changes are told; the field n.
+local hold, noted, watched, sharing
+-- What is not written yet.
+local renoted
+-- The longest claim window of those that were pushed a grant, and whether there were more to be tried: each answer ends with it, and whoever
+-- asked comes by again, when it is over or at once.
+local pushed, unfinished
+
+-- Where memory is full Redis refuses the first write of a script that may need some, and no later one. Whoever lets go or keeps what it has makes
+-- its first write one that needs none.
+local function although_full() call('DEL', KEYS[2] .. ':') end
+
+-- Something else than what this release writes: of a newer one (a digit, then a letter), or not dlock's at all.
+local function refuse(v) error(v:match('^%d%l') and v:sub(1, 1) ~= VERSION and 'DLOCKVERSION' or 'DLOCKFOREIGN') end
+
+-- An exclusive hold: version, phase (h held, p for a claim window, k kept by a minimum hold), id, token, ttl, owner.
+local function read_x()
+  local v = call('GET', x)
+  if not v then return nil end
+  if v:sub(1, 1) ~= VERSION then refuse(v) end
+  local token, ttl, owner = v:match('^(%d+):(%d+):(.*)$', 27)
+  if not token then refuse(v) end
+  return {phase = v:sub(2, 2), id = v:sub(3, 26), token = token, ttl = tonumber(ttl), owner = owner}
+end
+-- For as long; without `life` for as long as it has, which may be nought milliseconds and is then no number to be set.
+local function write_x(h, life)
+  hold = h
+  local v = VERSION .. h.phase .. h.id .. h.token .. ':' .. string.format('%d', h.ttl) .. ':' .. h.owner
+  if life then call('SET', x, v, 'PX', string.format('%d', life)) else call('SET', x, v, 'KEEPTTL') end
+end
+local function clear_x()
+  hold = nil
+  call('DEL', x)
+end
+local function note(phase, id, chan) noted, renoted = phase .. id .. (chan or ''), true end
+local function forget_note() noted, renoted = false, true end
+
+local function at(key, counter, id)
+  x, t = key, counter
+  e, q, s, z = x .. ':e', x .. ':q', x .. ':s', t .. ':' .. id
+  renoted, pushed, unfinished = false, 0, false
+  hold = read_x()
+  local fields = call('HMGET', e, 'h', 'o', 'n')
+  noted, watched, sharing = fields[1], fields[2] and tonumber(fields[2]) > now, tonumber(fields[3] or '0')
+end
+
+-- An entry of e: version, phase (q queued, h, p, k), mode (x or s), limit, ttl, token, end of the queue lease, channel, owner.
+local function read_e(id)
+  local v = call('HGET', e, id)
+  if not v then return nil end
+  if v:sub(1, 1) ~= VERSION then refuse(v) end
+  local phase, mode, limit, ttl, token, ends, chan, owner = v:match('^%d(%l)(%l):(%d+):(%d+):(%d+):(%d+):([^:]*):(.*)$')
+  if not phase then refuse(v) end
+  return {id = id, phase = phase, mode = mode, limit = limit, ttl = tonumber(ttl), token = token, ends = tonumber(ends),
+    chan = chan, owner = owner, written = true}
+end
+local function write_e(w)
+  w.written = true
+  call('HSET', e, w.id, table.concat({VERSION .. w.phase .. w.mode, w.limit, string.format('%d', w.ttl), w.token,
+    string.format('%d', w.ends), w.chan, w.owner}, ':'))
+end
+-- No entry outlives its keys. The key that an entry was added to may be new.
+local function last(life, key)
+  local left = call('PTTL', e)
+  if left < life then
+    left = string.format('%d', life + 1000 + life / 2)
+    call('PEXPIRE', e, left)
+    call('PEXPIRE', q, left)
+    call('PEXPIRE', s, left)
+  else
+    call('PEXPIRE', key, left)
+  end
+end
+local function count(by)
+  sharing = call('HINCRBY', e, 'n', by)
+  if sharing <= 0 then call('HDEL', e, 'n', 'c') end
+end
+
+-- Tells those who watch. The number lets them see that something was skipped.
+local function tell(what, id, rest)
+  if not watched then return end
+  local number = call('HINCRBY', e, 'i', 1)
+  if call(PUBLISH, x, string.format('%d', number) .. what .. id .. (rest or '')) == 0 then
+    watched = false
+    call('HDEL', e, 'o')
+  end
+end
+local function described(mode, limit, token, life, owner)
+  return table.concat({mode, limit, token, string.format('%d', life), owner}, ':')
+end
+
+local function forget(w)
+  call('HDEL', e, w.id)
+  call('ZREM', w.phase == 'q' and q or s, w.id)
+  if w.mode == 's' then count(-1) end
+end
+
+-- Who cannot be reached has no turn, and keeps the place: it is back there when it asks again. So a dead waiter is tried once.
+local function is_away(place) return place >= AWAY end
+local function come_back(id)
+  local place = tonumber(call('ZSCORE', q, id))
+  if place and is_away(place) then call('ZADD', q, place - AWAY, id) end
+end
+-- A client that did not claim what it was given has been stopped, or is cut off: all that it waits for would go the same way.
+local function all_away(chan)
+  local waiting = call('ZRANGE', q, 0, 999, 'WITHSCORES')
+  for i = 1, #waiting, 2 do
+    local place = tonumber(waiting[i + 1])
+    if is_away(place) then break end
+    local w = read_e(waiting[i])
+    if w and w.chan == chan then call('ZADD', q, place + AWAY, w.id) end
+  end
+end
+
+-- Takes back what has run out. First in every change: an operation must not meet an entry that has ended.
+local function settle()
+  if noted and not hold then
+    local phase, id, chan = noted:sub(1, 1), noted:sub(2, 25), noted:sub(26)
+    forget_note()
+    if phase == 'p' then all_away(chan) end
+    -- The phase says whether the lease ran out, or a minimum hold that its holder had let go.
+    tell(phase == 'k' and 'R' or 'X', id)
+  end
+  if sharing == 0 then return end
+  for _, id in ipairs(call('ZRANGEBYSCORE', s, '-inf', now)) do
+    local w = read_e(id)
+    if w then
+      forget(w)
+      if w.phase == 'p' then all_away(w.chan) end
+      tell(w.phase == 'k' and 'R' or 'X', id)
+    else
+      call('ZREM', s, id)
+    end
+  end
+end
+
+-- Larger than the last one, and not less than the time: so it grows even after the last one was lost, as far as the clock does.
+local function mint()
+  local old = call('SET', t, micros, 'GET')
+  if not old or #old < #micros or (#old == #micros and old < micros) then return micros end
+  call('SET', t, old)
+  call('INCR', t)
+  return call('GET', t)
+end
+
+local function admissible(mode, limit)
+  if hold then return false end
+  local shared = sharing > 0 and call('ZCARD', s) or 0
+  if mode == 'x' then return shared == 0 end
+  return limit == '0' or shared < tonumber(limit)
+end
+
+-- Makes a waiter a holder; for `life` if it is not the one who asks, who then has to confirm it.
+local function grant(w, life, token)
+  if w.phase == 'q' and w.written then call('ZREM', q, w.id) end
+  w.phase = life < w.ttl and 'p' or 'h'
+  w.token = token
+  if w.mode == 'x' then
+    if w.written then call('HDEL', e, w.id) end
+    write_x(w, life)
+    note(w.phase, w.id, w.chan)
+  else
+    call('ZADD', s, now + life, w.id)
+    write_e(w)
+    last(life, s)
+  end
+  tell('G', w.id, described(w.mode, w.limit, w.token, life, w.owner))
+end
+
+-- Admits from the head of the queue while the head is admissible. `asker` is there for sure, and gets all of its ttl; all others are told
+-- by a message, for a claim window. Whom no message reaches is away from now on.
+local function admit(asker)
+  local tried, given = 0, nil
+  while not hold do
+    local head = call('ZRANGE', q, 0, 0, 'WITHSCORES')
+    local id, place = head[1], tonumber(head[2])
+    local w = id and read_e(id)
+    if not id then break end
+    if not w then
+      call('ZREM', q, id)
+    elseif w.ends <= now and id ~= asker then
+      forget(w)
+    elseif is_away(place) then
+      break
+    elseif not admissible(w.mode, w.limit) then
+      -- One that waits to be alone keeps out who asks to share: if it is there.
+      if not asker or asker == id or tried >= TRIES or call(PUBLISH, w.chan, id .. '?') > 0 then break end
+      tried = tried + 1
+      call('ZADD', q, place + AWAY, id)
+    elseif id == asker then
+      grant(w, w.ttl, mint())
+      given = w
+    elseif tried >= TRIES then
+      unfinished = true
+      break
+    else
+      tried = tried + 1
+      local life = math.min(w.ttl, WINDOW)
+      local token = mint()
+      local message = table.concat({id .. token, string.format('%d', now), string.format('%d', now + life)}, ':')
+      if call(PUBLISH, w.chan, message) == 0 then
+        call('ZADD', q, place + AWAY, id)
+      else
+        pushed = math.max(pushed, life)
+        grant(w, life, token)
+      end
+    end
+  end
+  return given
+end
+
+-- Who is next asks again, and learns when: what stands in the way ends sooner than was known.
+local function hint()
+  local id = call('ZRANGE', q, 0, 0)[1]
+  local w = id and read_e(id)
+  if w then call(PUBLISH, w.chan, id) end
+end
+
+-- Writes what is not written yet. Where nobody waits, shares or watches any more there is no e, and the next acquire is a short one. Answers
+-- what answers end with.
+local function finish()
+  if sharing <= 0 and not watched and call('ZCARD', q) == 0 then
+    call('DEL', e)
+  elseif renoted then
+    if noted then call('HSET', e, 'h', noted) else call('HDEL', e, 'h') end
+  end
+  return unfinished and -1 or pushed
+end
+
+-- Where a request stands in line. More than 2^48 arrivals at one name while somebody is at it there will not be.
+local function queue_up(w, priority)
+  local arrival = call('HINCRBY', e, 'a', 1)
+  call('ZADD', q, string.format('%.0f', (10 - priority) * 281474976710656 + arrival), w.id)
+  if arrival % 8 == 0 then
+    -- Some of those who are away, whose time may be over: more go than come, so they do not pile up.
+    for _, id in ipairs(call('ZRANGEBYSCORE', q, AWAY, '+inf', 'LIMIT', 0, 16)) do
+      local gone = read_e(id)
+      if gone and gone.ends <= now then forget(gone) end
+    end
+  end
+end
+
+-- It counts among those of a shared mode.
+local function join(w)
+  if w.mode ~= 's' then return end
+  call('HSET', e, 'c', w.limit)
+  count(1)
+end
+
+-- Takes back who has waited in vain without anybody coming by; only those who wait for them to go pay for it.
+local function sweep()
+  for _, id in ipairs(call('ZRANGE', q, 0, 999)) do
+    local w = read_e(id)
+    if w and w.ends <= now then forget(w) end
+  end
+end
+
+-- Readers, or permits of n: all users of a name must agree. The class in use, if it is another one.
+local function mismatch(limit)
+  local class = call('HGET', e, 'c')
+  if not class or class == limit then return nil end
+  sweep()
+  class = call('HGET', e, 'c')
+  return class and class ~= limit and class or nil
+end
+
+-- When the first of what stands in the way runs out.
+local function recheck()
+  if hold then return call('PTTL', x) end
+  local first = sharing > 0 and call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
+  return first and tonumber(first) - now or -1
+end
+
+-- An item of a batch fails alone. Unless it is that the server is a replica, which it is to all of them, and at the first write already: so
+-- nothing was written, and whoever asks is to leave.
+local function item(work)
+  local ok, answer = pcall(work)
+  if ok then return answer end
+  local why = type(answer) == 'table' and answer.err or tostring(answer)
+  if why:find('READONLY', 1, true) then error(answer, 0) end
+  return {'E', why}
+end
+
+-- What that id has, if it has it still: a hold of either kind, or nothing. And an entry that waits.
+local function find(id)
+  if hold and hold.id == id then return hold, nil end
+  local w = read_e(id)
+  if w and w.phase ~= 'q' then return w, nil end
+  return nil, w
+end
+local function life_of(held)
+  if held == hold then return call('PTTL', x) end
+  return tonumber(call('ZSCORE', s, held.id)) - now
+end
+
+-- Never shorter. What it is kept as then is how long it has: extend.lua goes by that.
+local function prolong(held, ttl)
+  local life = math.max(ttl, life_of(held))
+  held.phase, held.ttl = 'h', life
+  if held == hold then
+    write_x(held, life)
+    if noted then note('h', held.id) end
+  else
+    write_e(held)
+    call('ZADD', s, now + life, held.id)
+    last(life, s)
+  end
+  return life
+end
+
+-- To one that asks for what it has been given: by that it claims it.
+local function granted(held)
+  local life = held.phase == 'p' and prolong(held, held.ttl) or life_of(held)
+  return {'G', held.token, life, now, finish()}
+end

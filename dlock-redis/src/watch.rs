@@ -1,0 +1,295 @@
+//! Looking at a lock: the stream of changes, `inspect`, `force_release`.
+//!
+//! Redis tells nobody of a lease that runs out unless somebody looks, on a server as it is installed. So a watch knows the first end, and looks
+//! then: that is one script for each lease that ends so, and one every 20 s that keeps the changes being told.
+//!
+//! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
+//!
+//! * *A message is lost.* Changes have numbers, and one is missing.
+//! * *The connection breaks, or whoever watches is too slow.* The channel ends, and is made again.
+//! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the server forgot everything (FLUSHALL, a
+//!   restart). What happens then has no number. But with each look it is asked *since when* changes have been told without a gap, and that
+//!   is another time now; also where another watch was the first to look. The numbers go on from that time, in microseconds, so those of
+//!   before are not met again.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{Change, Holder, Inspection, Watch};
+use dlock_core::{Error, LockName, Mode, Result, Timestamp};
+use futures::channel::mpsc;
+use futures::future::{Either, select};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::connection::{Connection, millis};
+use crate::keys::read_id;
+use crate::lock::RedisLock;
+use crate::reply::{Reply, strange, token};
+
+/// How long changes are told for a watch that does not look.
+const TOLD_FOR: Duration = Duration::from_secs(60);
+
+/// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// What a look has shown.
+struct Seen {
+    ended: u32,
+    now: Inspection,
+    /// That of the last change that was told.
+    number: u64,
+    /// Since when changes have been told without a gap.
+    since: u64,
+}
+
+impl Connection {
+    /// Changes are told for as long from now on; `None`: not for us any more.
+    async fn look(self: &Arc<Self>, name: &LockName, told: Option<Duration>, end_all: bool) -> Result<Seen> {
+        let told = told.map_or_else(|| "-1".to_owned(), |time| millis(time).to_string());
+        let call = self.on(&self.scripts.look, name).window().arg(told);
+        let (sent, value) = call.arg(if end_all { "1" } else { "0" }).run_within().await?;
+        let mut reply = Reply::new(value)?;
+        let ended = u32::try_from(reply.number()?).unwrap_or(u32::MAX);
+        self.pushes.anchor(sent, reply.number()?);
+        let waiting = u32::try_from(reply.number()?).unwrap_or(u32::MAX);
+        // Of a name that nobody watches there are none.
+        let number = reply.text()?.parse().unwrap_or(0);
+        let since = reply.text()?.parse().unwrap_or(0);
+        let mut holders = Vec::new();
+        for value in Reply::new(reply.next()?)?.rest() {
+            let mut one = Reply::new(value)?;
+            let id = read_id(&one.bytes()?).ok_or_else(|| strange("no id"))?;
+            let mode = mode(&one.bytes()?, &one.text()?)?;
+            let (token, life) = (one.token()?, one.life()?);
+            let owner = one.text()?;
+            holders.push(Holder::new(id, mode, Some(token), life).with_owner(label(&owner)));
+        }
+        self.pushed(name, reply.pushed());
+        holders.sort_by_key(|h| h.token);
+        Ok(Seen {
+            ended,
+            now: Inspection::new(holders, waiting),
+            number,
+            since,
+        })
+    }
+}
+
+fn label(owner: &str) -> Option<Arc<str>> {
+    (!owner.is_empty()).then(|| Arc::from(owner))
+}
+
+fn mode(word: &[u8], limit: &str) -> Result<Mode> {
+    match word {
+        b"x" => Ok(Mode::Exclusive),
+        _ => Ok(Mode::Shared {
+            limit: NonZeroU32::new(limit.parse().map_err(|_| strange("no limit"))?),
+        }),
+    }
+}
+
+/// A change as it is told, with its number.
+fn read_change(message: &[u8]) -> Option<(u64, Change)> {
+    let digits = message.iter().position(|b| !b.is_ascii_digit())?;
+    let (number, rest) = message.split_at(digits);
+    let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+    let (what, rest) = rest.split_first()?;
+    let (id, rest) = rest.split_at_checked(24)?;
+    let id = read_id(id)?;
+    let change = match what {
+        b'R' => Change::Released { id },
+        b'X' => Change::Expired { id },
+        b'F' => Change::Forced { id },
+        b'G' => {
+            let rest = String::from_utf8_lossy(rest);
+            let mut parts = rest.splitn(5, ':');
+            let mode = mode(parts.next()?.as_bytes(), parts.next()?).ok()?;
+            let token = token(parts.next()?.as_bytes()).ok()?;
+            let life = Duration::from_millis(parts.next()?.parse().ok()?);
+            Change::Granted(Holder::new(id, mode, Some(token), life).with_owner(label(parts.next()?)))
+        }
+        _ => return None,
+    };
+    Some((number, change))
+}
+
+struct Watching {
+    lock: RedisLock,
+    name: LockName,
+    channel: Vec<u8>,
+    receive: mpsc::Receiver<Vec<u8>>,
+    /// Something was missed, and no snapshot has said so yet.
+    behind: bool,
+    number: u64,
+    since: u64,
+    /// When there is something to look for.
+    look_at: Timestamp,
+    first: Option<Change>,
+    over: bool,
+}
+
+impl Watching {
+    /// Takes in the state as a whole: what was told before is of no interest any more.
+    fn begin(&mut self, seen: Seen, skipped: bool) -> Change {
+        (self.number, self.since, self.behind) = (seen.number, seen.since, false);
+        self.look_again(&seen);
+        Change::Snapshot {
+            now: seen.now,
+            skipped,
+        }
+    }
+
+    fn look_again(&mut self, seen: &Seen) {
+        let ends = seen.now.holders.iter().map(|h| h.expires_in).min();
+        let pause = ends.unwrap_or(TOLD_FOR).saturating_add(Duration::from_millis(2));
+        self.look_at = Timestamp::now() + pause.min(TOLD_FOR / 3);
+    }
+
+    async fn next(&mut self) -> Option<Result<Change>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        loop {
+            if self.over {
+                return None;
+            }
+            let pause = Timestamp::now().until(self.look_at);
+            let sleep = self.lock.connection.runtime.sleep(pause);
+            match select(self.receive.next(), sleep).await {
+                Either::Left((Some(message), _)) => match read_change(&message) {
+                    Some((number, _)) if number <= self.number || self.behind => {}
+                    Some((number, change)) if number == self.number + 1 => {
+                        self.number = number;
+                        if let Change::Granted(holder) = &change {
+                            let end = Timestamp::now() + holder.expires_in + Duration::from_millis(2);
+                            self.look_at = self.look_at.min(end);
+                        }
+                        return Some(Ok(change));
+                    }
+                    _ => {
+                        if let Some(item) = self.begin_anew().await {
+                            return Some(item);
+                        }
+                    }
+                },
+                // The connection is gone, or this client.
+                Either::Left((None, _)) => {
+                    self.receive = self.lock.connection.pushes.watch(&self.channel);
+                    if let Some(item) = self.begin_anew().await {
+                        return Some(item);
+                    }
+                }
+                Either::Right(_) if self.behind => {
+                    if let Some(item) = self.begin_anew().await {
+                        return Some(item);
+                    }
+                }
+                Either::Right(_) => {
+                    match self.lock.connection.look(&self.name, Some(TOLD_FOR), false).await {
+                        // Nobody was told for a while.
+                        Ok(seen) if seen.since != self.since => return Some(Ok(self.begin(seen, true))),
+                        // What this look has brought about is told on the channel, with its numbers.
+                        Ok(seen) => self.look_again(&seen),
+                        Err(e) if e.is_retryable() => self.look_at = Timestamp::now() + AFTER_FAILURE,
+                        Err(e) => return self.fail(e),
+                    }
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, e: Error) -> Option<Result<Change>> {
+        self.over = true;
+        Some(Err(e.with_name(&self.name)))
+    }
+
+    /// After something was missed: the state as a whole, as soon as it can be had.
+    async fn begin_anew(&mut self) -> Option<Result<Change>> {
+        match self.lock.connection.look(&self.name, Some(TOLD_FOR), false).await {
+            Ok(seen) => Some(Ok(self.begin(seen, true))),
+            Err(e) if e.is_retryable() || e.kind() == dlock_core::ErrorKind::Unknown => {
+                self.behind = true;
+                self.look_at = Timestamp::now() + AFTER_FAILURE;
+                None
+            }
+            Err(e) => self.fail(e),
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.receive.close();
+        let connection = Arc::clone(&self.lock.connection);
+        connection.pushes.unwatch(&self.channel);
+        if let Some(turn) = connection.listening.end(&self.channel) {
+            let channel = std::mem::take(&mut self.channel);
+            let runtime = connection.runtime.clone();
+            let name = self.name.clone();
+            let stopping = async move {
+                {
+                    let _alone = turn.lock().await;
+                    if !connection.listening.is_over(&channel, &turn) {
+                        return;
+                    }
+                    connection.unsubscribe(&channel).await;
+                    connection.listening.ended(&channel);
+                }
+                // Where this fails, changes are told to nobody for a while.
+                let _ = connection.look(&name, None, false).await;
+            };
+            runtime.spawn(stopping.boxed());
+        }
+    }
+}
+
+#[async_trait]
+impl Watch for RedisLock {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        let named = |e: Error| e.with_name(name);
+        self.check_name(name).map_err(named)?;
+        let c = &self.connection;
+        c.open().map_err(named)?;
+        let channel = c.holder(name);
+        // First the ear, then the look: what comes between the two is heard, and its number shows that it was seen. It takes itself
+        // back, also if this is dropped on the way.
+        let turn = c.listening.begin(&channel);
+        let mut watching = Watching {
+            lock: self.clone(),
+            name: name.clone(),
+            receive: c.pushes.watch(&channel),
+            channel,
+            behind: false,
+            number: 0,
+            since: 0,
+            look_at: Timestamp::now(),
+            first: None,
+            over: false,
+        };
+        {
+            let _alone = turn.lock().await;
+            c.subscribe(&watching.channel).await.map_err(named)?;
+        }
+        let seen = c.look(name, Some(TOLD_FOR), false).await.map_err(named)?;
+        watching.first = Some(watching.begin(seen, false));
+        Ok(stream::unfold(watching, |mut w| {
+            async move { w.next().await.map(|c| (c, w)) }.boxed()
+        })
+        .boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.check_name(name).map_err(|e| e.with_name(name))?;
+        let seen = self.connection.look(name, Some(Duration::ZERO), false).await;
+        seen.map(|s| s.now).map_err(|e| e.with_name(name))
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.check_name(name).map_err(|e| e.with_name(name))?;
+        let seen = self.connection.look(name, Some(Duration::ZERO), true).await;
+        seen.map(|s| s.ended).map_err(|e| e.with_name(name))
+    }
+}

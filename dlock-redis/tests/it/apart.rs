@@ -1,0 +1,48 @@
+//! Members of a quorum that lead to one server.
+
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use dlock_redis::{Apart, RedisLock};
+
+use crate::servers::RedisServer;
+use crate::{builder, here, until};
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// It is away when they are opened, so nobody can tell then.
+#[tokio::test]
+async fn of_two_that_lead_to_one_server_one_is_refused_whenever_it_comes() {
+    let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    server.crash().unwrap();
+    let all = Apart::default();
+    let open = async |url: &str| builder().lazily().apart(&all).open(url, here()).await.unwrap();
+    let one = open(&server.url()).await;
+    let two = open(&format!("{}/1", server.url())).await;
+    let three = open(&other.url()).await;
+    for lock in [&one, &two] {
+        assert_eq!(lock.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    let is_refused = async |lock: &RedisLock| {
+        let e = lock.ready().await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+        assert!(e.to_string().contains("one vote"), "{e}");
+    };
+    server.start_again().unwrap();
+    one.ready().await.unwrap();
+    is_refused(&two).await;
+    three.ready().await.unwrap();
+    // Its connection breaks: it comes back to where it was.
+    server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    until("it is back", SOON, async || one.ready().await.is_ok()).await;
+    is_refused(&two).await;
+    // Another run of it, to which the other one happens to come first; or the one, which comes back by itself.
+    server.crash().unwrap();
+    server.start_again().unwrap();
+    let (ready, late) = match two.ready().await {
+        Ok(()) => (&two, &one),
+        Err(_) => (&one, &two),
+    };
+    until("one of them is there", SOON, async || ready.ready().await.is_ok()).await;
+    is_refused(late).await;
+}

@@ -1,0 +1,204 @@
+//! What goes wrong is said: of what kind it is, where, and what to do, within the operation's time, and without a password.
+
+use std::time::{Duration, Instant};
+
+use dlock_core::{Error, ErrorKind};
+use dlock_redis::RedisLock;
+
+use crate::servers::{RedisOptions, RedisServer};
+use crate::{builder, client, client_of, here, open};
+
+async fn refusal(url: &str) -> Error {
+    let from = Instant::now();
+    let e = builder().open(url, here()).await.expect_err(url);
+    assert!(
+        from.elapsed() < Duration::from_secs(4),
+        "{:?}: {e}",
+        from.elapsed()
+    );
+    assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+    e
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_from_a_missing_one() {
+    let server = RedisServer::with(RedisOptions::new().password("right")).unwrap();
+    let at = server.address();
+    for url in [
+        format!("redis://{at}"),
+        format!("redis://:hunter2@{at}"),
+        format!("redis://nobody:hunter2@{at}"),
+    ] {
+        let e = refusal(&url).await;
+        assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e:?}");
+        assert!(e.to_string().contains(&at.to_string()), "{e}");
+    }
+    builder().open(&server.url(), here()).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_there() {
+    let server = RedisServer::start().unwrap();
+    let at = server.address();
+    drop(server);
+    let e = refusal(&format!("redis://:hunter2@{at}")).await;
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_is_not_waited_for() {
+    let server = RedisServer::start().unwrap();
+    server.pause().unwrap();
+    let e = refusal(&server.url()).await;
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    server.go_on().unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_takes_no_locks() {
+    let master = RedisServer::start().unwrap();
+    let replica = RedisServer::with(RedisOptions::new().replica_of(master.address())).unwrap();
+    replica.wait_until_in_sync(Duration::from_secs(20)).unwrap();
+    let e = refusal(&replica.url()).await;
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    assert!(e.to_string().contains("replica"), "{e}");
+}
+
+/// A master that becomes a replica while it is used.
+#[tokio::test]
+async fn a_demoted_master_takes_none_either() {
+    let (one, two) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let client = client(&one).await;
+    let held = client.lock("x").unwrap().acquire().await.unwrap();
+    one.follow(Some(two.address())).unwrap();
+    let e = client.lock("y").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_unless_it_is_allowed() {
+    let options = RedisOptions::new().memory(100_000_000, "volatile-lru");
+    let server = RedisServer::with(options).unwrap();
+    let e = refusal(&server.url()).await;
+    assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+    assert!(e.to_string().contains("volatile-lru"), "{e}");
+    let lock = builder()
+        .allow_eviction()
+        .open(&server.url(), here())
+        .await
+        .unwrap();
+    client_of(lock).lock("x").unwrap().acquire().await.unwrap();
+    // One that takes nothing more instead, and one whose memory has no limit, are as good as any.
+    for options in [
+        RedisOptions::new().memory(100_000_000, "noeviction"),
+        RedisOptions::new().memory(0, "volatile-lru"),
+    ] {
+        open(&RedisServer::with(options).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn memory_that_is_full_is_said() {
+    let server = RedisServer::with(RedisOptions::new().memory(0, "noeviction")).unwrap();
+    let client = client(&server).await;
+    let held = client.lock("x").unwrap().acquire().await.unwrap();
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let e = client.lock("y").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
+    assert!(e.to_string().contains("maxmemory"), "{e}");
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    client.lock("y").unwrap().try_acquire().await.unwrap().unwrap();
+    held.release().await.unwrap();
+}
+
+/// What somebody else keeps under a key of a lock is not taken for a lock, and not overwritten.
+#[tokio::test]
+async fn foreign_data_is_said_and_kept() {
+    let server = RedisServer::start().unwrap();
+    let client = client(&server).await;
+    // Which key is the holder's is seen by holding it.
+    let held = client.lock("x").unwrap().acquire().await.unwrap();
+    let keys = server.ask(&["KEYS", "dlock{*}:1:x"]).unwrap().list().unwrap();
+    let key = keys.first().unwrap().text();
+    held.release().await.unwrap();
+    for write in [["SET", key.as_str(), "mine"], ["SADD", key.as_str(), "mine"]] {
+        server.ask(&["DEL", &key]).unwrap();
+        server.ask(&write).unwrap();
+        for e in [
+            client.lock("x").unwrap().try_acquire().await.unwrap_err(),
+            client.lock("x").unwrap().acquire().await.unwrap_err(),
+        ] {
+            assert_eq!(e.kind(), ErrorKind::BackendData, "{e}");
+            assert!(e.to_string().contains("prefix"), "{e}");
+        }
+        assert_eq!(server.ask(&["EXISTS", &key]).unwrap().number().unwrap(), 1);
+    }
+    // Of a later release of dlock, by what all layouts begin with.
+    server.ask(&["DEL", &key]).unwrap();
+    server.ask(&["SET", &key, "2hwhatever-comes-then"]).unwrap();
+    let e = client.lock("x").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+    assert!(e.to_string().contains("newer"), "{e}");
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_are_refused_before_anything_is_opened() {
+    let nowhere = "redis://127.0.0.1:1";
+    let long = "x".repeat(65);
+    for builder in [
+        RedisLock::builder().prefix(""),
+        RedisLock::builder().prefix("a b"),
+        RedisLock::builder().prefix("{a}"),
+        RedisLock::builder().prefix(&long),
+        RedisLock::builder().claim_window(Duration::from_millis(49)),
+        RedisLock::builder().claim_window(Duration::from_secs(61)),
+        RedisLock::builder().timeout(Duration::ZERO),
+        RedisLock::builder().timeout(Duration::from_secs(3601)),
+        RedisLock::builder().timeout(Duration::MAX),
+        RedisLock::builder().rejoin_after(Duration::from_millis(50)),
+    ] {
+        let e = builder.open(nowhere, here()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    }
+    #[cfg(feature = "sentinel")]
+    {
+        let builder = RedisLock::builder().rejoin_after(Duration::from_secs(40));
+        let e = builder.check_url("redis+sentinel://h/mymaster").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    }
+    // A cluster is given twice that to be connected to.
+    #[cfg(feature = "cluster")]
+    {
+        let builder = RedisLock::builder().timeout(Duration::MAX);
+        let e = builder
+            .open("redis+cluster://127.0.0.1:1", here())
+            .await
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    }
+    let plain = RedisLock::builder().timeout(Duration::MAX);
+    let e = plain.open_plain(nowhere, here()).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    assert!(e.to_string().contains("3600s at most"), "{e}");
+    #[cfg(feature = "cluster")]
+    for builder in [
+        RedisLock::builder().rejoin_after(Duration::from_secs(40)),
+        RedisLock::builder().lazily(),
+    ] {
+        let e = builder.check_url("redis+cluster://h").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    }
+}
+
+/// Scripts are forgotten by a server that is told to, or that is started anew.
+#[tokio::test]
+async fn forgotten_scripts_are_sent_again() {
+    let server = RedisServer::start().unwrap();
+    let client = client(&server).await;
+    let held = client.lock("x").unwrap().acquire().await.unwrap();
+    server.ask(&["SCRIPT", "FLUSH"]).unwrap();
+    held.release().await.unwrap();
+    server.ask(&["SCRIPT", "FLUSH"]).unwrap();
+    client.lock("x").unwrap().acquire().await.unwrap();
+}

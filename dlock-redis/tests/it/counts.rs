@@ -1,0 +1,181 @@
+//! What it costs the server, counted there: a promise about commands and keys, not about time.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Acquire, Lock as _, Release, Renew as _, RenewItem, Watch as _};
+use futures::StreamExt as _;
+
+use crate::servers::{RedisServer, field};
+use crate::{TTL, client, key, open, until};
+
+/// How many commands clients have sent, by its statistics: those of scripts are counted apart.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
+    let text = server.ask(&["INFO", "commandstats"]).unwrap().text();
+    let line = field(&text, &format!("cmdstat_{command}")).unwrap_or_default();
+    let calls = line.split(',').find_map(|part| part.strip_prefix("calls="));
+    calls.map_or(0, |n| n.parse().unwrap())
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    let keys = server.ask(&["KEYS", "*"]).unwrap().list().unwrap();
+    keys.iter().map(crate::servers::Value::text).collect()
+}
+
+#[tokio::test]
+async fn a_cycle_that_nobody_contends_is_two_commands() {
+    let server = RedisServer::start().unwrap();
+    let client = client(&server).await;
+    let lock = client.lock("x").unwrap();
+    // The first one loads the scripts and begins to listen.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let before = (
+        calls(&server, "evalsha"),
+        calls(&server, "eval"),
+        calls(&server, "subscribe"),
+    );
+    for _ in 0..100 {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    let after = (
+        calls(&server, "evalsha"),
+        calls(&server, "eval"),
+        calls(&server, "subscribe"),
+    );
+    assert_eq!(after, (before.0 + 200, before.1, before.2));
+}
+
+#[tokio::test]
+async fn ten_thousand_leases_are_renewed_in_a_hundred_commands() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    let leases: Vec<_> = (0..10_000).map(|n| key(&format!("lease-{n}"), 1, n)).collect();
+    for lease in &leases {
+        lock.attempt(&Acquire::new(lease.clone(), Duration::from_secs(60)))
+            .await
+            .unwrap();
+    }
+    let before = calls(&server, "evalsha");
+    let items: Vec<_> = leases
+        .iter()
+        .map(|lease| RenewItem::lease(lease.clone(), Duration::from_secs(60)))
+        .collect();
+    let outcomes = lock.renew(&items).await;
+    let renewed = |o: &&dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
+    assert_eq!(outcomes.iter().filter(renewed).count(), 10_000);
+    // One more where the script was not there yet.
+    let commands = calls(&server, "evalsha") - before;
+    assert!(commands <= 100, "{commands}");
+}
+
+/// Of names that nobody uses any more the counters stay, which 256 buckets share, and nothing else.
+#[tokio::test]
+async fn nothing_is_left_of_names_but_the_counters_of_their_buckets() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    for n in 0..2_000 {
+        let lease = key(&format!("name-{n}"), 1, n);
+        lock.attempt(&Acquire::new(lease.clone(), TTL)).await.unwrap();
+        lock.release(&lease, Release::Now).await.unwrap();
+    }
+    let left = keys(&server);
+    assert!(
+        left.len() <= 256 && left.iter().all(|k| k.ends_with("}:t")),
+        "{left:?}"
+    );
+}
+
+/// With waiters, readers, permits and watches too, once they are gone.
+#[tokio::test]
+async fn nothing_is_left_of_those_who_waited() {
+    let server = RedisServer::start().unwrap();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let held = one.lock("x").unwrap().acquire().await.unwrap();
+    let (pool, rw) = (two.semaphore("p", 2).unwrap(), two.rwlock("rw").unwrap());
+    let (a, b) = (pool.acquire().await.unwrap(), rw.read().acquire().await.unwrap());
+    let lock = two.lock("x").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap();
+    a.release().await.unwrap();
+    b.release().await.unwrap();
+    let left: Vec<_> = keys(&server)
+        .into_iter()
+        .filter(|k| !k.ends_with("}:t"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Watches too: at once, and not when they would run out.
+#[tokio::test]
+async fn nothing_is_left_of_those_who_watched() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    for n in 0..50 {
+        let name = dlock_core::LockName::new(format!("name-{n}")).unwrap();
+        let mut changes = lock.watch(&name).await.unwrap();
+        changes.next().await.unwrap().unwrap();
+    }
+    until("nothing is left", Duration::from_secs(5), async || {
+        let channels = server.ask(&["PUBSUB", "CHANNELS", "dlock{*"]).unwrap();
+        keys(&server).is_empty() && channels.list().unwrap().is_empty()
+    })
+    .await;
+}
+
+/// However long it waited, and however long ago the client heard of the server's time: one command to join the line, one that hands over, and where it is
+/// held for longer than a part of the claim window one that confirms.
+#[tokio::test]
+async fn a_hand_over_to_a_client_that_was_idle_is_three_commands() {
+    let server = RedisServer::start().unwrap();
+    let (one, two) = (client(&server).await, client(&server).await);
+    for (hold, commands) in [(Duration::ZERO, 1), (Duration::from_millis(500), 2)] {
+        let held = one.lock("x").unwrap().acquire().await.unwrap();
+        let before = calls(&server, "evalsha");
+        let lock = two.lock("x").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert_eq!(calls(&server, "evalsha") - before, 1, "to join the line");
+        held.release().await.unwrap();
+        let next = waiting.await.unwrap();
+        tokio::time::sleep(hold).await;
+        assert_eq!(
+            calls(&server, "evalsha") - before,
+            1 + commands,
+            "held for {hold:?}"
+        );
+        next.release().await.unwrap();
+        // So long that the visit at the end of the claim window, which is no part of a hand-over, is not counted in the next one.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+    }
+}
+
+#[tokio::test]
+async fn readers_are_renewed_together_too() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    let ttl = Duration::from_secs(60);
+    let leases: Vec<_> = (0..1_000).map(|n| key("x", 1, n)).collect();
+    for lease in &leases {
+        let mut request = Acquire::new(lease.clone(), ttl);
+        request.mode = dlock_core::Mode::READER;
+        lock.attempt(&request).await.unwrap();
+    }
+    let items: Vec<_> = leases.iter().map(|l| RenewItem::lease(l.clone(), ttl)).collect();
+    let before = calls(&server, "evalsha");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let outcomes = lock.renew(&items).await;
+    let renewed = |o: &dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
+    assert!(outcomes.iter().all(renewed));
+    let commands = calls(&server, "evalsha") - before;
+    assert!(commands <= 9, "{commands}");
+    // All of them have all of their time again, and what they stand in lives as long.
+    let name = dlock_core::LockName::new("x").unwrap();
+    for holder in lock.inspect(&name).await.unwrap().holders {
+        assert!(holder.expires_in > ttl - Duration::from_millis(200), "{holder:?}");
+    }
+    for key in keys(&server).iter().filter(|k| !k.ends_with("}:t")) {
+        let life = server.ask(&["PTTL", key]).unwrap().number().unwrap();
+        assert!(life >= 59_800, "{key} goes in {life} ms");
+    }
+}

@@ -17,6 +17,9 @@ pub(crate) struct Address {
     /// Whether the place begins like `user:password@host:port`, that is, has an `@` or a `:` before its first slash.
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code))] // asked by the stores that are files
     pub(crate) names_a_host: bool,
+    /// All before the query, as it was given.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))] // asked by the stores that are servers
+    pub(crate) without_query: String,
     /// In the order of the URL; `None` once taken.
     query: Vec<Option<(String, String)>>,
     /// What was asked for, for the message about what was not.
@@ -36,6 +39,7 @@ impl Address {
             ));
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let without_query = format!("{scheme}:{place}");
         let place = place.strip_prefix("//").unwrap_or(place);
         let mut pairs = Vec::new();
         for (n, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
@@ -52,6 +56,7 @@ impl Address {
             scheme: scheme.to_ascii_lowercase(),
             names_a_host: first.contains(['@', ':']),
             place: decode(place)?,
+            without_query,
             query: pairs,
             known: Vec::new(),
         })
@@ -111,6 +116,21 @@ impl Value for String {
     const EXPECTED: &'static str = "some text, not empty";
     fn parse(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "`true` or `false`";
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Value for u32 {
+    const EXPECTED: &'static str = "a whole number above zero";
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse().ok().filter(|n| digits && *n > 0)
     }
 }
 
@@ -206,6 +226,14 @@ mod tests {
             "1s1s",
         ] {
             assert!(Duration::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_whole_and_above_zero() {
+        assert_eq!(u32::parse("12"), Some(12));
+        for text in ["", "0", "-1", "+1", "1.5", "x", "4294967296"] {
+            assert!(u32::parse(text).is_none(), "{text}");
         }
     }
 

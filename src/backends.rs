@@ -1,19 +1,34 @@
 //! Which scheme is which store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_core::memory::Memory;
-#[cfg(not(feature = "sqlite"))]
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
 use dlock_core::{Error, ErrorKind};
 use dlock_core::{Result, Runtime, spi};
 
 use crate::address::{Address, invalid};
+use crate::quorum::{self, Member};
 
 /// A store that is known in full but not opened yet.
 pub(crate) enum Opener {
     Memory,
     #[cfg(feature = "sqlite")]
-    Sqlite(dlock_sql::sqlite::Builder),
+    Sqlite {
+        builder: dlock_sql::sqlite::Builder,
+        path: String,
+        prefix: Option<String>,
+    },
+    #[cfg(feature = "redis")]
+    Redis {
+        builder: dlock_redis::Builder,
+        url: String,
+        prefix: Option<String>,
+    },
+    #[cfg(feature = "redis")]
+    PlainRedis(dlock_redis::Builder, String),
+    Quorum(Vec<Self>, Duration),
 }
 
 /// Reads what is left of the address.
@@ -21,8 +36,11 @@ pub(crate) fn opener(address: Address) -> Result<Opener> {
     match &*address.scheme {
         "memory" => memory(address),
         "sqlite" => sqlite(address),
+        "redis" | "rediss" => redis(address),
+        scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(address),
         _ => Err(invalid(
-            "the scheme of the URL is not known; known are: memory, sqlite",
+            "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, and each of \
+             redis and rediss with +sentinel or +cluster",
         )),
     }
 }
@@ -32,7 +50,76 @@ impl Opener {
         match self {
             Self::Memory => Ok(Memory::new(runtime).connect()),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(builder) => Ok(Arc::new(builder.open(runtime).await?)),
+            Self::Sqlite { builder, .. } => Ok(Arc::new(builder.open(runtime).await?)),
+            #[cfg(feature = "redis")]
+            Self::PlainRedis(builder, url) => Ok(Arc::new(builder.open_plain(&url, runtime).await?)),
+            #[cfg(feature = "redis")]
+            Self::Redis { builder, url, .. } => Ok(Arc::new(builder.open(&url, runtime).await?)),
+            Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
+        }
+    }
+
+    /// Where it is, without a secret, and what the names in there begin with; refuses what can be no member of a quorum.
+    pub(crate) fn of_a_quorum(&self) -> Result<(String, Option<&str>)> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { path, prefix, .. } if path != ":memory:" => Ok((path.clone(), prefix.as_deref())),
+            #[cfg(feature = "redis")]
+            Self::Redis { url, prefix, .. } => Ok((dlock_redis::single_server(url)?, prefix.as_deref())),
+            _ => Err(invalid(
+                "a member of a quorum is a store that others can use: one in the memory of this client is none",
+            )),
+        }
+    }
+
+    /// Has each of them be a server of its own, whenever it is connected to.
+    pub(crate) fn keep_apart(members: &mut [Self]) {
+        #[cfg(feature = "redis")]
+        {
+            let all = dlock_redis::Apart::default();
+            for member in members {
+                if let Self::Redis { builder, .. } = member {
+                    *builder = builder.clone().apart(&all);
+                }
+            }
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = members;
+    }
+
+    /// Opens it as a member of a quorum, which may be out of reach.
+    pub(crate) async fn open_member(self, runtime: Arc<dyn Runtime>) -> Result<Member> {
+        let (at, _) = self.of_a_quorum()?;
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { builder, path, .. } => {
+                let backend = Arc::new(builder.open(runtime).await?);
+                let file = std::fs::canonicalize(path).ok();
+                Ok(Member {
+                    backend,
+                    at,
+                    identity: file.map(|file| file.to_string_lossy().into()),
+                    ready: Ok(()),
+                })
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis { builder, url, .. } => {
+                let backend = Arc::new(builder.lazily().open(&url, runtime).await?);
+                let ready = backend.ready().await;
+                Ok(Member {
+                    // Compared when they connect, which may be later.
+                    identity: None,
+                    backend,
+                    at,
+                    ready,
+                })
+            }
+            other => Ok(Member {
+                backend: Box::pin(other.open(runtime)).await?,
+                at,
+                identity: None,
+                ready: Ok(()),
+            }),
         }
     }
 }
@@ -63,14 +150,20 @@ fn sqlite(mut address: Address) -> Result<Opener> {
         ));
     }
     let mut builder = dlock_sql::sqlite::SqliteLock::builder(&address.place);
-    if let Some(prefix) = address.take::<String>("table_prefix")? {
+    let prefix = address.take::<String>("table_prefix")?;
+    if let Some(prefix) = &prefix {
         builder = builder.table_prefix(prefix);
     }
     if let Some(budget) = address.take("busy_budget")? {
         builder = builder.busy_budget(budget);
     }
+    let path = address.place.clone();
     address.finish()?;
-    Ok(Opener::Sqlite(builder))
+    Ok(Opener::Sqlite {
+        builder,
+        path,
+        prefix,
+    })
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -78,7 +171,88 @@ fn sqlite(_: Address) -> Result<Opener> {
     Err(disabled("sqlite"))
 }
 
-#[cfg(not(feature = "sqlite"))]
+#[cfg(feature = "redis")]
+fn redis(mut address: Address) -> Result<Opener> {
+    let mut builder = dlock_redis::RedisLock::builder();
+    let plain = match address.take::<String>("recipe")?.as_deref() {
+        None => false,
+        Some("plain") => true,
+        Some(_) => return Err(invalid("the URL's `recipe` must be `plain`, or be left out")),
+    };
+    // A plain lock has neither a hand-over nor replicas that acknowledge it: there the keys are not known.
+    if !plain {
+        if let Some(window) = address.take("claim_window")? {
+            builder = builder.claim_window(window);
+        }
+        if let Some(needed) = address.take("replicas")? {
+            builder = builder.replicas(needed);
+        }
+    }
+    let prefix = address.take::<String>("prefix")?;
+    if let Some(prefix) = &prefix {
+        builder = builder.prefix(prefix);
+    }
+    if let Some(timeout) = address.take("timeout")? {
+        builder = builder.timeout(timeout);
+    }
+    if address.take("allow_eviction")?.unwrap_or(false) {
+        builder = builder.allow_eviction();
+    }
+    if let Some(uptime) = address.take("rejoin_after")? {
+        builder = builder.rejoin_after(uptime);
+    }
+    #[cfg(feature = "redis-tls")]
+    {
+        if let Some(path) = address.take::<String>("ca")? {
+            builder = builder.root_certificate(pem("ca", &path)?);
+        }
+        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+            (Some(cert), Some(key)) => {
+                builder = builder.client_certificate(pem("cert", &cert)?, pem("key", &key)?);
+            }
+            (None, None) => {}
+            _ => {
+                return Err(invalid(
+                    "the URL gives one of `cert` and `key`, which belong together",
+                ));
+            }
+        }
+    }
+    #[cfg(feature = "redis-sentinel")]
+    {
+        let user = address.take::<String>("sentinel_user")?;
+        match address.take::<String>("sentinel_password")? {
+            Some(password) => builder = builder.sentinel_login(user.as_deref(), &password),
+            None if user.is_some() => {
+                return Err(invalid(
+                    "the URL gives a `sentinel_user` without a `sentinel_password`",
+                ));
+            }
+            None => {}
+        }
+    }
+    let url = address.without_query.clone();
+    address.finish()?;
+    if plain {
+        builder.check_plain_url(&url)?;
+        return Ok(Opener::PlainRedis(builder, url));
+    }
+    builder.check_url(&url)?;
+    Ok(Opener::Redis { builder, url, prefix })
+}
+
+#[cfg(feature = "redis-tls")]
+fn pem(key: &str, path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(_: Address) -> Result<Opener> {
+    Err(disabled("redis"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
 fn disabled(feature: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,

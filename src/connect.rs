@@ -7,8 +7,14 @@ use std::time::Duration;
 use dlock_core::combinators::Namespaced;
 use dlock_core::{Client, LockOptions, Result, Runtime, blocking, runtime, spi};
 
-use crate::address::Address;
-use crate::backends;
+use crate::address::{Address, invalid};
+use crate::backends::{self, Opener};
+
+/// Of a client for which none is set.
+const OP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A member of a quorum that does not answer is waited for, for that part of it.
+const PATIENCE: u32 = 5;
 
 /// Connects to the store of that URL. Await it, or set more first: see [`Connect`].
 ///
@@ -20,12 +26,79 @@ use crate::backends;
 /// # guard.release().await }
 /// ```
 pub fn connect(url: impl Into<String>) -> Connect {
-    Connect {
-        url: url.into(),
-        runtime: None,
-        defaults: LockOptions::new(),
-        op_timeout: None,
+    Connect::to(Place::One(url.into()))
+}
+
+/// Connects to a majority of several stores: a [`Quorum`](dlock_core::combinators::Quorum), one lock that is held by whoever most of them say, with
+/// a minority of them away or forgetful. This is Redlock where they are Redis servers, and fenced, which Redlock is not.
+///
+/// ```no_run
+/// # #[cfg(all(feature = "redis", feature = "tokio"))]
+/// # async fn doc() -> dlock::Result<()> {
+/// let servers = ["redis://lock-a", "redis://lock-b", "redis://lock-c", "redis://lock-d", "redis://lock-e"];
+/// let client = dlock::quorum(servers.map(|url| format!("{url}?rejoin_after=40s&ttl=30s"))).await?;
+/// let guard = client.lock("stock/42")?.acquire().await?;
+/// # guard.release().await }
+/// ```
+///
+/// Each URL is that of one store, as [`Connect`] has it: single Redis servers, SQLite files on different disks, or both. Three at least, an odd
+/// number best. Every process must give the same ones in the same order. `namespace`, `ttl` and `op_timeout` are of the whole: they are the same in
+/// all of the URLs. A member that does not answer is waited for, for a fifth of the `op_timeout`.
+///
+/// It can be opened while a minority is away. The members need a thought before: see `docs/redis.md` on persistence and `rejoin_after`.
+///
+/// # Errors
+///
+/// Beside those of [`Connect`]: `InvalidInput` if there are fewer than three, if two lead to one store (by their URLs, or by what a server says
+/// of itself), if they differ in what must be the same (`prefix` and `table_prefix` too), or if one is a cluster, a group with sentinels, or a
+/// store in memory. `Unavailable` if fewer than a majority can be used now. Any other error of one member, a wrong password for instance.
+pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Connect {
+    Connect::to(Place::Quorum(urls.into_iter().map(Into::into).collect()))
+}
+
+/// Where the locks are.
+enum Place {
+    One(String),
+    Quorum(Vec<String>),
+}
+
+/// What a URL says of the whole client.
+#[derive(PartialEq)]
+struct Whole {
+    namespace: Option<String>,
+    ttl: Option<Duration>,
+    op_timeout: Option<Duration>,
+}
+
+/// Checked to the last key before a runtime is looked for or a file touched.
+fn read(url: &str) -> Result<(Whole, Opener)> {
+    let mut address = Address::parse(url)?;
+    let whole = Whole {
+        namespace: address.take("namespace")?,
+        ttl: address.take("ttl")?,
+        op_timeout: address.take("op_timeout")?,
+    };
+    Ok((whole, backends::opener(address)?))
+}
+
+/// All URLs of a quorum, which say the same of the whole.
+fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
+    let (wholes, members): (Vec<_>, Vec<_>) = urls
+        .iter()
+        .map(|url| read(url))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .unzip();
+    crate::quorum::check(&members)?;
+    let mut wholes = wholes.into_iter();
+    let first = wholes.next();
+    let first = first.ok_or_else(|| invalid("a quorum has members"))?;
+    if wholes.any(|other| other != first) {
+        return Err(invalid(
+            "the members' URLs differ in `namespace`, `ttl` or `op_timeout`, which are of the whole quorum",
+        ));
     }
+    Ok((first, members))
 }
 
 /// A connection to be made. Await it to get the [`Client`].
@@ -38,6 +111,11 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// | `sqlite:///absolute/path` | a SQLite file, made if it is missing | `sqlite` |
 /// | `sqlite://path/to/file` | the same, relative to the working directory of this process | `sqlite` |
 /// | `sqlite::memory:` | a fresh SQLite database in this process, of this client alone | `sqlite` |
+/// | `redis://[[user]:password@]host[:port][/database]` | a Redis server, and so all below | `redis` |
+/// | `redis+unix:///path` | a Redis server on this machine, by its socket | `redis` |
+/// | `redis+sentinel://host[:port],.../master[/database]` | the server that these sentinels call the master of that name | `redis-sentinel` |
+/// | `redis+cluster://host[:port],...` | the Redis Cluster that some of its nodes tell of | `redis-cluster` |
+/// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
 ///
 /// Every store takes these keys in its query, each at most once:
 ///
@@ -53,6 +131,21 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// |---|---|
 /// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
 /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
+///
+/// `redis`, in all its forms, takes these:
+///
+/// | key | meaning |
+/// |---|---|
+/// | `prefix` | what all keys and channels begin with, `dlock` unless given |
+/// | `recipe` | `plain`: locks as other clients of Redis have them (redis-py, node-redlock), without fencing, queue and most else: see [`PlainLock`](https://docs.rs/dlock-redis). The `prefix` is then empty unless given, and the next two keys are not taken |
+/// | `claim_window` | how long a waiter whose turn has come has to say that it is there, `1s` unless given |
+/// | `timeout` | how long a connection may take to be made, or a server be silent, `2s` unless given, `1h` at most |
+/// | `replicas` | how many replicas have to acknowledge a grant before it counts, none unless given; not with `+cluster`. See [`Builder::replicas`](https://docs.rs/dlock-redis) |
+/// | `allow_eviction` | `true`: also a server that throws keys away when its memory is full; see [`Builder::allow_eviction`](https://docs.rs/dlock-redis) |
+/// | `rejoin_after` | how long the server must have been up, so that a member of a quorum which forgot its locks stays out until they are over; `redis` and `rediss` alone; see [`Builder::rejoin_after`](https://docs.rs/dlock-redis) |
+/// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system (`redis-tls`) |
+/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`redis-tls`) |
+/// | `sentinel_user`, `sentinel_password` | as whom the sentinels are asked (`redis-sentinel`) |
 ///
 /// What is not plain text is percent-encoded. Two processes with different working directories open two files by one relative
 /// path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a port is refused.
@@ -71,13 +164,22 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// repeats the URL, which may hold a password. The path of a SQLite file is no secret: messages and `Debug` show it.
 #[must_use = "nothing is connected before this is awaited"]
 pub struct Connect {
-    url: String,
+    place: Place,
     runtime: Option<Arc<dyn Runtime>>,
     defaults: LockOptions,
     op_timeout: Option<Duration>,
 }
 
 impl Connect {
+    fn to(place: Place) -> Self {
+        Self {
+            place,
+            runtime: None,
+            defaults: LockOptions::new(),
+            op_timeout: None,
+        }
+    }
+
     /// Runs on that runtime, rather than on the one that [`runtime::detect`] finds when this is awaited.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
@@ -111,12 +213,16 @@ impl Connect {
     }
 
     async fn open(self) -> Result<Client> {
-        let mut address = Address::parse(&self.url)?;
-        let namespace: Option<String> = address.take("namespace")?;
-        let ttl: Option<Duration> = address.take("ttl")?;
-        let op_timeout: Option<Duration> = address.take("op_timeout")?.or(self.op_timeout);
-        // Checked to the last key before a runtime is looked for or a file touched.
-        let opener = backends::opener(address)?;
+        let (whole, opener) = match &self.place {
+            Place::One(url) => read(url)?,
+            Place::Quorum(urls) => {
+                let (whole, members) = read_all(urls)?;
+                let limit = whole.op_timeout.or(self.op_timeout).unwrap_or(OP_TIMEOUT);
+                (whole, Opener::Quorum(members, limit / PATIENCE))
+            }
+        };
+        let Whole { namespace, ttl, .. } = whole;
+        let op_timeout = whole.op_timeout.or(self.op_timeout);
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None => runtime::detect()?,

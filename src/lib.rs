@@ -10,8 +10,14 @@ mod address;
 mod backends;
 pub mod blocking;
 mod connect;
+mod quorum;
 
-pub use connect::{Connect, connect};
+pub use connect::{Connect, connect, quorum};
 pub use dlock_core::*;
+/// Locks in Redis.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use dlock_redis::*;
+}
 #[cfg(feature = "sqlite")]
 pub use dlock_sql::sqlite;

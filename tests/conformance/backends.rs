@@ -1,5 +1,11 @@
 //! The backends and the runtimes, and how a client of one on the other is made.
 
+#[path = "redis_hooks.rs"]
+mod redis_hooks;
+#[path = "redlock.rs"]
+mod redlock;
+#[path = "../servers/mod.rs"]
+mod servers;
 #[path = "sqlite_hooks.rs"]
 mod sqlite_hooks;
 
@@ -8,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock::combinators::Quorum;
+use dlock::redis::{PlainLock, RedisLock};
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
@@ -15,30 +23,48 @@ use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
 use dlock_conformance::remote::{RemoteLock, RemoteServer};
-use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Subject};
+use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Need, Subject};
 use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::future::BoxFuture;
 
 use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMultiThread};
+use self::redis_hooks::RedisHooks;
+use self::redlock::RedlockHooks;
+use self::servers::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
 use self::sqlite_hooks::SqliteHooks;
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
-/// about networks are run as well.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 3] = [
+/// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 8] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
+    ("redis", EVERY_RUNTIME),
+    ("redis-cluster", EVERY_RUNTIME),
+    ("redis-plain", &[TokioMultiThread]),
     ("remote", &[TokioMultiThread]),
+    ("quorum", &[TokioMultiThread]),
+    ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
 ];
 
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
-    backend == "remote"
+    matches!(backend, "redis" | "redis-plain" | "remote" | "quorum" | "redlock")
 }
 
-/// Short, so that the rules that wait for it are.
-const REMOTE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Of an operation, where there is a server. Short, so that the rules that wait for it are.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the keys of the locks begin with.
+const PREFIX: &str = "dlock";
+/// How long a quorum waits for a member that does not answer.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How many servers it has.
+const MEMBERS: usize = 3;
+/// How a quorum of Redis servers is opened.
+const REDLOCK: (&str, Duration, Duration) = (PREFIX, TIMEOUT, PATIENCE);
 
 pub(crate) fn labels() -> Vec<String> {
     let all = BACKENDS
@@ -134,6 +160,16 @@ enum Store {
         address: SocketAddr,
         capabilities: Capabilities,
     },
+    /// A majority of several such servers.
+    Quorum {
+        servers: Vec<RemoteServer>,
+        capabilities: Capabilities,
+    },
+    /// The same in a child.
+    QuorumOfParent {
+        addresses: Vec<SocketAddr>,
+        capabilities: Capabilities,
+    },
     /// Each client opens the file by itself, as another process would.
     Sqlite {
         directory: PathBuf,
@@ -142,6 +178,73 @@ enum Store {
         /// Of the process that made it; a child of that only uses it.
         _owned: Option<tempfile::TempDir>,
     },
+    /// Plain locks in a server that this process started, or its parent.
+    PlainRedis {
+        address: SocketAddr,
+        capabilities: Capabilities,
+        server: Option<Arc<RedisServer>>,
+    },
+    /// Servers that this process started, or its parent: then without hooks.
+    Redis {
+        place: RedisPlace,
+        capabilities: Capabilities,
+        hooks: Option<RedisHooks>,
+    },
+    /// A majority of five such servers; likewise.
+    Redlock {
+        addresses: Vec<SocketAddr>,
+        capabilities: Capabilities,
+        hooks: Option<RedlockHooks>,
+    },
+}
+
+/// Where a client of Redis finds it.
+enum RedisPlace {
+    /// One address, or in its place that of a proxy.
+    Server(SocketAddr),
+    /// The nodes, any of which tells where the others are: a client goes to those addresses, past any proxy.
+    Cluster(Vec<SocketAddr>),
+}
+
+impl RedisPlace {
+    fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// What comes behind the scheme.
+    fn hosts(&self, cx: Option<&Cx>) -> String {
+        match self {
+            Self::Server(address) => {
+                let proxy = cx.and_then(|cx| cx.addr(0)).and_then(|a| a.tcp());
+                proxy.unwrap_or(*address).to_string()
+            }
+            Self::Cluster(nodes) => nodes
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(","),
+        }
+    }
+
+    fn read(is_cluster: bool, hosts: &str) -> Self {
+        let mut nodes = hosts.split(',').map(|at| at.parse().expect("an address is told"));
+        match is_cluster {
+            true => Self::Cluster(nodes.collect()),
+            false => Self::Server(nodes.next().expect("an address is told")),
+        }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_cluster() {
+            "redis+cluster"
+        } else {
+            "redis"
+        }
+    }
+
+    fn url(&self, cx: Option<&Cx>) -> String {
+        format!("{}://{}", self.scheme(), self.hosts(cx))
+    }
 }
 
 impl Subjects {
@@ -154,9 +257,43 @@ impl Subjects {
                 let store = store.max_held(Some(1_200)).max_waiters(Some(600)).build();
                 Store::Memory(store.clone(), MemoryHooks::new(store))
             }
-            "remote" => {
-                let apart = dlock::runtime::own_thread().expect("a thread can be started");
-                Store::Remote(RemoteServer::start(apart).expect("a port is free"))
+            "remote" => Store::Remote(server()),
+            "quorum" => {
+                let servers: Vec<_> = (0..MEMBERS).map(|_| server()).collect();
+                let addresses: Vec<_> = servers.iter().map(RemoteServer::address).collect();
+                let quorum = quorum(&addresses, &servers[0].capabilities(), runtime.clone());
+                Store::Quorum {
+                    capabilities: quorum
+                        .expect("memory stores can be a quorum")
+                        .capabilities()
+                        .clone(),
+                    servers,
+                }
+            }
+            "redis-plain" => {
+                let server = RedisServer::start().expect("a Redis server can be started");
+                let address = server.address();
+                return Self::plain_redis(kind, address, Some(Arc::new(server)));
+            }
+            "redis" => {
+                // A master and its replica. Everything that a server has answered it has after a crash too; and it has a clock that
+                // rules may set.
+                let options = RedisOptions::new().persistence(Persistence::Always).own_clock();
+                let pair = RedisPair::with(options).expect("Redis servers can be started");
+                let place = RedisPlace::Server(pair.address());
+                let hooks = RedisHooks::new(redis_hooks::Store::Pair(Arc::new(pair)), PREFIX);
+                return Self::redis(kind, place, Some(hooks));
+            }
+            "redis-cluster" => {
+                let options = RedisOptions::new().persistence(Persistence::Always).own_clock();
+                let cluster = RedisCluster::with(options, false).expect("a Redis cluster can be started");
+                let place = RedisPlace::Cluster(cluster.addresses());
+                let hooks = RedisHooks::new(redis_hooks::Store::Cluster(Arc::new(cluster)), PREFIX);
+                return Self::redis(kind, place, Some(hooks));
+            }
+            "redlock" => {
+                let hooks = RedlockHooks::start(PREFIX).expect("Redis servers can be started");
+                return Self::redlock(kind, hooks.addresses(), Some(hooks));
             }
             _ => {
                 let directory = tempfile::tempdir().expect("a directory can be made");
@@ -182,6 +319,52 @@ impl Subjects {
         Self { runtime, kind, store }
     }
 
+    fn redis(kind: RuntimeKind, place: RedisPlace, hooks: Option<RedisHooks>) -> Self {
+        let runtime = kind.start();
+        let (on, url) = (runtime.clone(), place.url(None));
+        let opening = async move {
+            RedisLock::open(&url, on)
+                .await
+                .map(|l| Box::new(l) as Box<dyn Lock>)
+        };
+        let store = Store::Redis {
+            place,
+            capabilities: capabilities_of(&runtime, opening.boxed()),
+            hooks,
+        };
+        Self { runtime, kind, store }
+    }
+
+    fn plain_redis(kind: RuntimeKind, address: SocketAddr, server: Option<Arc<RedisServer>>) -> Self {
+        let runtime = kind.start();
+        let url = format!("redis://{address}");
+        let on = runtime.clone();
+        let opening = async move {
+            PlainLock::open(&url, on)
+                .await
+                .map(|l| Box::new(l) as Box<dyn Lock>)
+        };
+        let store = Store::PlainRedis {
+            address,
+            capabilities: capabilities_of(&runtime, opening.boxed()),
+            server,
+        };
+        Self { runtime, kind, store }
+    }
+
+    fn redlock(kind: RuntimeKind, addresses: Vec<SocketAddr>, hooks: Option<RedlockHooks>) -> Self {
+        let runtime = kind.start();
+        let opened = redlock::quorum(&addresses, REDLOCK, runtime.clone(), false);
+        // No server is asked for that.
+        let opened = futures::executor::block_on(opened).expect("Redis servers can be a quorum");
+        let store = Store::Redlock {
+            addresses,
+            capabilities: opened.capabilities().clone(),
+            hooks,
+        };
+        Self { runtime, kind, store }
+    }
+
     /// Of a SQLite file: the one by whose locks it is told who writes.
     #[allow(dead_code)] // the crash test asks
     pub(crate) fn shared_memory(&self) -> PathBuf {
@@ -203,18 +386,36 @@ impl Subjects {
         if backend == "sqlite" {
             return Self::sqlite(*kind, PathBuf::from(place), None);
         }
+        if backend == "redis-plain" {
+            return Self::plain_redis(*kind, place.parse().expect("an address is told"), None);
+        }
+        if backend.starts_with("redis") {
+            return Self::redis(*kind, RedisPlace::read(backend == "redis-cluster", place), None);
+        }
+        if backend == "redlock" {
+            let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
+            return Self::redlock(*kind, addresses.collect(), None);
+        }
         let runtime = kind.start();
         // What the server claims: it keeps a store of this kind.
         let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
         capabilities.clock_sensitive = true;
-        let address = place.parse().expect("an address is told");
+        let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
+        let addresses: Vec<_> = addresses.collect();
+        let store = match backend {
+            "quorum" => Store::QuorumOfParent {
+                addresses,
+                capabilities,
+            },
+            _ => Store::RemoteOfParent {
+                address: addresses[0],
+                capabilities,
+            },
+        };
         Self {
             runtime,
             kind: *kind,
-            store: Store::RemoteOfParent {
-                address,
-                capabilities,
-            },
+            store,
         }
     }
 
@@ -223,32 +424,89 @@ impl Subjects {
             Store::Memory(store, _) => Ok(store.connect()),
             Store::Remote(server) => {
                 let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(server.address());
-                Ok(self.remote(server.capabilities(), address, runtime))
+                Ok(remote(server.capabilities(), address, runtime))
             }
             Store::RemoteOfParent {
                 address,
                 capabilities,
-            } => Ok(self.remote(capabilities.clone(), *address, runtime)),
+            } => Ok(remote(capabilities.clone(), *address, runtime)),
+            Store::Quorum { servers, .. } => {
+                let address = |(n, server): (usize, &RemoteServer)| {
+                    cx.addr(n).and_then(|a| a.tcp()).unwrap_or(server.address())
+                };
+                let addresses: Vec<_> = servers.iter().enumerate().map(address).collect();
+                quorum(&addresses, &servers[0].capabilities(), runtime)
+            }
+            Store::QuorumOfParent {
+                addresses,
+                capabilities,
+            } => quorum(addresses, capabilities, runtime),
             Store::Sqlite { hooks, .. } => hooks.open_on(runtime).await,
+            Store::Redis { place, .. } => self.redis_at(&place.url(Some(cx)), runtime).await,
+            Store::PlainRedis { address, .. } => {
+                let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(*address);
+                self.redis_at(&format!("redis://{address}"), runtime).await
+            }
+            Store::Redlock { addresses, .. } => {
+                let address = |(n, at): (usize, &SocketAddr)| cx.addr(n).and_then(|a| a.tcp()).unwrap_or(*at);
+                let addresses: Vec<_> = addresses.iter().enumerate().map(address).collect();
+                redlock::quorum(&addresses, REDLOCK, runtime, true).await
+            }
         }
     }
 
-    fn remote(
-        &self,
-        capabilities: Capabilities,
-        address: SocketAddr,
-        runtime: Arc<dyn Runtime>,
-    ) -> Arc<dyn Lock> {
-        Arc::new(RemoteLock::new(address, capabilities, runtime))
+    async fn redis_at(&self, url: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+        let builder = RedisLock::builder().timeout(TIMEOUT);
+        if let Store::PlainRedis { .. } = self.store {
+            return Ok(Arc::new(builder.open_plain(url, runtime).await?));
+        }
+        Ok(Arc::new(builder.prefix(PREFIX).open(url, runtime).await?))
     }
 
     fn client(&self, backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
         let mut builder = Client::builder(backend, runtime);
-        if let Store::Remote(_) | Store::RemoteOfParent { .. } = self.store {
-            builder = builder.op_timeout(REMOTE_TIMEOUT);
+        if !matches!(self.store, Store::Memory(..) | Store::Sqlite { .. }) {
+            builder = builder.op_timeout(TIMEOUT);
         }
         Ok(Arc::new(EngineSubject::new(builder.build()?)))
     }
+}
+
+/// What a backend claims, opened there where its connection lives, and not on this thread, which is of no runtime.
+fn capabilities_of(
+    runtime: &Arc<dyn Runtime>,
+    opening: BoxFuture<'static, Result<Box<dyn Lock>>>,
+) -> Capabilities {
+    let (tell, told) = oneshot::channel();
+    runtime.spawn(
+        async move {
+            let opened = opening.await.expect("the server is there");
+            let capabilities = opened.capabilities().clone();
+            opened.close().await.expect("it can be closed again");
+            drop(tell.send(capabilities));
+        }
+        .boxed(),
+    );
+    futures::executor::block_on(told).expect("it was opened")
+}
+
+fn server() -> RemoteServer {
+    let apart = dlock::runtime::own_thread().expect("a thread can be started");
+    RemoteServer::start(apart).expect("a port is free")
+}
+
+fn remote(capabilities: Capabilities, address: SocketAddr, runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
+    Arc::new(RemoteLock::new(address, capabilities, runtime))
+}
+
+fn quorum(
+    addresses: &[SocketAddr],
+    capabilities: &Capabilities,
+    runtime: Arc<dyn Runtime>,
+) -> Result<Arc<dyn Lock>> {
+    let member = |address: &SocketAddr| remote(capabilities.clone(), *address, runtime.clone());
+    let members = addresses.iter().map(member).collect();
+    Ok(Arc::new(Quorum::new(members, runtime, PATIENCE)?))
 }
 
 impl Harness for Subjects {
@@ -259,7 +517,24 @@ impl Harness for Subjects {
             Store::RemoteOfParent { capabilities, .. } => {
                 ("dlock memory (remote)", capabilities.clone(), 200)
             }
+            Store::Quorum { capabilities, .. } | Store::QuorumOfParent { capabilities, .. } => {
+                ("dlock quorum", capabilities.clone(), 200)
+            }
             Store::Sqlite { capabilities, .. } => ("dlock SQLite", capabilities.clone(), 400),
+            Store::Redis {
+                place, capabilities, ..
+            } => {
+                let product = if place.is_cluster() {
+                    "dlock Redis Cluster"
+                } else {
+                    "dlock Redis"
+                };
+                (product, capabilities.clone(), 250)
+            }
+            Store::PlainRedis { capabilities, .. } => {
+                ("dlock Redis, plain recipe", capabilities.clone(), 250)
+            }
+            Store::Redlock { capabilities, .. } => ("dlock Redlock", capabilities.clone(), 250),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
@@ -269,8 +544,32 @@ impl Harness for Subjects {
             Store::Memory(..) => claims.survives(Restart::InOrder),
             Store::Remote(_) | Store::RemoteOfParent { .. } => claims
                 .survives(Restart::InOrder)
-                .give_up(REMOTE_TIMEOUT * 2 + Duration::from_millis(500)),
+                .give_up(TIMEOUT * 2 + Duration::from_millis(500)),
+            Store::Quorum { .. } | Store::QuorumOfParent { .. } => claims
+                .quorum(MEMBERS)
+                .give_up(TIMEOUT * 2 + Duration::from_millis(500))
+                // Who waits looks every tenth of a second at the least, each for itself.
+                .wake_p99(Duration::from_millis(250))
+                .without(Need::BoundedWakes)
+                // To each member a request to acquire and one to release, and to one of a majority one to raise.
+                .round_trips(3 * MEMBERS as u32),
             Store::Sqlite { .. } => claims.survives(Restart::Crash),
+            Store::PlainRedis { .. } => claims
+                .give_up(TIMEOUT * 2 + Duration::from_millis(500))
+                // Who waits looks every tenth of a second at the least, each client for itself.
+                .wake_p99(Duration::from_millis(250))
+                .without(Need::BoundedWakes),
+            Store::Redis { .. } => claims
+                .survives(Restart::Crash)
+                .give_up(TIMEOUT * 2 + Duration::from_millis(500)),
+            Store::Redlock { .. } => claims
+                .survives(Restart::InOrder)
+                .quorum(redlock::MEMBERS)
+                .give_up(TIMEOUT * 2 + Duration::from_millis(500))
+                .wake_p99(Duration::from_millis(300))
+                .without(Need::BoundedWakes)
+                // As above; two of a majority of three may have to be raised.
+                .round_trips(3 * redlock::MEMBERS as u32),
         }
     }
 
@@ -278,8 +577,13 @@ impl Harness for Subjects {
         Some(match &self.store {
             Store::Memory(_, hooks) => hooks,
             Store::Remote(server) => server,
-            Store::RemoteOfParent { .. } => return None,
+            Store::RemoteOfParent { .. } | Store::Quorum { .. } | Store::QuorumOfParent { .. } => {
+                return None;
+            }
+            Store::PlainRedis { .. } => return None,
             Store::Sqlite { hooks, .. } => hooks,
+            Store::Redis { hooks, .. } => hooks.as_ref()?,
+            Store::Redlock { hooks, .. } => hooks.as_ref()?,
         })
     }
 
@@ -290,6 +594,13 @@ impl Harness for Subjects {
     fn servers(&self) -> Vec<ServerAddress> {
         match &self.store {
             Store::Remote(server) => vec![server.address().into()],
+            Store::Redis {
+                place: RedisPlace::Server(address),
+                ..
+            }
+            | Store::PlainRedis { address, .. } => vec![(*address).into()],
+            Store::Quorum { servers, .. } => servers.iter().map(|s| s.address().into()).collect(),
+            Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
             _ => Vec::new(),
         }
     }
@@ -314,8 +625,8 @@ impl Harness for Subjects {
         Some(connecting.boxed())
     }
 
-    /// Only the memory store knows passwords. To the others one comes where it does not belong: in a URL that names a file, or one of
-    /// a scheme that nobody knows.
+    /// The memory store and Redis know passwords. To the others one comes where it does not belong: in a URL that names a file, or one
+    /// of a scheme that nobody knows.
     fn connect_with_secret<'a>(
         &'a self,
         _: &'a Cx,
@@ -327,7 +638,23 @@ impl Harness for Subjects {
                     return self.client(store.connect_with(secret)?, self.runtime.clone());
                 }
                 Store::Remote(_) | Store::RemoteOfParent { .. } => "remote",
+                Store::Quorum { .. } | Store::QuorumOfParent { .. } => "quorum",
                 Store::Sqlite { .. } => "sqlite",
+                Store::PlainRedis { address, .. } => {
+                    let url = format!("redis://app:{secret}@{address}?recipe=plain");
+                    let client = dlock::connect(url).runtime(self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
+                Store::Redis { place, .. } => {
+                    let url = format!("{}://app:{secret}@{}", place.scheme(), place.hosts(None));
+                    let client = dlock::connect(url).runtime(self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
+                Store::Redlock { addresses, .. } => {
+                    let urls = addresses.iter().map(|at| format!("redis://app:{secret}@{at}"));
+                    let client = dlock::quorum(urls).runtime(self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
             };
             let url = format!("{scheme}://app:{secret}@localhost/locks");
             let client = dlock::connect(url).runtime(self.runtime.clone()).await?;
@@ -338,12 +665,21 @@ impl Harness for Subjects {
 
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         let sizes = match &self.store {
-            Store::Memory(store, _) => store.sizes(),
-            Store::Remote(server) => server.sizes(),
-            Store::RemoteOfParent { .. } | Store::Sqlite { .. } => return None,
+            Store::Redis { hooks, .. } => return hooks.as_ref().map(RedisHooks::footprint),
+            Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
+            Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
+            Store::Memory(store, _) => vec![store.sizes()],
+            Store::Remote(server) => vec![server.sizes()],
+            Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
+            _ => return None,
         };
-        let all = sizes.names + sizes.tombstones + sizes.queued + sizes.listeners + sizes.watchers;
-        Some(futures::future::ready(Ok(all as u64)).boxed())
+        // A quorum sends an abandon to a member that it did not wait for: that leaves a tombstone for a minute, and no more.
+        let brief = matches!(self.store, Store::Quorum { .. });
+        let tombstones = |n: usize| if brief { 0 } else { n };
+        let all = sizes
+            .iter()
+            .map(|s| s.names + tombstones(s.tombstones) + s.queued + s.listeners + s.watchers);
+        Some(futures::future::ready(Ok(all.sum::<usize>() as u64)).boxed())
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
@@ -351,12 +687,38 @@ impl Harness for Subjects {
             // Its store is a part of the process: while there is a client, there is the store.
             Store::Memory(..) => None,
             // A child runs no rules.
-            Store::RemoteOfParent { .. } => None,
+            Store::RemoteOfParent { .. } | Store::QuorumOfParent { .. } => None,
             // A port on which nobody listens: nothing binds the discard port on this machine's own address.
             Store::Remote(server) => {
                 let nowhere = (Ipv4Addr::LOCALHOST, 9).into();
-                let nowhere = self.remote(server.capabilities(), nowhere, self.runtime.clone());
+                let nowhere = remote(server.capabilities(), nowhere, self.runtime.clone());
                 Some(futures::future::ready(self.client(nowhere, self.runtime.clone())).boxed())
+            }
+            Store::Redis { .. } | Store::PlainRedis { .. } => {
+                let connecting = async move {
+                    let scheme = match &self.store {
+                        Store::Redis { place, .. } => place.scheme(),
+                        _ => "redis",
+                    };
+                    let nowhere = format!("{scheme}://127.0.0.1:9");
+                    let backend = self.redis_at(&nowhere, self.runtime.clone()).await?;
+                    self.client(backend, self.runtime.clone())
+                };
+                Some(connecting.boxed())
+            }
+            Store::Redlock { .. } => {
+                let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); redlock::MEMBERS];
+                let connecting = async move {
+                    let backend = redlock::quorum(&nowhere, REDLOCK, self.runtime.clone(), false).await?;
+                    self.client(backend, self.runtime.clone())
+                };
+                Some(connecting.boxed())
+            }
+            Store::Quorum { servers, .. } => {
+                let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); MEMBERS];
+                let nowhere = quorum(&nowhere, &servers[0].capabilities(), self.runtime.clone())
+                    .and_then(|nowhere| self.client(nowhere, self.runtime.clone()));
+                Some(futures::future::ready(nowhere).boxed())
             }
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
@@ -373,9 +735,26 @@ impl Harness for Subjects {
         let runtime = self.kind.name();
         match &self.store {
             // A part of this process, or reached by what is one already.
-            Store::Memory(..) | Store::RemoteOfParent { .. } => None,
+            Store::Memory(..) | Store::RemoteOfParent { .. } | Store::QuorumOfParent { .. } => None,
             Store::Remote(server) => Some(format!("{runtime} remote {}", server.address())),
+            Store::Quorum { servers, .. } => {
+                let addresses: Vec<_> = servers.iter().map(|s| s.address().to_string()).collect();
+                Some(format!("{runtime} quorum {}", addresses.join(",")))
+            }
             Store::Sqlite { directory, .. } => Some(format!("{runtime} sqlite {}", directory.display())),
+            Store::Redis { place, .. } => {
+                let backend = if place.is_cluster() {
+                    "redis-cluster"
+                } else {
+                    "redis"
+                };
+                Some(format!("{runtime} {backend} {}", place.hosts(None)))
+            }
+            Store::PlainRedis { address, .. } => Some(format!("{runtime} redis-plain {address}")),
+            Store::Redlock { addresses, .. } => {
+                let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+                Some(format!("{runtime} redlock {}", addresses.join(",")))
+            }
         }
     }
 }

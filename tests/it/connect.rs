@@ -104,6 +104,25 @@ fn what_is_wrong_with_a_url_is_said_without_repeating_it() {
     }
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn options_of_redis_are_checked_before_anything_is_opened() {
+    for (url, says) in [
+        ("redis://h?replicas=0", "`replicas` must be a whole number"),
+        ("redis://h?replicas=all", "`replicas` must be a whole number"),
+        ("redis://h?recipe=redlock", "`recipe` must be `plain`"),
+        // What a plain lock does not have is not known there.
+        ("redis://h?recipe=plain&replicas=1", "take: allow_eviction"),
+        ("redis://h?recipe=plain&claim_window=1s", "take: allow_eviction"),
+        ("redis://h?recipe=plain&prefix=a%20b", "prefix of plain locks"),
+        ("redis://h?prefix=a%20b", "a prefix is made of"),
+    ] {
+        let e = refusal(url);
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}: {e}");
+        assert!(e.to_string().contains(says), "{url}: {e}");
+    }
+}
+
 #[test]
 fn debug_of_a_connection_to_be_made_hides_the_url() {
     assert!(!format!("{:?}", dlock::connect("x://u:hunter2@h")).contains("hunter2"));

@@ -3,3 +3,8 @@
 
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod connect;
+#[cfg(all(
+    feature = "sqlite",
+    any(feature = "tokio", feature = "smol", feature = "async-std")
+))]
+mod quorum;

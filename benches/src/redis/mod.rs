@@ -1,0 +1,47 @@
+//! What the programs about Redis share: a server, the bare driver, and what is timed and counted.
+//!
+//! Program and server are on one core, so that what is measured is work and not which core slept. Commands are counted by the server.
+
+mod crowd;
+mod cycles;
+mod effort;
+mod raw;
+mod server;
+mod stats;
+mod table;
+
+#[path = "../../../tests/servers/mod.rs"]
+mod servers;
+
+use std::sync::Arc;
+
+use dlock_core::{Client, Runtime, runtime};
+use dlock_redis::RedisLock;
+
+pub use crowd::{Contender, Seen, Spell, crowd};
+pub use cycles::{rate, timed};
+pub use effort::Effort;
+pub use raw::{Raw, floor};
+pub use server::{Server, Wire, one_core};
+pub use stats::{Counted, micros, middle, quantile};
+pub use table::Table;
+
+/// The runtime that is current.
+pub fn here() -> Arc<dyn Runtime> {
+    runtime::detect().expect("tokio is current")
+}
+
+/// Our backend, on a connection of its own.
+pub async fn backend(server: &Server) -> RedisLock {
+    RedisLock::open(&server.url(), here())
+        .await
+        .expect("the server is there")
+}
+
+/// A client of our backend.
+pub async fn client(server: &Server) -> Client {
+    let backend = Arc::new(backend(server).await);
+    Client::builder(backend, here())
+        .build()
+        .expect("it keeps its claims")
+}

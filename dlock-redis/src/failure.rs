@@ -32,10 +32,10 @@ pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
     failed(f, at, kind)
 }
 
-/// For an item of a batch, which failed while the others did not: what the script says of it.
-pub(crate) fn of_item(text: String, at: &str) -> Error {
-    // What was done before stands, if its slot is under way to another node.
-    let e = in_words(&text, at, ErrorKind::Unknown).unwrap_or_else(|| answered_with_an_error(at));
+/// For an item of a batch, which failed while the others did not: what the script says of it. What it did before stands, if its slot is
+/// under way to another node; what that makes of the item is for whoever asks to say.
+pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
+    let e = in_words(&text, at, halfway).unwrap_or_else(|| answered_with_an_error(at));
     let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));
     e.with_source(said)
 }
@@ -244,7 +244,7 @@ mod tests {
                 format!("@user_script: 12: -{word} {rest}"),
                 format!("{word} {rest}"),
             ] {
-                let e = of_item(text.clone(), "there");
+                let e = of_item(text.clone(), "there", ErrorKind::Unknown);
                 assert_eq!(e.kind(), is, "{text}");
                 let cause = std::error::Error::source(&e).unwrap();
                 assert!(cause.to_string().contains(rest), "{cause}");

@@ -210,7 +210,10 @@ impl RedisLock {
                 let ahead = u32::try_from(reply.number()?).ok();
                 RenewOutcome::Queued { recheck_in, ahead }
             }
-            b"E" => return Err(of_item(reply.text()?, &self.connection.at)),
+            b"E" => {
+                let at = &self.connection.at;
+                return Err(of_item(reply.text()?, at, ErrorKind::Unknown));
+            }
             _ => RenewOutcome::Gone,
         })
     }

@@ -35,7 +35,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::connection::millis;
-use crate::failure::nothing_done;
+use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
 use crate::link::{Link, load};
 use crate::reply::{Reply, strange};
@@ -172,12 +172,9 @@ impl Replicas {
     }
 
     fn judge(&self, asked: &Asked, shown: Value, sent: Timestamp, acknowledged: u32) -> Result<Renewal> {
-        let mut shown = Reply::new(shown)?;
-        if shown.is_empty() {
+        let Some((life, token)) = left(shown, &self.at)? else {
             return Err(Error::lost(LossReason::Refused));
-        }
-        let life = shown.life()?;
-        let token = shown.token()?;
+        };
         if asked.token.is_some_and(|t| t != token) {
             return Err(Error::lost(LossReason::Refused));
         }
@@ -286,9 +283,59 @@ fn read(sent: Timestamp, mut answers: Vec<Value>) -> Option<Seen> {
     })
 }
 
+/// What is left of a lease and its token, as a mark shows them; nothing if it is not there.
+fn left(shown: Value, at: &str) -> Result<Option<(Duration, Token)>> {
+    let mut shown = Reply::new(shown)?;
+    if shown.is_empty() {
+        return Ok(None);
+    }
+    // A mark changes no lease, so whatever stopped it left nothing half done.
+    if let Some(why) = shown.failure() {
+        return Err(of_item(why, at, ErrorKind::Unavailable));
+    }
+    Ok(Some((shown.life()?, shown.token()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn item(parts: &[&str]) -> Value {
+        Value::Array(
+            parts
+                .iter()
+                .map(|p| Value::BulkString(p.as_bytes().to_vec()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_mark_that_failed_at_one_lease_says_why_of_that_one() {
+        assert_eq!(left(item(&[]), "there").unwrap(), None);
+        for (why, kind) in [
+            ("DLOCKVERSION", ErrorKind::Unsupported),
+            ("DLOCKFOREIGN", ErrorKind::BackendData),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                ErrorKind::BackendData,
+            ),
+            (
+                "NOPERM this user has no permissions to access one of the keys",
+                ErrorKind::PermissionDenied,
+            ),
+            (
+                "Script attempted to access a non local key in a cluster node",
+                ErrorKind::Unavailable,
+            ),
+        ] {
+            let e = left(item(&["E", why]), "there").unwrap_err();
+            assert_eq!(e.kind(), kind, "{why}");
+        }
+        assert_eq!(
+            left(item(&["what"]), "there").unwrap_err().kind(),
+            ErrorKind::BackendData
+        );
+    }
 
     fn answers(before: &str, after: &str) -> Vec<Value> {
         let lease = Value::Array(vec![Value::Int(900), Value::BulkString(b"7".to_vec())]);

@@ -64,6 +64,16 @@ impl Reply {
         self.0.as_slice().is_empty()
     }
 
+    /// What an item of a batch says of it, if it failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match self.0.as_slice() {
+            [Value::BulkString(e), Value::BulkString(why)] if e == b"E" => {
+                Some(String::from_utf8_lossy(why).into_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// What an answer ends with: see [`Connection::pushed`](crate::connection::Connection::pushed).
     pub(crate) fn pushed(&mut self) -> i64 {
         match self.0.next_back() {

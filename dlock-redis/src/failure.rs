@@ -40,6 +40,17 @@ pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
     e.with_source(said)
 }
 
+/// Whether a script was refused something in its middle: nothing is rolled back, so what it did before stands.
+pub(crate) fn stopped_halfway(e: &Error) -> bool {
+    let refused = matches!(
+        e.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::LimitReached | ErrorKind::Unsupported
+    );
+    let said = std::error::Error::source(e).map(ToString::to_string);
+    // In all versions, and in none of what they say of the call itself.
+    refused && said.is_some_and(|s| s.contains("script"))
+}
+
 /// Whether the server says that it is a replica, and no master: of a command, or of one in a script.
 pub(crate) fn is_of_a_replica(e: &RedisError) -> bool {
     match e.kind() {

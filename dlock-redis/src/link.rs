@@ -119,6 +119,20 @@ impl Link {
         }
     }
 
+    /// Gives a request that long.
+    pub(crate) async fn at_most<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        let runtime = match self {
+            Self::Single(single) => single.runtime(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.runtime(),
+        };
+        within(runtime, limit, request).await
+    }
+
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
         match self {
             Self::Single(single) => single.subscribe(channel).await,

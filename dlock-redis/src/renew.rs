@@ -1,18 +1,24 @@
 //! Leases and queue entries extended, many of them in one script.
+//!
+//! On a cluster they are asked for at several nodes, of which one may hang. Whoever asks drops the whole question after a while, and then knows nothing of
+//! any of them. So each node has less time than that, and what it did not answer by then has failed for itself.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, ErrorKind, Result, Timestamp};
-use futures::future::join_all;
-use futures::{StreamExt as _, stream};
+use futures::future::{Either, join_all, select};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use redis::Value;
 
 use crate::connection::millis;
-use crate::failure::of_item;
+use crate::failure::{of_item, perhaps_done};
 use crate::keys::{bucket_of, holder_and_counter, id_bytes};
+use crate::link::{Failed, timed_out};
 use crate::lock::RedisLock;
 use crate::replicas::Replicas;
 use crate::reply::{Reply, strange};
@@ -25,6 +31,18 @@ const AT_ONCE: usize = 4;
 
 /// Items by their numbers, and what became of them.
 type Outcomes = Vec<(usize, RenewOutcome)>;
+
+/// How long a node of a cluster has. The engine waits for two ninths of the shortest ttl if nothing went wrong before.
+pub(crate) fn patience(items: &[RenewItem]) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(50);
+    let shortest = items.iter().map(|item| item.ttl).min();
+    (shortest.unwrap_or_default() / 8).max(SHORTEST)
+}
+
+fn failed(e: &Error, items: &[RenewItem], batch: &[usize]) -> Outcomes {
+    let failed = |n: &usize| RenewOutcome::Failed(e.clone().with_name(&items[*n].key.name));
+    batch.iter().map(|n| (*n, failed(n))).collect()
+}
 
 #[async_trait]
 impl Renew for RedisLock {
@@ -44,8 +62,18 @@ impl Renew for RedisLock {
             .values()
             .flat_map(|all| all.chunks(BATCH).map(<[_]>::to_vec))
             .collect();
-        let renewed = batches.into_iter().map(|batch| self.renew_alike(items, batch));
-        let all: Vec<Outcomes> = stream::iter(renewed).buffer_unordered(AT_ONCE).collect().await;
+        let all: Vec<Outcomes> = if self.connection.link.is_spread() {
+            let over = self.connection.runtime.sleep(patience(items)).shared();
+            join_all(
+                batches
+                    .into_iter()
+                    .map(|batch| self.renew_until(over.clone(), items, batch)),
+            )
+            .await
+        } else {
+            let renewed = batches.into_iter().map(|batch| self.renew_alike(items, batch));
+            stream::iter(renewed).buffer_unordered(AT_ONCE).collect().await
+        };
         let mut all: Outcomes = all.into_iter().flatten().collect();
         all.sort_by_key(|(n, _)| *n);
         let outcomes = all.into_iter().map(|(_, outcome)| outcome).collect();
@@ -99,11 +127,24 @@ impl RedisLock {
         join_all(counted).await
     }
 
+    async fn renew_until(
+        &self,
+        over: impl Future<Output = ()> + Unpin,
+        items: &[RenewItem],
+        batch: Vec<usize>,
+    ) -> Outcomes {
+        let renewing = pin!(self.renew_alike(items, batch.clone()));
+        match select(renewing, over).await {
+            Either::Left((outcomes, _)) => outcomes,
+            Either::Right(_) => {
+                let late = Failed::sent(timed_out());
+                failed(&perhaps_done(late, &self.connection.at), items, &batch)
+            }
+        }
+    }
+
     async fn renew_alike(&self, items: &[RenewItem], batch: Vec<usize>) -> Outcomes {
-        let failed = |e: Error, all: &[usize]| -> Outcomes {
-            let failed = |n: &usize| RenewOutcome::Failed(e.clone().with_name(&items[*n].key.name));
-            all.iter().map(|n| (*n, failed(n))).collect()
-        };
+        let failed = |e: Error, all: &[usize]| failed(&e, items, all);
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut rest = batch.clone();
         // All of a batch are alike.

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{Converted, Grant, LeaseKey, RwLock};
 use dlock_core::{Error, ErrorKind, LossReason, Mode, Result, Timestamp};
 
+use crate::failure::stopped_halfway;
 use crate::lock::{RedisLock, mismatch, with_life, words};
 use crate::reply::Reply;
 
@@ -18,7 +19,7 @@ impl RwLock for RedisLock {
             .window()
             .arg(mode)
             .number(u64::from(limit));
-        let (sent, mut reply) = call.ask().await.map_err(named)?;
+        let (sent, mut reply) = call.ask().await.map_err(halfway).map_err(named)?;
         let converted = self.read_converted(lease, to, sent, &mut reply);
         c.pushed(&lease.name, reply.pushed());
         match converted.map_err(named)? {
@@ -26,6 +27,16 @@ impl RwLock for RedisLock {
             other => Ok(other),
         }
     }
+}
+
+/// Who was refused may have been converted before that: the engine takes `Unknown` for the weaker of the two modes, and a refusal for the
+/// mode of before.
+fn halfway(e: Error) -> Error {
+    if !stopped_halfway(&e) {
+        return e;
+    }
+    let message = "the conversion was refused something halfway, so which mode it has is not known: ask again when that is mended";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
 impl RedisLock {

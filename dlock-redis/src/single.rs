@@ -203,6 +203,10 @@ impl Single {
         let _ = self.within(asked).await;
     }
 
+    pub(crate) fn runtime(&self) -> &dyn Runtime {
+        &*self.runtime
+    }
+
     /// Gives a request as much time as it may take.
     pub(crate) async fn within<T>(
         &self,

@@ -9,6 +9,8 @@
 //!   remaining life (I5). When time runs out the outcome is `Unknown`, and the request is abandoned.
 //! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that is seen here; it
 //!   is given back and the wait goes on under a new key. A grant that is over never becomes a guard.
+//! * *The store refuses it* (a permission is missing, data that nobody understands), and not everywhere at the beginning: a script is not rolled
+//!   back. So it is abandoned in line, unless the refusal is one that comes before everything.
 //! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers, nothing is held
 //!   afterwards, and `Timeout` is true.
 //! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
@@ -377,12 +379,14 @@ async fn pursue(
                     }
                 }
                 ErrorKind::Closed => return Err(e),
-                _ => {
-                    if !failing.may_be_held && !e.may_be_held() && !request.in_store {
+                // Refused before anything was sent, or by what the store found first.
+                ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+                    if !failing.may_be_held && !request.in_store {
                         request.disarm();
                     }
                     return Err(e);
                 }
+                _ => return Err(refused(request, e).await),
             },
         }
         if failing.tries > 0 {
@@ -477,6 +481,22 @@ impl Failing {
         }
         last
     }
+}
+
+/// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is refused as well, there is no use in
+/// trying it again, and the ttl ends what there is.
+async fn refused(request: Request<'_>, why: Error) -> Error {
+    let engine = request.engine;
+    let keys = [request.key().clone()];
+    let abandoning = engine.backend.abandon(&keys).map(Ok);
+    let answer = match engine.ask(engine.op_timeout, abandoning).await {
+        Ok(mut answers) => answers.pop(),
+        Err(e) => Some(Err(e)),
+    };
+    if !matches!(answer, Some(Err(e)) if e.is_retryable()) {
+        request.disarm();
+    }
+    why
 }
 
 /// The wait limit ran out: takes the request back, and says what is true then.

@@ -16,10 +16,10 @@ use dlock_core::{
     AutoRenew, Capabilities, Client, Error, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result,
     Runtime, Upgrade,
 };
-use futures::StreamExt;
 use futures::channel::mpsc;
 use futures::future::join;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -67,6 +67,10 @@ struct Twisted {
     lose_next_grant: AtomicBool,
     /// Renewals are refused for want of a permission.
     deny_renewals: AtomicBool,
+    /// The next request is granted, and then refused: something after the grant was not allowed.
+    refuse_next_grant: AtomicBool,
+    /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits for it.
+    away: Mutex<Option<(&'static str, Duration)>>,
 }
 
 impl Twisted {
@@ -79,6 +83,8 @@ impl Twisted {
             runtime,
             lose_next_grant: AtomicBool::new(false),
             deny_renewals: AtomicBool::new(false),
+            refuse_next_grant: AtomicBool::new(false),
+            away: Mutex::new(None),
         })
     }
 }
@@ -110,6 +116,9 @@ impl spi::Lock for Twisted {
                 .unwrap();
             self.runtime.sleep(ms(5)).await;
         }
+        if matches!(answer, Ok(Attempt::Granted(_))) && self.refuse_next_grant.swap(false, Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::PermissionDenied, "not that as well"));
+        }
         answer
     }
 
@@ -133,7 +142,17 @@ impl Renew for Twisted {
             let denied = Error::new(ErrorKind::PermissionDenied, "not any more");
             return vec![RenewOutcome::Failed(denied); items.len()];
         }
-        self.inner.renew_part().unwrap().renew(items).await
+        let mut outcomes = self.inner.renew_part().unwrap().renew(items).await;
+        let away = *self.away.lock().unwrap();
+        if let Some((name, known_after)) = away {
+            for (item, outcome) in items.iter().zip(&mut outcomes) {
+                if item.key.name.as_bytes() == name.as_bytes() {
+                    self.runtime.sleep(known_after).await;
+                    *outcome = RenewOutcome::Failed(Error::new(ErrorKind::Unavailable, "away"));
+                }
+            }
+        }
+        outcomes
     }
 }
 
@@ -152,6 +171,58 @@ fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
             let holders = watching.inspect("a").await.unwrap().holders;
             assert_eq!(holders.len(), 1);
             assert_eq!(holders[0].id, guard.id());
+        });
+    }
+}
+
+/// A store that rolls nothing back: the refusal says nothing of what was done before it.
+#[test]
+fn what_a_store_refused_after_it_had_granted_it_is_given_back() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let store = Memory::new(sim.runtime());
+        let backend = Twisted::new(&store, sim.runtime());
+        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+        let other = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            backend.refuse_next_grant.store(true, Ordering::SeqCst);
+            let e = client.lock("a").unwrap().try_acquire().await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::PermissionDenied);
+            assert!(other.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+        });
+    }
+}
+
+/// Of several leases one cannot be renewed, to its end. The others are not asked for with it when it has hardly any time left: a question that is
+/// given up then tells of none of them.
+#[test]
+fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let store = Memory::new(sim.runtime());
+        let backend = Twisted::new(&store, sim.runtime());
+        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            let ttl = LockOptions::new().ttl(Duration::from_secs(8));
+            let held = async |name| {
+                let lock = client.lock(name).unwrap().options(ttl.clone()).unwrap();
+                lock.acquire().await.unwrap()
+            };
+            let (sick, well) = (held("sick").await, held("well").await);
+            *backend.away.lock().unwrap() = Some(("sick", Duration::from_secs(1)));
+            let mut told = well.events();
+            let ends = sick.lost();
+            assert_eq!(ends.await, LossReason::Expired);
+            assert!(well.is_valid());
+            let mut renewed = 0;
+            while let Some(Some(event)) = told.next().now_or_never() {
+                assert!(
+                    !matches!(event, GuardEvent::RenewalFailed(_)),
+                    "seed {seed}: {event:?}"
+                );
+                renewed += u32::from(matches!(event, GuardEvent::Renewed));
+            }
+            assert!(renewed >= 2, "seed {seed}: {renewed}");
         });
     }
 }

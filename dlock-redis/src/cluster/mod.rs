@@ -251,6 +251,10 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn runtime(&self) -> &dyn Runtime {
+        &*self.runtime
+    }
+
     /// Gives a request as much time as it may take.
     pub(crate) async fn within<T>(
         &self,

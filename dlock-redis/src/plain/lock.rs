@@ -62,7 +62,7 @@ impl Plain {
         let mut command = call(&self.scripts.release, 2);
         command.arg(&key).arg(self.tombstone(&key, lease.id)?);
         command.arg(lease.id.to_string()).arg(u8::from(tombstone));
-        match self.run(&self.scripts.release, command).await?.1 {
+        match self.run(&self.scripts.release, command, None).await?.1 {
             Value::Int(n) => Ok(n == 1),
             _ => Err(strange("no number")),
         }
@@ -78,7 +78,7 @@ impl PlainLock {
         command.arg(&key).arg(plain.tombstone(&key, request.key.id)?);
         command.arg(request.key.id.to_string()).arg(millis(request.ttl));
         let asks = plain.retried.asks(&request.key, Sent::Acquire);
-        let (sent, value) = asks.answered(plain.run(&plain.scripts.acquire, command).await)?;
+        let (sent, value) = asks.answered(plain.run(&plain.scripts.acquire, command, None).await)?;
         let mut reply = Reply::new(value)?;
         match reply.bytes()?.as_slice() {
             b"G" => Ok(Attempt::Granted(Grant::new(

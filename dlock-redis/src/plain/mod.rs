@@ -17,6 +17,7 @@ mod renew;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dlock_core::spi::RequestId;
 use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Result, Timestamp};
@@ -121,10 +122,20 @@ impl Plain {
         }
     }
 
-    async fn run(&self, script: &Script, command: Cmd) -> Result<(Timestamp, Value)> {
+    /// Whoever calls limits the time, here or outside.
+    async fn run(
+        &self,
+        script: &Script,
+        command: Cmd,
+        limit: Option<Duration>,
+    ) -> Result<(Timestamp, Value)> {
         self.check_open()?;
         let sent = Timestamp::now();
-        let answer = self.link.invoke(script, &command).await;
+        let asking = self.link.invoke(script, &command);
+        let answer = match limit {
+            Some(limit) => self.link.at_most(limit, asking).await,
+            None => asking.await,
+        };
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 }

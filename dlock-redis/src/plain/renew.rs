@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::lock::unsupported;
 use super::{PlainLock, call};
 use crate::connection::millis;
+use crate::renew::patience;
 use crate::reply::{Reply, strange};
 
 /// How many go into one script: a longer one would keep others waiting.
@@ -21,21 +22,21 @@ const AT_ONCE: usize = 4;
 #[async_trait]
 impl Renew for PlainLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        // On a cluster each name may be on another server.
-        let (batch, at_once) = match self.0.link.is_spread() {
-            true => (1, BATCH),
-            false => (BATCH, AT_ONCE),
+        // On a cluster each name may be on another server, and one that hangs holds up no other: see the renewal of the other recipe.
+        let (batch, at_once, limit) = match self.0.link.is_spread() {
+            true => (1, items.len(), Some(patience(items))),
+            false => (BATCH, AT_ONCE, None),
         };
         let batches: Vec<Vec<RenewItem>> = items.chunks(batch).map(<[_]>::to_vec).collect();
-        let renewed = batches.into_iter().map(|batch| self.renew_batch(batch));
-        let all: Vec<Vec<_>> = stream::iter(renewed).buffered(at_once).collect().await;
+        let renewed = batches.into_iter().map(|batch| self.renew_batch(batch, limit));
+        let all: Vec<Vec<_>> = stream::iter(renewed).buffered(at_once.max(1)).collect().await;
         all.into_iter().flatten().collect()
     }
 }
 
 impl PlainLock {
-    async fn renew_batch(&self, items: Vec<RenewItem>) -> Vec<RenewOutcome> {
-        match self.extend(&items).await {
+    async fn renew_batch(&self, items: Vec<RenewItem>, limit: Option<Duration>) -> Vec<RenewOutcome> {
+        match self.extend(&items, limit).await {
             Ok(outcomes) => outcomes,
             Err(e) => items
                 .iter()
@@ -44,7 +45,7 @@ impl PlainLock {
         }
     }
 
-    async fn extend(&self, items: &[RenewItem]) -> Result<Vec<RenewOutcome>> {
+    async fn extend(&self, items: &[RenewItem], limit: Option<Duration>) -> Result<Vec<RenewOutcome>> {
         let plain = &self.0;
         let mut command = call(&plain.scripts.extend, items.len());
         for item in items {
@@ -57,7 +58,7 @@ impl PlainLock {
         for item in items {
             command.arg(item.key.id.to_string()).arg(millis(item.ttl));
         }
-        let (sent, value) = plain.run(&plain.scripts.extend, command).await?;
+        let (sent, value) = plain.run(&plain.scripts.extend, command, limit).await?;
         let answers = Reply::new(value)?.rest().map(|left| match left {
             Value::Int(left) if left >= 0 => {
                 let left = Duration::from_millis(left.unsigned_abs());

@@ -5,6 +5,9 @@
 -- server. It counts as one that wants to be alone for the length of a lease since it last asked, and no longer if it ends before that, is let
 -- go (a minimum hold keeps it from others, and wants nothing), or asks to share. Where two ask more seldom than that, each is told that the other
 -- is there, as two are that do not ask at the same time: nobody is granted by it, and nobody waits in the server.
+--
+-- *It stops halfway* (a permission that is missing, a slot that is on its way to another node), and nothing is rolled back. So to share is written
+-- down before the hold is taken away: until then others find the stronger mode. Who asked counts as the weaker, whatever stopped it.
 -- KEYS: x, t. ARGV: id, window, mode, limit
 local id, window, mode, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --state
@@ -15,6 +18,7 @@ local function read_u()
   if w and (w.phase == 'h' or w.phase == 'p') then return w.id, tonumber(wish:sub(25)) or 0 end
 end
 at(KEYS[1], KEYS[2], id)
+although_full()
 settle()
 admit()
 local held = find(id)
@@ -22,11 +26,11 @@ if not held or held.phase == 'k' then return {'N', finish()} end
 if held == hold and mode == 's' then
   local other = mismatch(limit)
   if other then return {'M', other, finish()} end
-  clear_x()
-  forget_note()
   held.mode, held.limit, held.ends, held.chan = 's', limit, 0, ''
   join(held)
   grant(held, held.ttl, held.token)
+  clear_x()
+  forget_note()
   admit()
   return {'G', held.token, held.ttl, now, finish()}
 end

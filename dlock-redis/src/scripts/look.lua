@@ -3,6 +3,7 @@
 local window, watching = ARGV[1], tonumber(ARGV[2])
 --state
 at(KEYS[1], KEYS[2], '')
+although_full()
 settle()
 local ended = 0
 if ARGV[3] == '1' then
@@ -33,7 +34,7 @@ if watching > 0 then
   last(watching, q)
   if hold and not noted then note(hold.phase, hold.id) end
 -- A change that never was, with a number that everybody has passed: does anybody listen?
-elseif watching < 0 and watched and call(PUBLISH, x, '0R' .. string.rep('-', 24)) == 0 then
+elseif watching < 0 and watched and publish(x, '0R' .. string.rep('-', 24)) == 0 then
   watched = false
   call('HDEL', e, 'o')
 end

@@ -3,6 +3,7 @@
 local id, window, to = ARGV[1], ARGV[2], ARGV[3]
 --state
 at(KEYS[1], KEYS[2], id)
+although_full()
 settle()
 admit()
 local function larger(a, b)

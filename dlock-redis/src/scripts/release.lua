@@ -41,7 +41,11 @@ if keep == 0 then
           local life = math.min(tonumber(ttl), tonumber(window))
           local message = head .. token .. ':' .. now .. ':' .. string.format('%d', now + life)
           -- A token that nobody hears of is missing, and nothing else.
-          if call('PUBLISH', chan, message) > 0 then
+          -- See `publish` in state.lua.
+          redis.set_repl(redis.REPL_NONE)
+          local heard = call('PUBLISH', chan, message)
+          redis.set_repl(redis.REPL_ALL)
+          if heard > 0 then
             local phase = life < tonumber(ttl) and 'p' or 'h'
             call('SET', x, '1' .. phase .. head .. token .. ':' .. ttl .. ':' .. owner, 'PX', string.format('%d', life))
             call('ZREM', q, head)
@@ -60,6 +64,7 @@ if keep == 0 then
 end
 --state
 at(KEYS[1], KEYS[2], id)
+although_full()
 settle()
 local held = find(id)
 if held and held.phase ~= 'k' then

@@ -23,8 +23,11 @@ local renoted
 -- asked comes by again, when it is over or at once.
 local pushed, unfinished
 
+-- The first write of every script that makes more than one, but of the short ways of acquire.lua, which begin by asking for a key that is not here.
+--
 -- Where memory is full Redis refuses the first write of a script that may need some, and no later one. Whoever lets go or keeps what it has makes
--- its first write one that needs none.
+-- its first write one that needs none. And where the slot is on its way to another node, what touches a key that is not here is refused, also in
+-- the middle of a script, and what was written before stands. This key never is here, so such a script ends before it has changed anything.
 local function although_full() call('DEL', KEYS[2] .. ':') end
 
 -- Something else than what this release writes: of a newer one (a digit, then a letter), or not dlock's at all.
@@ -93,11 +96,21 @@ local function count(by)
   if sharing <= 0 then call('HDEL', e, 'n', 'c') end
 end
 
+-- A message is for those who listen here. A replica would hand it to its own listeners: to clients of a server that was a master when they
+-- came, who would take a turn that this one then gave to another. That must not stay so for the writes after it, whatever became of the message.
+local function publish(channel, message)
+  redis.set_repl(redis.REPL_NONE)
+  local heard = redis.pcall(PUBLISH, channel, message)
+  redis.set_repl(redis.REPL_ALL)
+  if type(heard) == 'table' then error(heard.err, 0) end
+  return heard
+end
+
 -- Tells those who watch. The number lets them see that something was skipped.
 local function tell(what, id, rest)
   if not watched then return end
   local number = call('HINCRBY', e, 'i', 1)
-  if call(PUBLISH, x, string.format('%d', number) .. what .. id .. (rest or '')) == 0 then
+  if publish(x, string.format('%d', number) .. what .. id .. (rest or '')) == 0 then
     watched = false
     call('HDEL', e, 'o')
   end
@@ -201,7 +214,7 @@ local function admit(asker)
       break
     elseif not admissible(w.mode, w.limit) then
       -- One that waits to be alone keeps out who asks to share: if it is there.
-      if not asker or asker == id or tried >= TRIES or call(PUBLISH, w.chan, id .. '?') > 0 then break end
+      if not asker or asker == id or tried >= TRIES or publish(w.chan, id .. '?') > 0 then break end
       tried = tried + 1
       call('ZADD', q, place + AWAY, id)
     elseif id == asker then
@@ -215,7 +228,7 @@ local function admit(asker)
       local life = math.min(w.ttl, WINDOW)
       local token = mint()
       local message = table.concat({id .. token, string.format('%d', now), string.format('%d', now + life)}, ':')
-      if call(PUBLISH, w.chan, message) == 0 then
+      if publish(w.chan, message) == 0 then
         call('ZADD', q, place + AWAY, id)
       else
         pushed = math.max(pushed, life)
@@ -230,7 +243,7 @@ end
 local function hint()
   local id = call('ZRANGE', q, 0, 0)[1]
   local w = id and read_e(id)
-  if w then call(PUBLISH, w.chan, id) end
+  if w then publish(w.chan, id) end
 end
 
 -- Writes what is not written yet. Where nobody waits, shares or watches any more there is no e, and the next acquire is a short one. Answers

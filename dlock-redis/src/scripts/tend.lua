@@ -6,6 +6,7 @@
 local window = ARGV[1]
 --state
 at(KEYS[1], KEYS[2], '')
+although_full()
 settle()
 admit()
 local more, life = finish(), -1

@@ -9,8 +9,12 @@ mod servers;
 mod apart;
 mod bad_input;
 #[cfg(feature = "cluster")]
+mod bad_node;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod counts;
+mod demoted;
+mod halfway;
 mod hand_over;
 mod lost_answers;
 mod plain;

@@ -17,7 +17,7 @@ use crate::servers::{RedisOptions, RedisServer};
 use crate::{builder, client_of, here, until};
 
 /// All that the scripts and the connection need.
-const LEAST: &str = "app on >secret ~dlock{* &dlock* -@all +hello +auth +ping +info +select \
+pub(crate) const LEAST: &str = "app on >secret ~dlock{* &dlock* -@all +hello +auth +ping +info +select \
     +evalsha +script|load +script|exists +subscribe +unsubscribe +publish +time \
     +get +set +del +exists +pttl +pexpire +incr \
     +hget +hset +hdel +hmget +hincrby +hexists \

@@ -372,7 +372,20 @@ impl Keeper {
         self.requests.push(Box::pin(request));
     }
 
-    fn renew(&self, mut targets: Vec<Target>) {
+    /// Leases that are past half of their life are asked for apart: something keeps them from being renewed, and would keep those up who are
+    /// asked for along with them, since a request is given no longer than the first of them can wait.
+    fn renew(&self, targets: Vec<Target>) {
+        let now = self.core.now();
+        let is_late = |t: &Target| match t {
+            Target::Lease(l) => l.deadline().is_some_and(|d| now.until(d) < l.span() / 2),
+            Target::Waiter(_) => false,
+        };
+        let (late, in_time) = targets.into_iter().partition(is_late);
+        self.renew_alike(in_time);
+        self.renew_alike(late);
+    }
+
+    fn renew_alike(&self, mut targets: Vec<Target>) {
         while !targets.is_empty() {
             let rest = targets.split_off(targets.len().min(BATCH));
             let batch = std::mem::replace(&mut targets, rest);

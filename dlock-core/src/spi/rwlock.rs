@@ -23,7 +23,9 @@ pub trait RwLock: Send + Sync {
     /// not answered, and releases it by the same key.
     ///
     /// # Errors
-    /// `Lost` if the lease is not held; otherwise as [`Lock::attempt`](super::Lock::attempt).
+    /// `Lost` if the lease is not held; otherwise as [`Lock::attempt`](super::Lock::attempt). `Unavailable`, `LimitReached`, `PermissionDenied`,
+    /// `InvalidInput` and `Unsupported` say that *nothing* was converted and nothing will be: the engine believes in the mode of before. Whoever
+    /// cannot tell, such as of a script that was refused something in its middle, answers `Unknown`.
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted>;
 }
 

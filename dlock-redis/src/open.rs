@@ -394,7 +394,9 @@ impl Builder {
         let each = address
             .nodes()
             .map(|node| self.sentinel(address, &node?, master, at));
-        Ok(Source::Sentinel(Sentinels::new(each.collect::<Result<Vec<_>>>()?)))
+        Ok(Source::Sentinel(Sentinels::new(
+            each.collect::<Result<Vec<_>>>()?,
+        )))
     }
 
     /// One of them.

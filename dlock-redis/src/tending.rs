@@ -135,3 +135,19 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_sooner_stays_so() {
+        let (mut state, name) = (State::default(), LockName::new("a").unwrap());
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        // Of a push, while a visit was under way, which comes back with its own.
+        for (due, soonest) in [(200, 200), (3_000, 200), (100, 100)] {
+            state.sooner(&name, at(due));
+            assert_eq!(state.due[&name], at(soonest));
+        }
+    }
+}

@@ -223,7 +223,10 @@ fn ask(node: Result<Arc<Node>, Failed>) -> BoxFuture<'static, Result<Slots, Fail
 /// Until it is known where the slots are and everything is listened to there, if anything is.
 async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
     loop {
-        let Some(pause) = me.upgrade().map(|cluster| cluster.state().pace.wait(Timestamp::now())) else {
+        let Some(pause) = me
+            .upgrade()
+            .map(|cluster| cluster.state().pace.wait(Timestamp::now()))
+        else {
             return;
         };
         if !pause.is_zero() {
@@ -241,7 +244,10 @@ fn no_slots() -> RedisError {
 }
 
 fn belongs_to_none() -> RedisError {
-    RedisError::from((ErrorKind::Server(Server::ClusterDown), "the node knows of no slots"))
+    RedisError::from((
+        ErrorKind::Server(Server::ClusterDown),
+        "the node knows of no slots",
+    ))
 }
 
 #[cfg(test)]

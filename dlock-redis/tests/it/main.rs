@@ -11,6 +11,7 @@ mod bad_input;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod counts;
+mod ears;
 mod hand_over;
 mod lost_answers;
 mod plain;

@@ -258,7 +258,8 @@ mod of_a_cluster {
                 (script.master, script.asked) = (script.then, 0);
                 format!("-MOVED 1 {}\r\n", script.master)
             }
-            "EVALSHA" => "-CLUSTERDOWN it is over\r\n".to_owned(),
+            // Which makes nobody look for anything.
+            "EVALSHA" => "-ERR nothing is locked here\r\n".to_owned(),
             "PING" => "+PONG\r\n".to_owned(),
             _ => "+OK\r\n".to_owned(),
         }
@@ -304,5 +305,32 @@ mod of_a_cluster {
             .await;
             assert!(script.lock().unwrap().subscribed.iter().all(|at| *at == home));
         }
+    }
+
+    /// It has no slots any more, so nothing of it is kept; then it has them again. That was seen by looks which were made for something else.
+    #[tokio::test]
+    async fn at_a_node_that_was_given_up_it_is_listened_to_again() {
+        let [port, elsewhere, other] = [(); 3].map(|()| Port::free().unwrap());
+        let home = port.address();
+        let script = Arc::new(Mutex::new(Script {
+            master: home,
+            then: home,
+            asked: 0,
+            subscribed: Vec::new(),
+        }));
+        let nodes = [port, other].map(|port| Played::start(port, &script));
+        let url = format!("redis+cluster://{}", nodes[1].port.address());
+        let lock = builder().open(&url, here()).await.unwrap();
+        lock.attempt(&lasting("x", 1))
+            .await
+            .expect_err("nothing is locked");
+        let before = script.lock().unwrap().subscribed.len();
+        assert!(before > 0);
+        for master in [elsewhere.address(), home] {
+            script.lock().unwrap().master = master;
+            lock.ready().await.unwrap();
+        }
+        let listens = || script.lock().unwrap().subscribed.len() > before;
+        until("it is listened to", SOON, async || listens()).await;
     }
 }

@@ -26,6 +26,8 @@ mod reply;
 mod retried;
 mod rwlock;
 mod scripts;
+#[cfg(feature = "sentinel")]
+mod sentinels;
 mod server;
 mod single;
 mod tending;

@@ -23,6 +23,8 @@ use crate::pushes::Pushes;
 use crate::rejoin::Rejoin;
 use crate::replicas::Replicas;
 use crate::scripts::{Script, Scripts};
+#[cfg(feature = "sentinel")]
+use crate::sentinels::Sentinels;
 use crate::server::Demands;
 #[cfg(feature = "cluster")]
 use crate::single::Role;
@@ -389,18 +391,31 @@ impl Builder {
 
     #[cfg(feature = "sentinel")]
     fn sentinels(&self, address: &Address, master: &str, at: &str) -> Result<Source> {
+        let each = address
+            .nodes()
+            .map(|node| self.sentinel(address, &node?, master, at));
+        Ok(Source::Sentinel(Sentinels::new(
+            each.collect::<Result<Vec<_>>>()?,
+        )))
+    }
+
+    /// One of them.
+    #[cfg(feature = "sentinel")]
+    fn sentinel(
+        &self,
+        address: &Address,
+        node: &redis::ConnectionInfo,
+        master: &str,
+        at: &str,
+    ) -> Result<redis::sentinel::SentinelClient> {
         use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 
-        let nodes = address.nodes().collect::<Result<Vec<_>>>()?;
-        let tcp = nodes.first().map(|n| n.tcp_settings().clone());
-        let nodes = nodes.into_iter().map(|n| n.addr().clone());
-        let mut builder = SentinelClientBuilder::new(nodes, master, SentinelServerType::Master)
+        let addr = [node.addr().clone()];
+        let mut builder = SentinelClientBuilder::new(addr, master, SentinelServerType::Master)
             .map_err(|e| unsent(e, at))?
             .set_client_to_redis_protocol(ProtocolVersion::RESP3)
-            .set_client_to_redis_db(address.database);
-        if let Some(tcp) = tcp {
-            builder = builder.set_client_to_redis_tcp_settings(tcp);
-        }
+            .set_client_to_redis_db(address.database)
+            .set_client_to_redis_tcp_settings(node.tcp_settings().clone());
         if let Some(user) = &address.user {
             builder = builder.set_client_to_redis_username(user);
         }
@@ -421,8 +436,7 @@ impl Builder {
                 .set_client_to_sentinel_tls_mode(redis::TlsMode::Secure)
                 .set_client_to_sentinel_certificates(self.certificates.of_driver());
         }
-        let client = builder.build().map_err(|e| unsent(e, at))?;
-        Ok(Source::Sentinel(Box::new(futures::lock::Mutex::new(client))))
+        builder.build().map_err(|e| unsent(e, at))
     }
 
     #[cfg(feature = "tls")]

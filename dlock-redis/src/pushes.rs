@@ -39,7 +39,6 @@ struct State {
     anchor: Option<Anchor>,
     /// When the connection broke last. What was sent before is of another connection, perhaps of another server.
     broke: Timestamp,
-    down: bool,
     /// A push says whose turn it is, and grants nothing.
     only_tells: bool,
 }
@@ -57,7 +56,6 @@ impl Pushes {
             observers: Vec::new(),
             anchor: None,
             broke: Timestamp::ZERO,
-            down: false,
             only_tells,
         })))
     }
@@ -114,22 +112,21 @@ impl Pushes {
         }
     }
 
-    /// The connection is gone: whatever was on its way is lost.
+    /// A connection is gone: whatever was on its way is lost.
     pub(crate) fn disconnected(&self) {
         self.state().disconnected();
     }
 
-    /// There is a connection again.
+    /// There is a connection again, of which it was told that it was gone: each of them is told by itself. Of a cluster's node the one that is
+    /// asked on may be there long before the one that is listened on; who asked in between, and was passed over, is told by the second.
     pub(crate) fn back(&self) {
         let mut state = self.state();
-        if std::mem::take(&mut state.down) {
-            // Who asked before it could be heard again may have been passed over.
-            for (_, send) in state.waiters.values() {
-                let _ = send.unbounded_send(Push::Changed);
-            }
-            state.watchers.clear();
-            state.tell(&Signal::Back);
+        // Who asked before it could be heard again may have been passed over.
+        for (_, send) in state.waiters.values() {
+            let _ = send.unbounded_send(Push::Changed);
         }
+        state.watchers.clear();
+        state.tell(&Signal::Back);
     }
 
     /// Takes in what was pushed.
@@ -168,7 +165,6 @@ impl State {
         self.watchers.clear();
         self.anchor = None;
         self.broke = Timestamp::now();
-        self.down = true;
         self.tell(&Signal::Doubt);
     }
 

@@ -10,7 +10,8 @@
 //! * A new connection finds the scripts there.
 //! * It is known whether a request was sent at all: what was not is no unknown outcome.
 //! * A connection that answers nothing (a black hole, a peer that was switched off) is found out by a PING and given up. TCP would notice
-//!   after minutes.
+//!   after minutes. A request that is given up has it asked; and one that is listened on and silent is asked every ten seconds, since who only
+//!   listens asks nothing. A NAT that forgot a connection would otherwise leave a waiter deaf for as long as it waits, and each hand-off pass it over.
 //! * A master that became a replica is left, and looked up anew: by its name, or at the sentinels.
 //! * Whatever is connected to is looked at first, each time: another server may be there than was before, or the same one may have been
 //!   started again (`server.rs`, `rejoin.rs`).
@@ -18,6 +19,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -33,10 +35,16 @@ use crate::link::{Cause, Failed, load, timed_out, within};
 use crate::pushes::Pushes;
 use crate::rejoin::Bar;
 use crate::scripts::Script;
+#[cfg(feature = "sentinel")]
+use crate::sentinels::Sentinels;
 use crate::server::{self, Demands, Refusal};
 
 /// How long a request may be without an answer, when it is given up, before the connection is suspected.
 const SUSPICIOUS: Duration = Duration::from_millis(100);
+
+/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a wait renews its place, with a lease as
+/// long as usual.
+const PROBE: Duration = Duration::from_secs(10);
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -48,7 +56,7 @@ const BUFFER: usize = 1024;
 pub(crate) enum Source {
     Server(Box<Client>),
     #[cfg(feature = "sentinel")]
-    Sentinel(Box<futures::lock::Mutex<redis::sentinel::SentinelClient>>),
+    Sentinel(Sentinels),
 }
 
 /// What a connection is for.
@@ -75,6 +83,8 @@ pub(crate) struct Single {
     scripts: Arc<[Script]>,
     pushes: Arc<Pushes>,
     state: Mutex<State>,
+    /// When the last request was sent that was answered, in nanoseconds of [`Timestamp`].
+    heard: AtomicU64,
     me: Weak<Self>,
 }
 
@@ -108,6 +118,10 @@ struct State {
     retrying: bool,
     checking: bool,
     was_up: bool,
+    /// It was told that the connection is gone, and not yet that there is one again.
+    lost: bool,
+    /// While a task looks whether what is listened on still answers. Dropped, it ends.
+    probing: Option<oneshot::Sender<()>>,
     closed: bool,
 }
 
@@ -139,8 +153,11 @@ impl Single {
                 retrying: false,
                 checking: false,
                 was_up: false,
+                lost: false,
+                probing: None,
                 closed: false,
             }),
+            heard: AtomicU64::new(0),
             me: me.clone(),
         })
     }
@@ -163,6 +180,9 @@ impl Single {
         };
         let answer = request(up.connection).await;
         asked.answered = true;
+        if answer.is_ok() {
+            self.heard.store(asked.since.as_nanos(), Ordering::Relaxed);
+        }
         answer.map_err(|e| {
             if is_of_a_replica(&e) || e.is_unrecoverable_error() {
                 self.lost(up.generation);
@@ -172,8 +192,12 @@ impl Single {
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
-        // First written down: a connection that is made meanwhile subscribes by itself.
-        self.state().channels.insert(channel.to_vec());
+        {
+            // First written down: a connection that is made meanwhile subscribes by itself.
+            let mut state = self.state();
+            state.channels.insert(channel.to_vec());
+            self.probe(&mut state);
+        }
         let asked = self.ask(|mut c| async move { self.role.subscribe(&mut c, channel).await });
         let subscribed = self.within(asked).await;
         #[cfg(feature = "cluster")]
@@ -220,6 +244,7 @@ impl Single {
         state.closed = true;
         state.line = Line::Down;
         state.channels.clear();
+        state.probing = None;
     }
 
     /// What is unique to the run of the server that is connected to, if it said that.
@@ -292,10 +317,7 @@ impl Single {
             let client = match &self.source {
                 Source::Server(client) => client.as_ref().clone(),
                 #[cfg(feature = "sentinel")]
-                Source::Sentinel(sentinels) => {
-                    let mut sentinels = sentinels.lock().await;
-                    sentinels.async_get_client().await.map_err(Cause::Driver)?
-                }
+                Source::Sentinel(sentinels) => sentinels.master().await.map_err(Cause::Driver)?,
             };
             let connection = client.get_multiplexed_async_connection_with_config(&config);
             let mut connection = connection.await.map_err(Cause::Driver)?;
@@ -385,8 +407,11 @@ impl Single {
                 state.line = Line::Up(up.clone());
                 state.failures = 0;
                 state.was_up = true;
+                let was_lost = std::mem::take(&mut state.lost);
                 drop(state);
-                self.pushes.back();
+                if was_lost {
+                    self.pushes.back();
+                }
             }
             _ => {
                 state.line = Line::Down;
@@ -466,6 +491,7 @@ impl Single {
             return;
         }
         // From here on nobody hears it.
+        state.lost = true;
         let attempt = self.begin(&mut state);
         drop(state);
         drop(attempt);
@@ -487,10 +513,12 @@ impl Single {
         let checking = async move {
             let mut connection = connection;
             let ping = redis::cmd("PING");
-            let answers = matches!(
-                select(pin!(ping.exec_async(&mut connection)), limit).await,
-                Either::Left((Ok(()), _))
-            );
+            let answers = match select(pin!(ping.exec_async(&mut connection)), limit).await {
+                // Who is not allowed to ask that is answered too.
+                Either::Left((Err(e), _)) => e.code() == Some("NOPERM"),
+                Either::Left((Ok(()), _)) => true,
+                Either::Right(_) => false,
+            };
             let Some(me) = me.upgrade() else { return };
             me.state().checking = false;
             if !answers {
@@ -498,6 +526,38 @@ impl Single {
             }
         };
         self.runtime.spawn(checking.boxed());
+    }
+
+    /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
+    fn probe(&self, state: &mut State) {
+        if state.closed || state.channels.is_empty() || state.probing.is_some() {
+            return;
+        }
+        let (probing, ended) = oneshot::channel();
+        state.probing = Some(probing);
+        self.runtime
+            .spawn(probe(self.me.clone(), self.runtime.clone(), ended).boxed());
+    }
+
+    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is listened to.
+    fn probed(&self) -> Option<Duration> {
+        let mut state = self.state();
+        if state.closed || state.channels.is_empty() {
+            state.probing = None;
+            return None;
+        }
+        let heard = Timestamp::from_nanos(self.heard.load(Ordering::Relaxed));
+        let pause = Timestamp::now().until(heard + PROBE);
+        if !pause.is_zero() {
+            return Some(pause);
+        }
+        // One that is not there is being made, or will be.
+        if let Line::Up(up) = &state.line {
+            let generation = up.generation;
+            drop(state);
+            self.suspect(generation);
+        }
+        Some(PROBE)
     }
 }
 
@@ -544,6 +604,22 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if !self.answered && Timestamp::now() > self.since + SUSPICIOUS {
             self.single.suspect(self.generation);
+        }
+    }
+}
+
+/// As long as anything is listened to: asks on the connection when it has been silent.
+async fn probe(me: Weak<Single>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
+    let mut pause = PROBE;
+    loop {
+        // Without the connection: it may be given up meanwhile.
+        if let Either::Right(_) = select(runtime.sleep(pause), &mut ended).await {
+            return;
+        }
+        let Some(me) = me.upgrade() else { return };
+        match me.probed() {
+            Some(next) => pause = next,
+            None => return,
         }
     }
 }

@@ -45,6 +45,15 @@ enum Todo {
     Visit(Vec<LockName>),
 }
 
+impl State {
+    /// It is due at that time, unless it is sooner: what is sooner is asked about what comes later as well. So too after a visit: while that
+    /// was under way, or failed, a push may have opened a window that ends before the one that the visit knew of.
+    fn sooner(&mut self, name: &LockName, at: Timestamp) {
+        let due = self.due.entry(name.clone()).or_insert(at);
+        *due = at.min(*due);
+    }
+}
+
 impl Tending {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,9 +65,7 @@ impl Tending {
         if state.due.values().all(|other| at < *other) {
             drop(state.wake.take());
         }
-        // What is sooner is asked about what comes later as well.
-        let due = state.due.entry(name.clone()).or_insert(at);
-        *due = at.min(*due);
+        state.sooner(name, at);
         if !std::mem::replace(&mut state.running, true) {
             let (weak, runtime) = (Arc::downgrade(connection), connection.runtime.clone());
             connection.runtime.spawn(tend(weak, runtime).boxed());
@@ -113,7 +120,7 @@ impl Connection {
             Err(_) => return,
         };
         let at = Timestamp::now() + again + if again.is_zero() { Duration::ZERO } else { AFTER };
-        self.tending.state().due.insert(name.clone(), at);
+        self.tending.state().sooner(name, at);
     }
 
     /// Takes in what answers end with: the milliseconds of the longest window that was opened, 0 for none, less where there is more to do.
@@ -125,6 +132,22 @@ impl Connection {
                 .tending
                 .due(self, name, now + Duration::from_millis(window) + AFTER),
             Err(_) => self.tending.due(self, name, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_sooner_stays_so() {
+        let (mut state, name) = (State::default(), LockName::new("a").unwrap());
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        // Of a push, while a visit was under way, which comes back with its own.
+        for (due, soonest) in [(200, 200), (3_000, 200), (100, 100)] {
+            state.sooner(&name, at(due));
+            assert_eq!(state.due[&name], at(soonest));
         }
     }
 }

@@ -260,6 +260,32 @@ impl RedisCluster {
         Ok(node)
     }
 
+    /// The node leaves, and its slots become another one's, without their keys. It runs on, belongs to no cluster, and knows of no slots.
+    pub(crate) fn leave(&self, node: usize, to: usize) -> io::Result<()> {
+        let (leaves, takes, id) = (&self.nodes[node], &self.nodes[to], &self.ids[node]);
+        let seen = see(leaves)?.into_iter().find(|s| s.is("myself"));
+        let slots = seen.map(|s| s.slots).unwrap_or_default();
+        leaves.ask(&["FLUSHALL"])?;
+        leaves.ask(&["CLUSTER", "RESET", "HARD"])?;
+        let others = || self.nodes.iter().enumerate().filter(|(n, _)| *n != node);
+        for (_, other) in others() {
+            other.ask(&["CLUSTER", "FORGET", id])?;
+        }
+        for range in &slots {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            takes.ask(&["CLUSTER", "ADDSLOTSRANGE", first, last])?;
+        }
+        until("the others go on without it", AGREE, || {
+            for (_, other) in others() {
+                let text = other.ask(&["CLUSTER", "INFO"])?.text();
+                if field(&text, "cluster_state") != Some("ok") {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// Starts to move a slot to another master.
     pub(crate) fn migrate(&self, slot: u16, to: usize) -> io::Result<Migration<'_>> {
         let from = self.master_of(slot)?;

@@ -77,6 +77,17 @@ impl Connection {
         Ok(Self(BufReader::new(stream)))
     }
 
+    /// The other end: of a client that a test plays the server for. Its commands come as [`answer`](Self::answer)s.
+    pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Sends that as it is.
+    pub(crate) fn tell(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.get_mut().write_all(bytes)
+    }
+
     /// Sends a command, and waits for its answer.
     ///
     /// # Errors

@@ -8,15 +8,19 @@
 //! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for there.
 //! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again until half of the time that an
 //!   operation has is over, and who gave up knows that nothing was done.
-//! * *A node dies.* Whoever was not heard by it looks for the slots anew, at all nodes at once; the first that answers is believed. If it is behind, the node that it
-//!   names refuses, and it is looked again.
+//! * *A node dies.* Whoever was not heard by it looks for the slots anew (`looking.rs`), at other nodes; the first that knows all is believed. If it is behind,
+//!   the node that it names refuses, and it is looked again.
 //! * *Listening.* A node that hands a slot over ends the subscriptions of its channels, unasked, in the words that answer an `SUNSUBSCRIBE`; the driver may take
 //!   them for an answer. So commands go over other connections than those that listen, and such a connection is made anew. What is lost in
 //!   between is made up for: whoever waits asks again when it can hear again.
+//! * *It cannot be listened at the new place yet, and the slot comes back.* From when the old place is left until there is another one the channel is
+//!   listened to nowhere, and is written down so: at whichever place the next look shows it is listened to anew. So is what was
+//!   listened to at a node that is given up.
 
+mod looking;
 mod slots;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -24,20 +28,18 @@ use std::time::Duration;
 use dlock_core::{Error, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::join_all;
-use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Server, Value};
 
 use crate::link::{Cause, Failed, within};
 use crate::pushes::Pushes;
 use crate::single::{Role, Single};
+use looking::Pace;
 pub(crate) use slots::At;
 use slots::{Slots, slot_of};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// Between two looks for the slots where the last one found nobody.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Makes the connection to a node.
 pub(crate) type Connect = Box<dyn Fn(&At, Role) -> dlock_core::Result<Arc<Single>> + Send + Sync>;
@@ -63,12 +65,15 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: Slots,
+    /// The same as the last node that was believed told it, without what redirections said since.
+    told: Slots,
     nodes: HashMap<At, Arc<Node>>,
     /// What is listened to, and where, if it is already.
     channels: BTreeMap<Vec<u8>, Option<At>>,
     /// A task looks for the slots; and there was a reason to once more since it began.
     looking: bool,
     again: bool,
+    pace: Pace,
     closed: bool,
 }
 
@@ -98,7 +103,7 @@ impl Cluster {
 
     /// Finds out which nodes there are, and whether one of them answers.
     pub(crate) async fn ready(&self) -> Result<(), Failed> {
-        self.within(self.look()).await
+        self.within(self.look()).await.map(drop)
     }
 
     /// Asks the node that it concerns: that of its first key.
@@ -139,7 +144,7 @@ impl Cluster {
                 }
             } else if !nothing_was_done(&failed) {
                 return Err(failed);
-            } else {
+            } else if !is_under_way(&failed) {
                 self.look_again();
             }
             if Timestamp::now() + pause > until {
@@ -204,26 +209,27 @@ impl Cluster {
         let slot = slot_of(channel);
         let listen = |node: Arc<Node>| async move {
             self.ears(&node)?.subscribe(channel).await?;
-            Ok(node.at.clone())
+            Ok(node)
         };
-        let at = self.repeat(slot, listen).await?;
-        let unwanted = {
+        let node = self.repeat(slot, listen).await?;
+        let is_unwanted = {
             let mut state = self.state();
-            let is_there = state.slots.master(slot) == Some(&at);
-            let node = state.nodes.get(&at).cloned();
+            // And it was not given up meanwhile.
+            let is_known = state.nodes.get(&node.at).is_some_and(|n| Arc::ptr_eq(n, &node));
+            let is_there = is_known && state.slots.master(slot) == Some(&node.at);
             match state.channels.get_mut(channel) {
                 Some(listened_at) => {
-                    *listened_at = is_there.then_some(at);
+                    *listened_at = is_there.then(|| node.at.clone());
                     if !is_there {
                         self.look_again_in(&mut state);
                     }
-                    None
+                    false
                 }
                 // It was unsubscribed from meanwhile.
-                None => node,
+                None => true,
             }
         };
-        if let Some(ears) = unwanted.as_ref().and_then(|node| node.ears.get()) {
+        if is_unwanted && let Some(ears) = node.ears.get() {
             ears.unsubscribe(channel).await;
         }
         Ok(())
@@ -272,84 +278,25 @@ impl Cluster {
         }
     }
 
-    /// Asks all nodes that are known where the slots are. The first that says so is believed.
-    async fn look(&self) -> Result<(), Failed> {
-        let nodes: Vec<_> = {
-            let mut state = self.state();
-            let all: BTreeSet<_> = state.slots.masters().chain(&self.seeds).cloned().collect();
-            all.into_iter().map(|at| self.node(&mut state, at)).collect()
-        };
-        let slots = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-        let mut asked: FuturesUnordered<_> = nodes
-            .into_iter()
-            .map(|node| {
-                let command = slots.clone();
-                async move {
-                    let node = node?;
-                    let query = |mut c| async move { command.query_async::<Value>(&mut c).await };
-                    let answer = node.commands.ask(query).await?;
-                    Slots::read(&answer, &node.at).ok_or_else(|| Failed::sent(no_slots()))
-                }
-                .boxed()
-            })
-            .collect();
-        let mut why: Option<Failed> = None;
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(slots) => {
-                    self.learn(slots);
-                    return Ok(());
-                }
-                // That one is not there says less than what another one says.
-                Err(failed) if why.as_ref().is_none_or(is_away) => why = Some(failed),
-                Err(_) => {}
-            }
-        }
-        Err(why.unwrap_or_else(|| Failed::unsent(nobody())))
-    }
-
-    /// Takes in where the slots are. Of nodes that have none any more nothing is kept.
-    fn learn(&self, slots: Slots) {
-        let gone: Vec<_> = {
-            let mut state = self.state();
-            state.slots = slots;
-            let State { slots, nodes, .. } = &mut *state;
-            let kept: BTreeSet<_> = slots.masters().chain(&self.seeds).collect();
-            nodes.extract_if(|at, _| !kept.contains(at)).collect()
-        };
-        for (_, node) in gone {
-            node.close();
-        }
-    }
-
-    fn look_again(&self) {
-        self.look_again_in(&mut self.state());
-    }
-
-    fn look_again_in(&self, state: &mut State) {
-        state.again = true;
-        if state.closed || std::mem::replace(&mut state.looking, true) {
-            return;
-        }
-        let (me, runtime) = (self.me.clone(), self.runtime.clone());
-        self.runtime.spawn(look_until_it_is_found(me, runtime).boxed());
-    }
-
     /// Listens at the right places to what is not listened to there; whether that is everything.
     async fn listen_again(&self) -> bool {
+        // Where they were is taken back first: should it fail here, and the slot come back to where it was, it is heard of no more there.
         let misplaced: Vec<(Vec<u8>, Option<Arc<Node>>)> = {
-            let state = self.state();
+            let mut state = self.state();
             let State {
                 slots,
                 nodes,
                 channels,
                 ..
-            } = &*state;
+            } = &mut *state;
             let misplaced = channels
-                .iter()
+                .iter_mut()
                 .filter(|(channel, at)| at.is_none() || at.as_ref() != slots.master(slot_of(channel)));
             misplaced
-                .map(|(channel, at)| (channel.clone(), at.as_ref().and_then(|at| nodes.get(at).cloned())))
+                .map(|(channel, at)| {
+                    let old = at.take().and_then(|at| nodes.get(&at).cloned());
+                    (channel.clone(), old)
+                })
                 .collect()
         };
         if misplaced.is_empty() {
@@ -380,32 +327,6 @@ impl Node {
         if let Some(ears) = self.ears.get() {
             ears.close();
         }
-    }
-}
-
-/// Until it is known where the slots are and everything is listened to there, if anything is.
-async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
-    let mut pause = PAUSE_MIN;
-    loop {
-        let Some(cluster) = me.upgrade() else { return };
-        cluster.state().again = false;
-        let found = cluster.ready().await.is_ok();
-        let heard = found && cluster.listen_again().await;
-        {
-            let mut state = cluster.state();
-            // Whoever asks has it looked for again; those who only listen do not ask.
-            let nobody_waits = !found && state.channels.is_empty();
-            if state.closed || ((heard || nobody_waits) && !state.again) {
-                state.looking = false;
-                return;
-            }
-            if heard {
-                pause = PAUSE_MIN;
-            }
-        }
-        drop(cluster);
-        runtime.sleep(pause).await;
-        pause = (pause * 2).min(LOOK_AGAIN);
     }
 }
 
@@ -452,6 +373,14 @@ fn nothing_was_done(failed: &Failed) -> bool {
     }
 }
 
+/// The slot is being moved, and where it is, is known.
+fn is_under_way(failed: &Failed) -> bool {
+    let Cause::Driver(e) = &failed.cause else {
+        return false;
+    };
+    matches!(e.kind(), ErrorKind::Server(Server::Ask | Server::TryAgain))
+}
+
 fn is_away(failed: &Failed) -> bool {
     matches!(&failed.cause, Cause::Driver(e) if e.kind() == ErrorKind::Io)
 }
@@ -466,8 +395,4 @@ fn unusable(e: Error) -> Failed {
 
 fn nobody() -> RedisError {
     RedisError::from((ErrorKind::Io, "no node of the cluster is known"))
-}
-
-fn no_slots() -> RedisError {
-    RedisError::from((ErrorKind::UnexpectedReturnType, "its slots are not told"))
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
+/// How many there are.
+const SLOTS: u16 = 16_384;
+
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct At {
@@ -36,11 +39,11 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
         let end = rest.iter().position(|b| *b == b'}')?;
         (end > 0).then(|| &rest[..end])
     });
-    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % 16_384
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
 }
 
 /// The masters of the slots.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
     /// By the last slot of a range: its first one, and who has it.
     ranges: BTreeMap<u16, (u16, At)>,
@@ -79,6 +82,18 @@ impl Slots {
     pub(super) fn master(&self, slot: u16) -> Option<&At> {
         let (_, (first, at)) = self.ranges.range(slot..).next()?;
         (*first <= slot).then_some(at)
+    }
+
+    /// How many have a master.
+    pub(super) fn count(&self) -> usize {
+        let ranges = self.ranges.iter();
+        ranges
+            .map(|(last, (first, _))| usize::from(last.saturating_sub(*first)) + 1)
+            .sum()
+    }
+
+    pub(super) fn are_all(&self) -> bool {
+        self.count() >= usize::from(SLOTS)
     }
 
     /// That slot is there now.
@@ -138,6 +153,17 @@ mod tests {
         // Without a host: the one that was asked.
         assert_eq!(slots.master(200), Some(&at(2)));
         assert_eq!(slots.master(16_383), Some(&at(2)));
+    }
+
+    #[test]
+    fn what_nobody_has_is_not_counted() {
+        let mut slots = two();
+        assert_eq!((slots.count(), slots.are_all()), (16_384 - 100, false));
+        for slot in 100..200 {
+            slots.moved(slot, at(3));
+        }
+        assert_eq!((slots.count(), slots.are_all()), (16_384, true));
+        assert_eq!(Slots::default().count(), 0);
     }
 
     #[test]

@@ -38,6 +38,48 @@ pub(crate) fn tag(cluster: &RedisCluster, name: &str) -> String {
     key.split_inclusive('}').next().unwrap().to_owned()
 }
 
+/// The slot of a name that is in use.
+pub(crate) fn slot_of_name(cluster: &RedisCluster, name: &str) -> u16 {
+    cluster.slot(tag(cluster, name)).unwrap()
+}
+
+/// A name that is at that master. Nothing is listened to there yet.
+async fn name_at(cluster: &RedisCluster, client: &Client, master: usize) -> String {
+    for n in 0.. {
+        let name = format!("name-{n}");
+        let held = client.lock(&name).unwrap().try_acquire().await.unwrap().unwrap();
+        let is_there = cluster.master_of(slot_of_name(cluster, &name)).unwrap() == master;
+        held.release().await.unwrap();
+        if is_there {
+            return name;
+        }
+    }
+    unreachable!("there are names everywhere")
+}
+
+/// How often each node was asked where the slots are, in two seconds in which fifty tasks of one client try in vain to have that lock.
+async fn looks_while_nobody_has(cluster: &RedisCluster, client: &Client, name: &str) -> Vec<u64> {
+    let looks = || -> Vec<_> {
+        let running = cluster.nodes().iter().filter(|node| node.pid().is_some());
+        running
+            .map(|node| crate::counts::calls(node, "cluster|slots"))
+            .collect()
+    };
+    let (before, until) = (looks(), Instant::now() + Duration::from_secs(2));
+    join_all((0..50).map(async |_| {
+        while Instant::now() < until {
+            let e = client.lock(name).unwrap().try_acquire().await.unwrap_err();
+            assert!(is_of_a_move(&e), "{e} {e:?}");
+        }
+    }))
+    .await;
+    looks()
+        .iter()
+        .zip(before)
+        .map(|(now, before)| now - before)
+        .collect()
+}
+
 /// Plain locks too: each where its name is, with whatever braces, and what is remembered of it in the same slot.
 #[tokio::test]
 async fn plain_locks_are_where_their_names_are() {
@@ -462,4 +504,60 @@ async fn a_master_that_hangs_costs_no_lease_at_the_others() {
     stop.store(true, Ordering::Relaxed);
     cluster.nodes()[0].go_on().unwrap();
     join_all(busy).await;
+}
+
+/// It runs on, says at once that it knows of no slots, and is all that the client was told of. What the client has found out since is worth more.
+#[tokio::test]
+async fn a_seed_that_left_the_cluster_is_not_believed() {
+    let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
+    let url = format!("redis+cluster://{}", cluster.addresses()[0]);
+    let client = client_of(builder().open(&url, here()).await.unwrap());
+    let name = name_at(&cluster, &client, 0).await;
+    let leaving = cluster.clone();
+    apart(move || leaving.leave(0, 1).unwrap()).await;
+    // For a while it is the only one that says anything.
+    for node in &cluster.nodes()[1..] {
+        node.pause().unwrap();
+    }
+    let e = refusal(&client, &name).await;
+    for node in &cluster.nodes()[1..] {
+        node.go_on().unwrap();
+    }
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    let lock = client.lock(&name).unwrap();
+    until("it is where it is now", LIMIT, async || {
+        lock.try_acquire().await.is_ok_and(|held| held.is_some())
+    })
+    .await;
+}
+
+/// Where it is, is known: it is waited for, and not looked for.
+#[tokio::test]
+async fn a_slot_that_is_under_way_makes_nobody_look_for_it() {
+    let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
+    let client = client(&cluster).await;
+    let held = client.lock("x").unwrap().acquire().await.unwrap();
+    let slot = slot_of_name(&cluster, "x");
+    held.release().await.unwrap();
+    let to = (cluster.master_of(slot).unwrap() + 1) % 3;
+    let migration = cluster.migrate(slot, to).unwrap();
+    // One of its keys is there and one is not, which is `TRYAGAIN`; then none is, which is `ASK`.
+    for moved in [0, 1] {
+        let looks = looks_while_nobody_has(&cluster, &client, "x").await;
+        assert!(looks.iter().sum::<u64>() < 20, "{moved}: {looks:?}");
+        assert_eq!(migration.move_keys().unwrap(), 1 - moved);
+    }
+    migration.finish().unwrap();
+    assert!(client.lock("x").unwrap().try_acquire().await.unwrap().is_some());
+}
+
+/// Nobody takes its place, so that no look shows anything new.
+#[tokio::test]
+async fn a_master_that_is_dead_is_not_looked_for_all_the_time() {
+    let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
+    let client = client(&cluster).await;
+    let name = name_at(&cluster, &client, 0).await;
+    cluster.nodes()[0].crash().unwrap();
+    let looks = looks_while_nobody_has(&cluster, &client, &name).await;
+    assert!(looks.iter().all(|n| *n < 20), "{looks:?}");
 }

@@ -14,6 +14,7 @@ mod bad_node;
 mod cluster;
 mod counts;
 mod demoted;
+mod ears;
 mod halfway;
 mod hand_over;
 mod lost_answers;

@@ -106,3 +106,18 @@ async fn a_master_that_they_do_not_know_is_said() {
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
     assert!(e.to_string().contains("redis+sentinel"), "{e}");
 }
+
+/// Such as one behind a firewall, or whose machine was switched off: the others are not kept waiting for it.
+#[tokio::test]
+async fn a_first_sentinel_that_says_nothing_hides_no_master() {
+    let all = apart(|| RedisSentinel::start().unwrap()).await;
+    // Connections come as far as to the kernel.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = url(&all).replace("//", &format!("//{},", silent.local_addr().unwrap()));
+    // Less than the driver gives each of them.
+    let builder = || builder().timeout(Duration::from_millis(800));
+    until("the master is found", Duration::from_secs(10), async || {
+        builder().open(&url, here()).await.is_ok()
+    })
+    .await;
+}

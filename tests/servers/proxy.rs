@@ -1,0 +1,168 @@
+//! A proxy before a Redis server, which does to lines what a network does to them: to those that listen apart from those that ask.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::ports::Port;
+
+/// Of all that a client sends only a subscription has it.
+const LISTENS: &[u8] = b"SUBSCRIBE";
+
+/// A proxy, which is gone when it is dropped, and its lines with it.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: Port,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    to: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: Vec<Arc<Line>>,
+    /// No subscription gets through.
+    holds_ears: bool,
+    closed: bool,
+}
+
+/// A client's connection, and that to the server which belongs to it.
+#[derive(Debug)]
+struct Line {
+    client: TcpStream,
+    server: TcpStream,
+    listens: AtomicBool,
+    is_mute: AtomicBool,
+}
+
+impl Line {
+    fn cut(&self) {
+        for end in [&self.client, &self.server] {
+            // It may have ended by itself.
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Proxy {
+    /// A proxy before the server there.
+    pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
+        let port = Port::free()?;
+        let listener = TcpListener::bind(port.address())?;
+        let shared = Arc::new(Shared {
+            to,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let proxy = Self {
+            port,
+            shared: shared.clone(),
+        };
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if shared.state().closed {
+                    return;
+                }
+                // A line that cannot be made is one that ends.
+                let _ = client.and_then(|client| shared.join(client));
+            }
+        });
+        Ok(proxy)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// Ends all lines.
+    pub(crate) fn cut(&self) {
+        let lines = std::mem::take(&mut self.shared.state().lines);
+        lines.iter().for_each(|line| line.cut());
+    }
+
+    /// Ends the lines that listen.
+    pub(crate) fn cut_ears(&self) {
+        let state = self.shared.state();
+        let ears = state.lines.iter().filter(|l| l.listens.load(Ordering::SeqCst));
+        ears.for_each(|line| line.cut());
+    }
+
+    /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody is told. New ones are made as ever.
+    /// How many there were.
+    pub(crate) fn mute_ears(&self) -> usize {
+        let state = self.shared.state();
+        let ears = state.lines.iter().filter(|l| l.listens.load(Ordering::SeqCst));
+        ears.map(|line| line.is_mute.store(true, Ordering::SeqCst))
+            .count()
+    }
+
+    /// Keeps back whatever has a subscription in it, until [`let_ears`](Self::let_ears).
+    pub(crate) fn hold_ears(&self) {
+        self.shared.state().holds_ears = true;
+    }
+
+    pub(crate) fn let_ears(&self) {
+        self.shared.state().holds_ears = false;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.state().closed = true;
+        self.let_ears();
+        self.cut();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address());
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
+        let server = TcpStream::connect(self.to)?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, from_server) = (client.try_clone()?, server.try_clone()?);
+        let line = Arc::new(Line {
+            client,
+            server,
+            listens: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
+        });
+        self.state().lines.push(line.clone());
+        let (there, back) = (self.clone(), self.clone());
+        let same = line.clone();
+        std::thread::spawn(move || there.pump(from_client, &line, true));
+        std::thread::spawn(move || back.pump(from_server, &same, false));
+        Ok(())
+    }
+
+    /// Takes what comes from one end to the other, until one of them has ended.
+    fn pump(&self, mut from: TcpStream, line: &Line, is_of_client: bool) {
+        let mut to = if is_of_client { &line.server } else { &line.client };
+        let mut buffer = [0; 16_384];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            let bytes = &buffer[..length];
+            if is_of_client && bytes.windows(LISTENS.len()).any(|word| word == LISTENS) {
+                line.listens.store(true, Ordering::SeqCst);
+                let state = self.state();
+                let free = self.changed.wait_while(state, |state| state.holds_ears);
+                drop(free);
+            }
+            if !line.is_mute.load(Ordering::SeqCst) && to.write_all(bytes).is_err() {
+                break;
+            }
+        }
+        line.cut();
+    }
+}

@@ -1,8 +1,9 @@
 //! The way to the servers, whichever they are.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_core::Runtime;
@@ -59,6 +60,21 @@ pub(crate) async fn within<T>(
         Either::Left((answer, _)) => answer,
         Either::Right(_) => Err(Failed::sent(timed_out())),
     }
+}
+
+/// Sleeps, and lets others run. The timers of a runtime that shuts down complete at once: a loop of such pauses, and of requests that fail at once then,
+/// would keep its thread to itself, and the runtime from its end.
+pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
+    sleep.await;
+    let mut has_let = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_let, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 pub(crate) fn timed_out() -> RedisError {

@@ -31,7 +31,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult};
 
 use crate::failure::is_of_a_replica;
-use crate::link::{Cause, Failed, load, timed_out, within};
+use crate::link::{self, Cause, Failed, load, timed_out, within};
 use crate::pushes::Pushes;
 use crate::rejoin::Bar;
 use crate::scripts::Script;
@@ -613,7 +613,7 @@ async fn probe(me: Weak<Single>, runtime: Arc<dyn Runtime>, mut ended: oneshot::
     let mut pause = PROBE;
     loop {
         // Without the connection: it may be given up meanwhile.
-        if let Either::Right(_) = select(runtime.sleep(pause), &mut ended).await {
+        if let Either::Right(_) = select(pin!(link::pause(runtime.sleep(pause))), &mut ended).await {
             return;
         }
         let Some(me) = me.upgrade() else { return };

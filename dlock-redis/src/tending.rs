@@ -8,6 +8,7 @@
 //! lease's length.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use futures::channel::oneshot;
 use futures::future::{join_all, select};
 
 use crate::connection::Connection;
+use crate::link;
 use crate::reply::strange;
 
 /// Not before the server thinks so.
@@ -97,7 +99,7 @@ async fn tend(connection: Weak<Connection>, runtime: Arc<dyn Runtime>) {
             Todo::Sleep(pause, woken) => {
                 // Without the connection: it may be given up meanwhile.
                 drop(c);
-                select(runtime.sleep(pause), woken).await;
+                select(pin!(link::pause(runtime.sleep(pause))), woken).await;
             }
             Todo::Visit(names) => {
                 join_all(names.iter().map(|name| c.tend(name))).await;

@@ -20,7 +20,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind as Server, Value};
 
 use super::slots::Slots;
 use super::{Cluster, Node, State, is_away, nobody};
-use crate::link::Failed;
+use crate::link::{self, Failed};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Between two looks that show nothing new.
@@ -230,7 +230,7 @@ async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
             return;
         };
         if !pause.is_zero() {
-            runtime.sleep(pause).await;
+            link::pause(runtime.sleep(pause)).await;
         }
         let Some(cluster) = me.upgrade() else { return };
         if cluster.look_once().await {

@@ -31,7 +31,7 @@ use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Server, Value};
 
-use crate::link::{Cause, Failed, within};
+use crate::link::{self, Cause, Failed, within};
 use crate::pushes::Pushes;
 use crate::single::{Role, Single};
 use looking::Pace;
@@ -150,7 +150,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            self.runtime.sleep(pause).await;
+            link::pause(self.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -395,4 +395,73 @@ fn unusable(e: Error) -> Failed {
 
 fn nobody() -> RedisError {
     RedisError::from((ErrorKind::Io, "no node of the cluster is known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::{BoxFuture, ready};
+    use redis::Client;
+
+    use super::*;
+    use crate::server::Demands;
+    use crate::single::Source;
+    use crate::way::Way;
+
+    /// As one that has been shut down.
+    #[derive(Debug)]
+    struct Ended;
+
+    impl Runtime for Ended {
+        fn spawn(&self, task: BoxFuture<'static, ()>) {
+            drop(task);
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            ready(()).boxed()
+        }
+
+        fn now(&self) -> Timestamp {
+            Timestamp::now()
+        }
+
+        fn fill_random(&self, buffer: &mut [u8]) {
+            buffer.fill(0);
+        }
+
+        fn name(&self) -> &'static str {
+            "ended"
+        }
+    }
+
+    #[test]
+    fn on_a_runtime_that_has_ended_a_request_keeps_nobody_from_its_thread() {
+        let (runtime, pushes) = (Arc::new(Ended), Pushes::new(true));
+        let demands = Demands {
+            is_cluster: true,
+            allow_eviction: true,
+            rejoin: None,
+            apart: None,
+        };
+        let timeout = Duration::from_secs(2);
+        let way = Way {
+            demands,
+            timeout,
+            runtime: runtime.clone(),
+            scripts: Arc::new([]),
+            pushes: pushes.clone(),
+        };
+        let connect = move |_: &At, role| {
+            let client = Client::open("redis://127.0.0.1:1").unwrap();
+            Ok(way.line_for(Source::Server(Box::new(client)), role))
+        };
+        let at = At {
+            host: "127.0.0.1".to_owned(),
+            port: 1,
+        };
+        let cluster = Cluster::new(vec![at], Box::new(connect), timeout, runtime, pushes);
+        let command = redis::cmd("GET").arg("a").to_owned();
+        let asked = cluster.ask(&command, |_| async { Ok(Value::Nil) });
+        // Without a word from others it would be at it until its time is over.
+        assert!(asked.now_or_never().is_none());
+    }
 }

@@ -249,7 +249,13 @@ fn the_short_ways_do_what_the_long_ones_do() {
         let mut done = Vec::new();
         for _ in 0..40 {
             let op = dice.op();
-            let answers = sides.each_ref().map(|side| side.run(&mut c, &op));
+            let mut answers = sides.each_ref().map(|side| side.run(&mut c, &op));
+            if op.brief {
+                // What runs out in two milliseconds may have one of them left, or none.
+                for (answer, _) in &mut answers {
+                    *answer = answer.replace(['0', '1', '2'], "few");
+                }
+            }
             done.push(op);
             // What runs out at once has done so before the next request, on both sides.
             if done.iter().any(|op| op.brief) {

@@ -19,6 +19,10 @@ mod redis_pair;
 mod redis_sentinel;
 mod resp;
 mod until;
+mod zookeeper;
+mod zookeeper_ensemble;
+mod zookeeper_options;
+mod zookeeper_wire;
 
 pub(crate) use certificates::Certificates;
 pub(crate) use clock::{Clock, wall_clock};
@@ -31,3 +35,7 @@ pub(crate) use redis_pair::RedisPair;
 pub(crate) use redis_sentinel::RedisSentinel;
 pub(crate) use resp::{Connection, Value, field};
 pub(crate) use until::until;
+pub(crate) use zookeeper::{Mode, ZkClient, ZkServer};
+pub(crate) use zookeeper_ensemble::ZkEnsemble;
+pub(crate) use zookeeper_options::{JARS_FOLDER, ZkOptions, missing};
+pub(crate) use zookeeper_wire::{Stat, ZkSession, password};

@@ -36,8 +36,9 @@ async fn client(server: &ZkServer) -> Client {
         .layout(Layout::Curator)
         .root(ROOT)
         .session_timeout(SESSION);
-    let backend = builder.open(&server.address().to_string(), runtime.clone());
-    let backend = Arc::new(backend.await.unwrap());
+    let address = server.address().to_string();
+    let backend = builder.open(&address, runtime.clone()).await;
+    let backend = Arc::new(backend.unwrap());
     let options = LockOptions::new().ttl(Duration::from_secs(10));
     Client::builder(backend, runtime)
         .defaults(options)
@@ -139,7 +140,7 @@ async fn a_client_whose_session_is_ended_is_followed_by_curator() {
     let server = Arc::new(blocking(|| ZkServer::start().unwrap()).await);
     let client = client(&server).await;
     let lock = client.lock(NAME).unwrap();
-    let mut guard = lock.acquire().await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     let session = server.clients().unwrap()[0].session;
     let worker = Worker::start(server.address(), MUTEX, SESSION, "hold").unwrap();
     wait_for_line(&server, 2).await;
@@ -149,8 +150,7 @@ async fn a_client_whose_session_is_ended_is_followed_by_curator() {
     // The server answers nothing more, and says nothing: it is the deadline that tells.
     tokio::time::timeout(SESSION, guard.lost()).await.unwrap();
     assert!(!guard.is_valid());
-    let is_held = blocking(move || until("Curator has it", Duration::from_secs(60), || Ok(held.exists())));
-    is_held.await.unwrap();
+    wait_until_it_holds(&worker).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
     drop(worker);
 }

@@ -56,6 +56,8 @@ pub(crate) struct ZkClient {
     pub(crate) session: i64,
     /// How many packets have come from there, pings among them.
     pub(crate) received: u64,
+    /// How many have gone there, events among them.
+    pub(crate) sent: u64,
     /// How long the session lives unheard of.
     pub(crate) timeout: Duration,
 }
@@ -326,6 +328,7 @@ fn client(line: &str) -> Option<ZkClient> {
     Some(ZkClient {
         session: session.cast_signed(),
         received: value("recved")?.parse().ok()?,
+        sent: value("sent")?.parse().ok()?,
         timeout: Duration::from_millis(value("to")?.parse().ok()?),
     })
 }

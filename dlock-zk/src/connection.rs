@@ -37,7 +37,7 @@ use crate::session::Session;
 use crate::tombstones::Tombstones;
 
 /// How long a request waits for a connection that is being made.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between tries for a session.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);

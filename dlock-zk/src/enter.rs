@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, LeaseKey};
 use dlock_core::{Error, ErrorKind, Mode, Result};
-use futures::future::{join, join_all, join3};
+use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
 
 use crate::entries::{Card, prefix};
@@ -27,7 +27,7 @@ use crate::lock::ZkLock;
 use crate::open::Layout;
 use crate::session::{Node, Session};
 
-/// How often a line is made that goes away under it.
+/// How often a line is made that goes away under it, and a reading begun on a connection that breaks.
 const TRIES: usize = 4;
 
 impl ZkLock {
@@ -193,5 +193,28 @@ impl ZkLock {
             Err(Zk::NoNode) => Ok(Line::default()),
             Err(e) => Err(session.told(e, Effect::None)),
         }
+    }
+
+    /// Reads something, and once more if the connection broke or the session was over: nothing depends on how often.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no connection within a moment, or if it broke again and again.
+    pub(crate) async fn reading<'a, T>(
+        &self,
+        read: impl Fn(Arc<Session>, Arc<Client>) -> BoxFuture<'a, Result<T, Zk>>,
+    ) -> Result<T> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let session = self.connection.session().await?;
+            let client = session.client()?;
+            match read(session.clone(), client).await {
+                Ok(found) => return Ok(found),
+                Err(e) => match session.told(e, Effect::None) {
+                    e if e.kind() == ErrorKind::Unavailable => last = Some(e),
+                    e => return Err(e),
+                },
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "nothing was read")))
     }
 }

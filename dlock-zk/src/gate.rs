@@ -3,14 +3,16 @@
 //! It is read, judged, and written on condition that it is still at the version that was read. What could break it, and why it does not:
 //!
 //! * *Somebody writes in between.* The version is another one, and it is read anew.
-//! * *A server is behind, and shows an old node.* The write goes by way of the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token that is
+//! * *A server is behind, and shows an old node.* It is read behind a `sync`; and the write goes by way of the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token that is
 //!   admitted is written even if it changes nothing.
 //! * *The node is deleted and made anew.* Nobody here does that. An operator who does has taken the fence away.
-//! * *The answer is lost.* `Unknown`: the value may be stored, and the same token may come again.
+//! * *The answer is lost.* Then it is read what is there: what was written, or the version of before, over which it is written again; both of the same content, of which the server takes
+//!   one. If others have written since, it is `Unknown`.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use futures::FutureExt as _;
 use zookeeper_client::{CreateMode, Error as Zk};
 
 use crate::address::invalid;
@@ -67,20 +69,39 @@ impl ZkLock {
                 "a value behind a gate in ZooKeeper has {LARGEST} bytes at most"
             )));
         }
-        let session = self.connection.session().await?;
-        let client = session.client()?;
         let path = self.paths().fence(name);
-        let (none, perhaps) = (Effect::None, Effect::Perhaps);
+        // What was written without an answer, and over which version.
+        let mut unanswered: Option<(Vec<u8>, Option<i32>)> = None;
         for _ in 0..TRIES {
-            let found = match client.get_data(&path).await {
-                Ok((data, stat)) => Some((read(&data).ok_or_else(foreign)?, stat.version)),
-                Err(Zk::NoNode) => None,
-                Err(e) => return Err(session.told(e, none)),
-            };
-            let (mut fenced, version) = match found {
-                Some((fenced, version)) => (fenced, Some(version)),
+            let found = self.look_behind(&path).await;
+            let found = found.map_err(|e| {
+                if unanswered.is_some() {
+                    perhaps_stored(e)
+                } else {
+                    e
+                }
+            })?;
+            let (mut fenced, version) = match &found {
+                Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
                 None => (FencedValue::new(Vec::new(), None, None), None),
             };
+            match unanswered.take() {
+                // It is there, or nothing has been done since it was tried.
+                Some((data, over)) if version == Some(over.map_or(0, |v| v.wrapping_add(1))) => {
+                    if found.is_some_and(|(found, _)| found == data) {
+                        return Ok(Admission::Admitted);
+                    }
+                }
+                Some((_, over)) if version == over => {}
+                // Others have written since, and whether over ours is not told.
+                Some(_) if value.is_some() => {
+                    return Err(perhaps_stored(Error::new(
+                        ErrorKind::Unavailable,
+                        "the answer to the write was lost, and others have written since",
+                    )));
+                }
+                _ => {}
+            }
             let admission = fenced.admit(token, access);
             if !admission.is_admitted() {
                 return Ok(admission);
@@ -89,34 +110,74 @@ impl ZkLock {
                 fenced.value = value.to_vec();
             }
             let data = write(&fenced);
-            let options = self.connection.node(CreateMode::Persistent);
-            let written = session
-                .written(|| async {
-                    match version {
-                        Some(version) => client.set_data(&path, &data, Some(version)).await.map(drop),
-                        None => client.create(&path, &data, &options).await.map(drop),
-                    }
-                })
-                .await;
-            match (written, version) {
-                (Ok(()), _) => return Ok(Admission::Admitted),
-                // Somebody else was quicker, also where the server that was read is behind.
-                (Err(Zk::BadVersion | Zk::NodeExists), _) | (Err(Zk::NoNode), Some(_)) => {
-                    let synced = session.synced(&client, || async { Ok(()) }).await;
-                    synced.map_err(|e| session.told(e, none))?;
-                }
-                (Err(Zk::NoNode), None) => {
-                    let fences = self.paths().fences();
-                    let making = self.connection.make_directory(&client, &fences);
-                    making.await.map_err(|e| session.told(e, none))?;
-                }
-                (Err(e), _) => return Err(session.told(e, perhaps)),
+            match self.store(&path, &data, version).await? {
+                Stored::Done => return Ok(Admission::Admitted),
+                Stored::Not => {}
+                Stored::Perhaps => unanswered = Some((data, version)),
             }
         }
         let message =
             format!("others wrote to the fenced value {TRIES} times in a row, just before this one");
         Err(Error::new(ErrorKind::Unavailable, message))
     }
+
+    /// The data of a node and their version, as the leader has them.
+    async fn look_behind(&self, path: &str) -> Result<Option<(Vec<u8>, i32)>> {
+        self.reading(|session, client| {
+            async move {
+                match session.synced(&client, || client.get_data(path)).await {
+                    Ok((data, stat)) => Ok(Some((data, stat.version))),
+                    Err(Zk::NoNode) => Ok(None),
+                    Err(e) => Err(e),
+                }
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Writes over that version, or makes the node.
+    async fn store(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stored> {
+        let session = self.connection.session().await?;
+        let client = session.client()?;
+        let options = self.connection.node(CreateMode::Persistent);
+        let written = session
+            .written(|| async {
+                match version {
+                    Some(version) => client.set_data(path, data, Some(version)).await.map(drop),
+                    None => client.create(path, data, &options).await.map(drop),
+                }
+            })
+            .await;
+        match (written, version) {
+            (Ok(()), _) => Ok(Stored::Done),
+            // Somebody else was quicker; or the session was over, and nothing is done in it.
+            (Err(Zk::BadVersion | Zk::NodeExists | Zk::SessionExpired | Zk::SessionMoved), _)
+            | (Err(Zk::NoNode), Some(_)) => Ok(Stored::Not),
+            (Err(Zk::NoNode), None) => {
+                let fences = self.paths().fences();
+                let making = self.connection.make_directory(&client, &fences);
+                making.await.map_err(|e| session.told(e, Effect::None))?;
+                Ok(Stored::Not)
+            }
+            (Err(e), _) => match session.told(e, Effect::Perhaps) {
+                e if e.kind() == ErrorKind::Unknown => Ok(Stored::Perhaps),
+                e => Err(e),
+            },
+        }
+    }
+}
+
+/// What became of a write.
+enum Stored {
+    Done,
+    Not,
+    Perhaps,
+}
+
+fn perhaps_stored(e: Error) -> Error {
+    let message = "whether the fenced value was stored is not known";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
 fn foreign() -> Error {
@@ -141,14 +202,13 @@ impl FenceGate for ZkLock {
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         let named = |e: Error| e.with_name(resource);
         self.check_name(resource).map_err(named)?;
-        let session = self.connection.session().await.map_err(named)?;
-        let client = session.client().map_err(named)?;
-        let path = self.paths().fence(resource);
-        match session.synced(&client, || client.get_data(&path)).await {
-            Ok((data, _)) => read(&data).map(Some).ok_or_else(|| named(foreign())),
-            Err(Zk::NoNode) => Ok(None),
-            Err(e) => Err(named(session.told(e, Effect::None))),
-        }
+        let found = self
+            .look_behind(&self.paths().fence(resource))
+            .await
+            .map_err(named)?;
+        found
+            .map(|(data, _)| read(&data).ok_or_else(|| named(foreign())))
+            .transpose()
     }
 }
 

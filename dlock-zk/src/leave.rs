@@ -33,7 +33,7 @@ impl ZkLock {
         let client = session.client()?;
         session.change(key, |r| r.leaving = true);
         let path = format!("{line}/{}", node.name);
-        let answer = match request.converted {
+        let answer = match request.marked {
             None => session.written(|| client.delete(&path, None)).await,
             Some(mode) => {
                 // First the entry: a mark without one is nothing, an entry without its mark is exclusive.

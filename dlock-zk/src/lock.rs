@@ -264,11 +264,8 @@ impl ZkLock {
     async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node, Left)>> {
         self.connection.check_open()?;
         // What hung on an earlier session went with it.
-        if !self
-            .connection
-            .present()
-            .is_some_and(|s| s.request(key).is_some())
-        {
+        let session = self.connection.present();
+        if session.is_none_or(|s| s.request(key).is_none()) {
             return Ok(None);
         }
         let session = self.connection.session().await?;

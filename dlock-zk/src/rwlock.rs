@@ -75,7 +75,7 @@ impl ZkLock {
         both.add_create(&format!("{line}/{}", marker(&node.name, to)), &[], &options)
             .map_err(perhaps)?;
         // Before it is sent: whoever releases it takes away the mark as well.
-        session.change(lease, |r| r.converted = Some(to));
+        session.change(lease, |r| r.marked = Some(to));
         let answer = session
             .written(|| {
                 let marking = both.commit();
@@ -84,13 +84,13 @@ impl ZkLock {
             .await;
         match answer {
             // It was there: an earlier one of ours that went unanswered.
-            Ok(_) | Err(Zk::NodeExists) => Ok(()),
-            Err(Zk::NoNode) => Err(Error::lost(LossReason::Refused)),
-            Err(e) => {
-                // Asked again, it is marked again.
-                session.change(lease, |r| r.converted = None);
-                Err(perhaps(e))
+            Ok(_) | Err(Zk::NodeExists) => {
+                session.change(lease, |r| r.converted = Some(to));
+                Ok(())
             }
+            Err(Zk::NoNode) => Err(Error::lost(LossReason::Refused)),
+            // Asked again, it is marked again.
+            Err(e) => Err(perhaps(e)),
         }
     }
 }

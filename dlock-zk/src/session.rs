@@ -45,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) granted: bool,
     /// The mode that it has now, if that is another one.
     pub(crate) converted: Option<Mode>,
+    /// The mode of which there may be a mark beside its node.
+    pub(crate) marked: Option<Mode>,
     /// A deletion was sent.
     pub(crate) leaving: bool,
 }
@@ -203,6 +205,7 @@ impl Session {
             node: None,
             granted: false,
             converted: None,
+            marked: None,
             leaving: false,
         });
         match request.key == *key && request.mode == mode {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Change, Holder, Inspection, Watch};
-use dlock_core::{Capability, Error, LockName, Result, Token};
+use dlock_core::{Capability, Error, ErrorKind, LockName, Result, Token};
 use futures::future::{BoxFuture, join, join_all};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
@@ -356,11 +356,19 @@ impl Watch for ZkLock {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let inspected = async {
             self.check_name(name)?;
-            let session: Arc<Session> = self.connection.session().await?;
-            let client = session.client()?;
-            match self.paths().unfair {
-                true => self.inspect_single(&session, &client, name).await,
-                false => self.inspect_line(&session, &client, name).await,
+            let mut tries = 1;
+            loop {
+                let session: Arc<Session> = self.connection.session().await?;
+                let client = session.client()?;
+                let seen = match self.paths().unfair {
+                    true => self.inspect_single(&session, &client, name).await,
+                    false => self.inspect_line(&session, &client, name).await,
+                };
+                match seen {
+                    // The connection broke, or the session was over: it only reads.
+                    Err(e) if e.kind() == ErrorKind::Unavailable && tries < TRIES => tries += 1,
+                    seen => return seen,
+                }
             }
         };
         inspected.await.map_err(|e| e.with_name(name))

@@ -27,7 +27,7 @@ async fn the_holder_is_told_at_once_and_the_next_one_has_it() {
     let Signal::Lost(LostLeases::These(keys), _) = told else {
         panic!("{told:?}");
     };
-    assert_eq!(keys, [ended.clone()]);
+    assert_eq!(keys, std::slice::from_ref(&ended));
     let items = [
         RenewItem::lease(ended.clone(), LONG),
         RenewItem::lease(kept.clone(), LONG),

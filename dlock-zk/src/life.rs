@@ -13,10 +13,14 @@
 //! # What the margin is for
 //!
 //! A server that *fails*, or is cut off, just after such an answer may not have told the leader of it. What it told last is at most half a tick old, and in it is
-//! whatever came until then. Of an idle client that is a ping of its driver, no more than 0.15 *T* before. So the leader counts from no earlier than 0.15 *T* and
-//! half a tick before the send time of the answered request; where a tick is at most *T*/6 that is less than a quarter of *T*. A quarter of *T* is never believed in. A leader that is cut
-//! off with its clients answers them for a tick or so longer than its followers wait for it; the next leader gives every session the whole of *T* anew, and the same quarter covers the
-//! difference. Half of the ticks is as much as a server allows, so of a timeout of two ticks the margin covers a failure of the server alone or of the client alone, and not both at once.
+//! whatever came until then. Of an idle client that is a ping of its driver, no more than 0.15 *T* before. So the leader counts from no earlier than 0.15 *T* and half a tick
+//! before the send time of the answered request. Where a tick is at most *T*/6, that is less than *T*/4, and *T*/4 is never believed in.
+//!
+//! A *leader* that is cut off answers for a tick or so longer than its followers wait for it. The next leader gives every session the whole of *T* from when it begins; the same
+//! quarter covers the difference.
+//!
+//! A server allows ticks of up to *T*/2. Then the quarter covers a client that is cut off alone, as it does of a single server, and not one that is cut off together with the
+//! server that it is connected to.
 //!
 //! What could break it otherwise:
 //!

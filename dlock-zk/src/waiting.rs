@@ -3,12 +3,14 @@
 //! What could break it, and why it does not:
 //!
 //! * *The node goes before it is watched.* Then there is nothing to be watched, the server says so, and the line is looked at at once.
+//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, and its version says that it was changed; then the line is looked at once more.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once of what is gone. If the session is over the watch says that, and
 //!   the stream ends: the engine asks again, and joins the line anew.
 //! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is not granted anything.
 //! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was heard of within half of its life, or it is asked now.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dlock_core::spi::{LeaseKey, Push};
@@ -29,7 +31,11 @@ struct Waiter {
     node: Node,
     line: String,
     watch: Vec<String>,
+    versions: Versions,
 }
+
+/// At which version a node was when the line was last looked at because of it. Where none is told, at its first.
+type Versions = HashMap<String, i32>;
 
 /// What became of the nodes that are watched.
 enum Seen {
@@ -54,6 +60,7 @@ impl ZkLock {
             node: node.clone(),
             line: self.paths().lock(&key.name),
             watch,
+            versions: Versions::new(),
         };
         stream::once(waiter.turn())
             .filter_map(|push| async { push })
@@ -69,7 +76,7 @@ impl ZkLock {
     ) -> BoxStream<'static, Push> {
         let session = session.clone();
         let changed = async move {
-            match watched(&session, &line, &watch).await {
+            match watched(&session, &line, &watch, None).await {
                 Seen::Changed => Some(Push::Changed),
                 Seen::Over => None,
             }
@@ -81,7 +88,8 @@ impl ZkLock {
 impl Waiter {
     async fn turn(mut self) -> Option<Push> {
         loop {
-            if let Seen::Over = watched(&self.session, &self.line, &self.watch).await {
+            let versions = Some(&mut self.versions);
+            if let Seen::Over = watched(&self.session, &self.line, &self.watch, versions).await {
                 return None;
             }
             let line = self.lock.read_line(&self.session, &self.line).await.ok()?;
@@ -101,7 +109,12 @@ impl Waiter {
 }
 
 /// Waits until one of those nodes has gone or is changed.
-async fn watched(session: &Session, line: &str, nodes: &[String]) -> Seen {
+async fn watched(
+    session: &Session,
+    line: &str,
+    nodes: &[String],
+    mut versions: Option<&mut Versions>,
+) -> Seen {
     let watchers = {
         let Ok(client) = session.client() else {
             return Seen::Over;
@@ -115,9 +128,16 @@ async fn watched(session: &Session, line: &str, nodes: &[String]) -> Seen {
         .await
     };
     let mut events = Vec::with_capacity(watchers.len());
-    for watcher in watchers {
+    for (node, watcher) in nodes.iter().zip(watchers) {
         match watcher {
-            Ok((_, _, watcher)) => events.push(Box::pin(watcher.changed())),
+            Ok((_, stat, watcher)) => {
+                if let Some(versions) = &mut versions
+                    && versions.insert(node.clone(), stat.version).unwrap_or(0) != stat.version
+                {
+                    return Seen::Changed;
+                }
+                events.push(Box::pin(watcher.changed()));
+            }
             Err(Zk::NoNode) => return Seen::Changed,
             Err(_) => return Seen::Over,
         }

@@ -21,7 +21,7 @@ async fn another_session_is_made_when_one_has_ended() {
     let first = lock.session_id().unwrap();
     let old = key("x", 1, 1);
     let before = granted(&lock, &at_once(&old, X)).await;
-    hands(&server, move |s| s.expire(first)).await;
+    crate::expire(&server, first).await;
     loop {
         let signal = tokio::time::timeout(LONG, signals.next()).await.unwrap().unwrap();
         match signal {
@@ -51,7 +51,7 @@ async fn the_same_request_is_not_granted_by_the_node_of_an_ended_session() {
     let k = key("x", 1, 1);
     let first = lock.session_id().unwrap();
     let before = granted(&lock, &at_once(&k, X)).await;
-    hands(&server, move |s| s.expire(first)).await;
+    crate::expire(&server, first).await;
     until("there is another session", LONG, async || {
         lock.session_id().is_some_and(|id| id != first)
     })
@@ -108,7 +108,7 @@ async fn a_waiter_goes_on_in_the_next_session() {
         children(&server, "/dlock/locks/x").await.len() == 2
     })
     .await;
-    hands(&server, move |s| s.expire(first)).await;
+    crate::expire(&server, first).await;
     until("it waits again", LONG, async || {
         children(&server, "/dlock/locks/x").await.len() == 2
     })

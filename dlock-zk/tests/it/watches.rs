@@ -8,7 +8,7 @@ use dlock_core::spi::{Change, Lock as _, Release, RwLock as _, Watch as _};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
-use crate::{LONG, at_once, granted, hands, key, open, queued, start, turn, waits};
+use crate::{LONG, at_once, granted, key, open, queued, start, turn, waits};
 
 const X: Mode = Mode::Exclusive;
 const R: Mode = Mode::READER;
@@ -72,7 +72,7 @@ async fn the_end_of_a_session_is_told_as_an_expiry() {
         matches!(next(&mut changes).await, Change::Snapshot { now, skipped: false } if now.holders.len() == 1)
     );
     let session = lock.session_id().unwrap();
-    hands(&server, move |s| s.expire(session)).await;
+    crate::expire(&server, session).await;
     assert_eq!(next(&mut changes).await, Change::Expired { id: a.id });
 }
 
@@ -108,7 +108,7 @@ async fn a_watcher_outlives_its_session_and_the_line() {
     let mut changes = watcher.watch(&a.name).await.unwrap();
     next(&mut changes).await;
     let session = watcher.session_id().unwrap();
-    hands(&server, move |s| s.expire(session)).await;
+    crate::expire(&server, session).await;
     crate::until("there is another session", LONG, async || {
         watcher.session_id().is_some_and(|id| id != session)
     })

@@ -67,7 +67,7 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "redlock" if rule.id == "16.12" => Some(
             "its members are no replicas of one another: what fails over is who is in the majority, in 18.01 to 18.03",
         ),
-        "zookeeper" | "zookeeper-ensemble" if rule.id == "7.16" => {
+        "zookeeper" | "zookeeper-ensemble" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
         "memory" | "sqlite" | "remote" | "zookeeper" if rule.id == "16.12" => {

@@ -15,7 +15,9 @@ use super::capabilities_of;
 use super::zookeeper_hooks::ZkHooks;
 
 /// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules wait for.
-const SESSION: Duration = Duration::from_millis(1500);
+const SESSION: Duration = Duration::from_secs(4);
+/// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine that is, needs a while.
+const CONNECT: Duration = Duration::from_secs(4);
 
 /// Below what all nodes are.
 const ROOT: &str = "/dlock";
@@ -76,7 +78,7 @@ impl ZooKeeper {
     /// One who has a password.
     pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
         let url = format!(
-            "zk://app:{secret}@{}?session_timeout=1500ms",
+            "zk://app:{secret}@{}?session_timeout=4s",
             joined(&self.addresses)
         );
         dlock::connect(url).runtime(runtime).await
@@ -113,6 +115,6 @@ async fn open_at(at: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
     let builder = dlock::zookeeper::builder()
         .root(ROOT)
         .session_timeout(SESSION)
-        .timeout(TIMEOUT);
+        .timeout(CONNECT);
     Ok(Arc::new(builder.open(at, runtime).await?))
 }

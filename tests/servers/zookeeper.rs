@@ -298,13 +298,12 @@ impl ZkServer {
             .ok_or_else(|| io::Error::other("this server has the clock of the machine: ZkOptions::own_clock"))
     }
 
-    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns. Alone, the server leaves the connection of that
-    /// session open and answers nothing more on it; in an ensemble, the server that has the connection closes it.
+    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its connection is closed.
     ///
     /// # Errors
     /// If there is no such session.
     pub(crate) fn expire(&self, session: i64) -> io::Result<()> {
-        ZkSession::take_over(self.address(), session)?.close()
+        ZkSession::end(self.address(), session)
     }
 }
 

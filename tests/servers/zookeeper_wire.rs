@@ -103,6 +103,33 @@ impl ZkSession {
         Self::connect(at, number, password(number))
     }
 
+    /// Ends one that somebody else has begun.
+    ///
+    /// Its client comes back as soon as it has lost its connection to us, and takes it over again: then this is repeated, until the server has closed
+    /// the session or does not know it any more.
+    ///
+    /// # Errors
+    /// Those of the socket; and if there was no such session.
+    pub(crate) fn end(at: SocketAddr, number: i64) -> io::Result<()> {
+        const TRIES: u32 = 100;
+        let mut last = None;
+        for n in 0..TRIES {
+            match Self::take_over(at, number).and_then(Self::close) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    return if n == 0 { Err(e) } else { Ok(()) };
+                }
+                Err(e)
+                    if e.kind() == io::ErrorKind::UnexpectedEof
+                        || e.kind() == io::ErrorKind::ConnectionReset =>
+                {
+                    last = Some(e);
+                }
+                done => return done,
+            }
+        }
+        Err(last.unwrap_or_else(strange))
+    }
+
     fn connect(at: SocketAddr, number: i64, password: [u8; 16]) -> io::Result<Self> {
         let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
         stream.set_nodelay(true)?;
@@ -119,7 +146,8 @@ impl ZkSession {
         let mut answer = Reader(&answer);
         let (_, limit, given) = (answer.int()?, answer.int()?, answer.long()?);
         if limit <= 0 || given == 0 {
-            return Err(io::Error::other("the server does not know that session"));
+            let unknown = "the server does not know that session";
+            return Err(io::Error::new(io::ErrorKind::NotFound, unknown));
         }
         Ok(Self {
             stream,

@@ -74,7 +74,6 @@ fn nodes_are_made_read_and_removed_with_all_below_them() {
     session.close().unwrap();
 }
 
-/// Seen of one that is alone, and of one that is not: who is connected where, and whose session is over.
 #[test]
 fn a_session_that_is_ended_by_its_number_is_over() {
     // Of a server, 3.8: the password that it gave for that session.

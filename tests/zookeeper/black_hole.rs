@@ -36,12 +36,12 @@ async fn a_holder_is_cut_off(addresses: Vec<SocketAddr>, how: Direction) {
         "told after {:?}",
         from.elapsed()
     );
-    let hole = match how {
-        Direction::Both => Some(hole),
-        // The server hears of its session each time that the driver tries to connect. So it ends when the network is back, and the node that
-        // nobody owns any more is taken away.
-        _ => None,
-    };
+    // The server hears of its session each time that the driver tries to connect. So who is heard has a network again here, and the node that
+    // nobody owns any more is taken away.
+    let mut hole = Some(hole);
+    if how == Direction::ToClient {
+        hole = None;
+    }
     let healed = Instant::now();
     let (granted, other, next) = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap();
     judge.sees(&next);

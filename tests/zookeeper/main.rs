@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `leader.rs` | the leader of the ensemble is killed while one holds and ten wait |
 //! | `lagging.rs` | a follower stands still again and again, and lags behind, while clients of all members take turns |
-//! | `expired.rs` | a session is ended at the server, whose connection is closed, or left open and never answered again |
+//! | `expired.rs` | a session is ended at the server |
 //! | `stopped.rs` | a client is stopped past its session, goes on, and writes |
 //! | `black_hole.rs` | nothing comes through any more, and no connection breaks |
 //! | `dropped.rs` | a thousand waits are given up at any point, and nothing is left in the store |

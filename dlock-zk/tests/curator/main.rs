@@ -147,7 +147,7 @@ async fn a_client_whose_session_is_ended_is_followed_by_curator() {
     assert!(!worker.file("held").exists());
     let ended = server.clone();
     blocking(move || ended.expire(session).unwrap()).await;
-    // The server answers nothing more, and says nothing: it is the deadline that tells.
+    // By the next connection, which is refused, or by its deadline.
     tokio::time::timeout(SESSION, guard.lost()).await.unwrap();
     assert!(!guard.is_valid());
     wait_until_it_holds(&worker).await;

@@ -77,10 +77,7 @@ impl ZooKeeper {
 
     /// One who has a password.
     pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
-        let url = format!(
-            "zk://app:{secret}@{}?session_timeout=4s",
-            joined(&self.addresses)
-        );
+        let url = format!("zk://app:{secret}@{}?session_timeout=4s", joined(&self.addresses));
         dlock::connect(url).runtime(runtime).await
     }
 

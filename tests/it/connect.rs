@@ -154,7 +154,11 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
     #[cfg(feature = "zookeeper-tls")]
     assert!(refusal("zks://h?cert=x").to_string().contains("`key`"));
     #[cfg(feature = "zookeeper-sasl")]
-    assert!(refusal("zk://h?sasl_user=x").to_string().contains("`sasl_password`"));
+    assert!(
+        refusal("zk://h?sasl_user=x")
+            .to_string()
+            .contains("`sasl_password`")
+    );
     #[cfg(feature = "zookeeper-sasl")]
     assert!(
         refusal("zk://h?sasl_password=hunter2")

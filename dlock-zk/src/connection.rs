@@ -14,6 +14,7 @@
 //!   engine, which asks before it believes in a grant whether all was lost meanwhile.
 //! * *The servers are away for long.* The next session is tried for with pauses up to two seconds, for as long as there is anybody to use it.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -43,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How many lines are known at a time.
+const LINES_KNOWN: usize = 4096;
+
 /// What does not change.
 pub(crate) struct Settings {
     pub(crate) paths: Paths,
@@ -67,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) tombstones: Tombstones,
     /// The timeout of the first session.
     pub(crate) session_timeout: Duration,
+    /// Lines that were there a while ago.
+    lines: Mutex<HashSet<String>>,
     state: Mutex<State>,
     /// Told when there is a session, or a connection for it.
     changed: Event,
@@ -90,6 +96,7 @@ impl Connection {
         let connection = Arc::new(Self {
             settings,
             tombstones: Tombstones::default(),
+            lines: Mutex::default(),
             session_timeout: session.timeout,
             state: Mutex::new(State {
                 session: Some(session.clone()),
@@ -291,6 +298,22 @@ impl Connection {
     }
 
     // ---- what every request needs ----
+
+    /// Whether a line was there a while ago. If it has gone since, whoever joins it is told.
+    pub(crate) fn knows(&self, line: &str) -> bool {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(line)
+    }
+
+    pub(crate) fn learn(&self, line: &str) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= LINES_KNOWN {
+            lines.clear();
+        }
+        lines.insert(line.to_owned());
+    }
 
     /// For a node of that kind.
     pub(crate) fn node(&self, mode: CreateMode) -> CreateOptions<'_> {

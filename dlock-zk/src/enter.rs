@@ -10,7 +10,7 @@
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a session when it gets a new one, and the leader takes
 //!   nothing of a session from a server that it has left. So what is not found by then does not come.
 //! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both requests fail, and the line is made with the next
-//!   two behind it. It may be removed again just then, so this is repeated a few times.
+//!   two behind it; also where a name is asked for that this client has not used lately. It may be removed again just then, so this is repeated a few times.
 //! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of this session counts.
 
 use std::sync::Arc;
@@ -44,7 +44,9 @@ impl ZkLock {
         let data = self.card(session, key, request).write(self.whereabouts());
         let client = session.client()?;
         let mut last = Zk::NoNode;
-        for tries in 0..=TRIES {
+        // Who asks for a name for the first time does not know whether its line is there, and makes it to be sure.
+        let is_known = self.connection.knows(&line);
+        for tries in usize::from(!is_known)..=TRIES {
             if tries > 1 {
                 // Not only the line, but what is above it is missing.
                 self.connection
@@ -68,6 +70,9 @@ impl ZkLock {
             session.heard(sent, &created);
             match created {
                 Ok((stat, sequence)) => {
+                    if !is_known {
+                        self.connection.learn(&line);
+                    }
                     let node = self.entered(session, key, &prefix, &stat, sequence)?;
                     return Ok((node, listed));
                 }

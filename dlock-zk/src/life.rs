@@ -66,12 +66,6 @@ impl Life {
         believed(self.timeout)
     }
 
-    /// Whether what is known is young enough for an answer to a renewal: a sixth of the span. Renewals come at thirds of it, so that one question serves
-    /// all that come within a sixth, and each moves its deadline.
-    pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
-        now.since(self.confirmed()) <= self.span() / 6
-    }
-
     /// Whether enough is left to hand out a lock without asking once more.
     pub(crate) fn is_ample(&self, now: Timestamp) -> bool {
         now.since(self.confirmed()) <= self.span() / 2
@@ -101,7 +95,6 @@ mod tests {
         life.confirm(t(103));
         life.confirm(t(101));
         assert_eq!(life.confirmed(), t(103));
-        assert!(life.is_fresh(t(104)) && !life.is_fresh(t(105)));
         assert!(life.is_ample(t(107)) && !life.is_ample(t(108)));
     }
 }

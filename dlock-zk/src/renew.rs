@@ -1,4 +1,7 @@
 //! Leases live with their session, so renewing them is hearing of it: one question for all, whatever their number.
+//!
+//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone, and what is in its line and not ours is told.
+//! Of many, that would be a list for each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +25,16 @@ impl Renew for ZkLock {
                 return items.iter().map(failed).collect();
             }
         };
+        if let [item] = items
+            && item.kind == RenewKind::Lease
+            && !self.paths().unfair
+        {
+            return vec![self.renewed_alone(&session, &item.key).await];
+        }
         let has_leases = items.iter().any(|item| item.kind == RenewKind::Lease);
         let heard = async {
             match has_leases {
-                true => session.be_fresh().await,
+                true => session.be_heard().await,
                 false => Ok(()),
             }
         };
@@ -57,6 +66,25 @@ fn renewed(session: &Session, key: &LeaseKey, heard: &Result<()>) -> RenewOutcom
 }
 
 impl ZkLock {
+    async fn renewed_alone(&self, session: &Arc<Session>, key: &LeaseKey) -> RenewOutcome {
+        let Some(node) = session.request(key).and_then(|r| r.node) else {
+            return RenewOutcome::Gone;
+        };
+        let line = self.paths().lock(&key.name);
+        let (heard, read) = join(session.be_heard(), self.read_line(session, &line)).await;
+        let failed = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
+        match (read, heard) {
+            (Err(e), _) | (Ok(_), Err(e)) => failed(e),
+            (Ok(line), Ok(())) => match line.place(&node.name) {
+                None => {
+                    session.forget(key);
+                    RenewOutcome::Gone
+                }
+                Some(_) => renewed(session, key, &Ok(())),
+            },
+        }
+    }
+
     async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
         let mut names: Vec<&LockName> = items
             .iter()

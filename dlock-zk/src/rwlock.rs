@@ -45,7 +45,7 @@ impl ZkLock {
                 _ => return Err(mismatch(is, to)),
             }
         }
-        session.be_fresh().await?;
+        session.be_heard().await?;
         Ok(Converted::Done(session.grant(lease, &node)))
     }
 

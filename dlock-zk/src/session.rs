@@ -151,21 +151,17 @@ impl Session {
 
     /// Sees to it that a lock which is handed out now lasts for a while.
     pub(crate) async fn be_ample(&self) -> Result<()> {
-        self.be_heard(Life::is_ample).await
-    }
-
-    /// Sees to it that the session was heard of lately enough for a renewal.
-    pub(crate) async fn be_fresh(&self) -> Result<()> {
-        self.be_heard(Life::is_fresh).await
-    }
-
-    /// One question serves all who want to know at a time.
-    async fn be_heard(&self, enough: impl Fn(&Life, Timestamp) -> bool) -> Result<()> {
-        if enough(&self.life, self.now()) {
-            return Ok(());
+        match self.life.is_ample(self.now()) {
+            true => Ok(()),
+            false => self.be_heard().await,
         }
+    }
+
+    /// Asks whether the session lives: a renewal is never answered from memory. One question serves all who come while it waits to be sent.
+    pub(crate) async fn be_heard(&self) -> Result<()> {
+        let from = self.now();
         let _asking = self.asking.lock().await;
-        if enough(&self.life, self.now()) {
+        if self.life.confirmed() >= from {
             return Ok(());
         }
         let client = self.client()?;

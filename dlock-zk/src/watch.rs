@@ -14,14 +14,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::{Change, Holder, Inspection, Watch};
 use dlock_core::{Capability, Error, ErrorKind, LockName, Result, Token};
-use futures::future::{BoxFuture, join, join_all};
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::channel::mpsc;
+use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
 use crate::entries::{Card, Entry};
 use crate::failure::Effect;
 use crate::forced::foreign;
+use crate::life::believed;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
 use crate::open::Layout;
@@ -29,6 +31,9 @@ use crate::session::Session;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// How many changes may wait to be taken.
+const AHEAD: usize = 64;
 
 /// How often the line may change while its holders are asked for.
 const TRIES: usize = 8;
@@ -141,9 +146,11 @@ impl ZkLock {
         };
         let token = u64::try_from(stat.czxid).ok().and_then(Token::new);
         let expires_in = match session.owns(stat) {
-            true => session.now().until(session.life.lapses()),
+            true => session
+                .now()
+                .until(session.life.confirmed() + session.life.span()),
             // Its session may be heard of at any moment; this is what it has then.
-            false => card.ttl,
+            false => believed(card.ttl),
         };
         Seen {
             holder: Holder::new(id, entry.mode, token, expires_in).with_owner(card.owner),
@@ -194,6 +201,15 @@ impl ZkLock {
             Err(Zk::NoNode) => Ok(Inspection::default()),
             Err(e) => Err(session.told(e, Effect::None)),
         }
+    }
+}
+
+/// Ends a task with the stream that it tells.
+struct End(AbortHandle);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -347,10 +363,25 @@ impl Watch for ZkLock {
         while watching.pending.is_empty() {
             watching.look().await.map_err(named)?;
         }
-        Ok(stream::unfold(watching, |mut w| {
-            async move { w.next().await.map(|change| (change, w)) }.boxed()
-        })
-        .boxed())
+        // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just then. It looks no more when it is
+        // so many changes ahead, and then tells that something was skipped.
+        let (mut tell, told) = mpsc::channel(AHEAD);
+        let looking = async move {
+            while let Some(change) = watching.next().await {
+                if tell.send(change).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let (looking, handle) = abortable(looking);
+        self.connection.runtime.spawn(looking.map(drop).boxed());
+        let ends = End(handle);
+        Ok(told
+            .map(move |change| {
+                let _ = &ends;
+                change
+            })
+            .boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

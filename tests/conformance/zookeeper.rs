@@ -89,6 +89,8 @@ impl ZooKeeper {
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
             // Of a session it is found out at the next tick that it is over, and of its client a little later that it may try again.
             .slack(Duration::from_millis(500))
+            // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both, are often two.
+            .round_trips(3)
             .survives(Restart::Crash)
             .give_up(TIMEOUT * 2 + Duration::from_millis(500));
         match self.addresses.len() {

@@ -173,7 +173,8 @@ impl ZkLock {
             None => None,
             Some(before) => match before.node {
                 Some(node) => Some(node),
-                None => self.find(&session, key, request.mode).await?,
+                // Its first message may have been carried out.
+                None => self.find(&session, key, request.mode).await.map_err(in_line)?,
             },
         };
         loop {
@@ -303,12 +304,12 @@ pub(crate) fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// The request has a node in the line: however the question behind that failed, it may be granted.
+/// The request may have a node in the line: however the question behind that failed, it may be granted.
 pub(crate) fn in_line(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Unavailable => Error::new(
             ErrorKind::Unknown,
-            "the request is in the line of the lock, and where is not known",
+            "the request may be in the line of the lock, and where is not known",
         )
         .with_source(e),
         _ => e,

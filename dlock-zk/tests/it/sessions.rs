@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::spi::{Lock as _, LostLeases, Release, Released, Signal};
-use dlock_core::{LossReason, Mode};
+use dlock_core::{AutoRenew, LockOptions, LossReason, Mode};
 use futures::StreamExt as _;
 
 use crate::{
@@ -91,6 +91,25 @@ async fn a_guard_ends_by_its_own_clock_while_the_server_stands_still() {
             .is_ok_and(|g| g.is_some())
     })
     .await;
+}
+
+/// Without auto-renewal its session keeps a hold until its ttl is over, and no longer.
+#[tokio::test]
+async fn a_hold_that_is_not_renewed_lasts_for_its_ttl() {
+    let server = start().await;
+    let (client, next) = (client(&server).await, open(&server).await);
+    let ttl = SESSION * 2;
+    let options = LockOptions::new().ttl(ttl).auto_renew(AutoRenew::Off);
+    let lock = client.lock("x").unwrap().options(options).unwrap();
+    let from = std::time::Instant::now();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.ttl(), ttl);
+    let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    crate::turn(&mut wait).await;
+    let lasted = from.elapsed();
+    assert!(lasted > ttl - SESSION / 4 && lasted < ttl + SESSION, "{lasted:?}");
 }
 
 #[tokio::test]

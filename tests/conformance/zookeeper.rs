@@ -15,7 +15,7 @@ use super::capabilities_of;
 use super::zookeeper_hooks::ZkHooks;
 
 /// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules wait for.
-const SESSION: Duration = Duration::from_secs(2);
+const SESSION: Duration = Duration::from_secs(3);
 /// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine that is, needs a while.
 const CONNECT: Duration = Duration::from_secs(4);
 
@@ -77,7 +77,7 @@ impl ZooKeeper {
 
     /// One who has a password.
     pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
-        let url = format!("zk://app:{secret}@{}?session_timeout=2s", joined(&self.addresses));
+        let url = format!("zk://app:{secret}@{}?session_timeout=3s", joined(&self.addresses));
         dlock::connect(url).runtime(runtime).await
     }
 

@@ -44,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// What takes longer to fail was no refusal.
+const SLOW: Duration = Duration::from_millis(200);
+
 /// How many lines are known at a time.
 const LINES_KNOWN: usize = 4096;
 
@@ -374,9 +377,10 @@ async fn make(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<(Sessio
     let servers = settings.servers.clone();
     let (mut send, receive) = oneshot::channel();
     let asked = runtime.now();
+    let on = runtime.clone();
     let connecting = async move {
         let connected = {
-            let connect = std::pin::pin!(connector.connect(&servers));
+            let connect = std::pin::pin!(connect(&connector, &servers, &*on));
             match select(connect, send.cancellation()).await {
                 Either::Left((connected, _)) => connected,
                 Either::Right(_) => return,
@@ -406,6 +410,17 @@ async fn make(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<(Sessio
         settings.paths.ours().to_owned(),
     );
     Ok((session, states))
+}
+
+/// Asks each server once, and again those that do not refuse, but take long.
+async fn connect(connector: &Connector, servers: &str, runtime: &dyn Runtime) -> Result<Client, Zk> {
+    loop {
+        let from = runtime.now();
+        match connector.clone().connect(servers).await {
+            Err(Zk::NoHosts) if runtime.now().since(from) >= SLOW => {}
+            connected => return connected,
+        }
+    }
 }
 
 /// Makes the node that shows whether the session is there, which operators can read as well. What is in the way of a lock is in its way, too, and so is said at once.

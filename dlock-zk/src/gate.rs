@@ -85,22 +85,18 @@ impl ZkLock {
                 Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
                 None => (FencedValue::new(Vec::new(), None, None), None),
             };
-            match unanswered.take() {
-                // It is there, or nothing has been done since it was tried.
-                Some((data, over)) if version == Some(over.map_or(0, |v| v.wrapping_add(1))) => {
-                    if found.is_some_and(|(found, _)| found == data) {
-                        return Ok(Admission::Admitted);
-                    }
+            if let Some((data, over)) = unanswered.take() {
+                let next = Some(over.map_or(0, |v| v.wrapping_add(1)));
+                if version == next && found.is_some_and(|(found, _)| found == data) {
+                    return Ok(Admission::Admitted);
                 }
-                Some((_, over)) if version == over => {}
-                // Others have written since, and whether over ours is not told.
-                Some(_) if value.is_some() => {
+                // At the version of before nothing has been done since, and at the next one somebody else did it in our place.
+                if version != over && version != next && value.is_some() {
                     return Err(perhaps_stored(Error::new(
                         ErrorKind::Unavailable,
                         "the answer to the write was lost, and others have written since",
                     )));
                 }
-                _ => {}
             }
             let admission = fenced.admit(token, access);
             if !admission.is_admitted() {

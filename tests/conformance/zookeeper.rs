@@ -15,7 +15,7 @@ use super::capabilities_of;
 use super::zookeeper_hooks::ZkHooks;
 
 /// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules wait for.
-const SESSION: Duration = Duration::from_secs(4);
+const SESSION: Duration = Duration::from_secs(3);
 /// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine that is, needs a while.
 const CONNECT: Duration = Duration::from_secs(4);
 
@@ -77,7 +77,7 @@ impl ZooKeeper {
 
     /// One who has a password.
     pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
-        let url = format!("zk://app:{secret}@{}?session_timeout=4s", joined(&self.addresses));
+        let url = format!("zk://app:{secret}@{}?session_timeout=3s", joined(&self.addresses));
         dlock::connect(url).runtime(runtime).await
     }
 
@@ -87,8 +87,8 @@ impl ZooKeeper {
             _ => "dlock ZooKeeper (ensemble)",
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
-            // Of a session it is found out at the next tick that it is over, and of its client a little later that it may try again.
-            .slack(Duration::from_millis(500))
+            // A guard is valid for three quarters of a session, and the server gives its lock away at the first tick after the whole of it.
+            .slack(SESSION / 4 + Duration::from_millis(500))
             // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both, are often two.
             .round_trips(3)
             .survives(Restart::Crash)

@@ -234,6 +234,7 @@ impl Hooks for ZkHooks {
         let root = self.root.clone();
         Some(self.hand(move |store| {
             store.with_session(|session| {
+                session.delete_all(&line)?;
                 for path in [&root, &parent, &line] {
                     session.create(path, b"")?;
                 }

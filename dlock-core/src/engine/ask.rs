@@ -68,7 +68,7 @@ impl Core {
 
     /// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
     /// would keep the tasks from being dropped that tell it to end.
-    async fn let_others_run(&self) {
+    pub(super) async fn let_others_run(&self) {
         let mut yielded = false;
         poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
             true => Poll::Ready(()),

@@ -14,9 +14,10 @@ use dlock_core::spi::{
 };
 use dlock_core::{
     AutoRenew, Capabilities, Client, Error, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result,
-    Runtime, Upgrade,
+    Runtime, Timestamp, Upgrade,
 };
 use futures::channel::mpsc;
+use futures::future::BoxFuture;
 use futures::future::join;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt};
@@ -69,6 +70,8 @@ struct Twisted {
     deny_renewals: AtomicBool,
     /// The next request is granted, and then refused: something after the grant was not allowed.
     refuse_next_grant: AtomicBool,
+    /// Nothing can be given back.
+    no_release: AtomicBool,
     /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits for it.
     away: Mutex<Option<(&'static str, Duration)>>,
 }
@@ -84,6 +87,7 @@ impl Twisted {
             lose_next_grant: AtomicBool::new(false),
             deny_renewals: AtomicBool::new(false),
             refuse_next_grant: AtomicBool::new(false),
+            no_release: AtomicBool::new(false),
             away: Mutex::new(None),
         })
     }
@@ -123,6 +127,9 @@ impl spi::Lock for Twisted {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        if self.no_release.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
+        }
         self.inner.release(lease, how).await
     }
 
@@ -225,6 +232,68 @@ fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
             assert!(renewed >= 2, "seed {seed}: {renewed}");
         });
     }
+}
+
+/// Its tasks run on one thread, and its timers complete at once: so it is when a runtime is shut down.
+struct ShutDown {
+    tasks: Mutex<mpsc::UnboundedSender<BoxFuture<'static, ()>>>,
+    ended: AtomicBool,
+}
+
+impl std::fmt::Debug for ShutDown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ShutDown")
+    }
+}
+
+impl Runtime for ShutDown {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        let _ = self.tasks.lock().unwrap().unbounded_send(task);
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        match self.ended.load(Ordering::SeqCst) {
+            true => futures::future::ready(()).boxed(),
+            false => futures::future::pending().boxed(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        buffer.fill(7);
+    }
+
+    fn name(&self) -> &'static str {
+        "shut down"
+    }
+}
+
+/// What is owed cannot be paid, and each pause before the next try is over at once.
+#[test]
+fn a_keeper_lets_a_runtime_end_that_is_shut_down() {
+    let (send, mut tasks) = mpsc::unbounded();
+    let runtime = Arc::new(ShutDown {
+        tasks: Mutex::new(send),
+        ended: AtomicBool::new(false),
+    });
+    let store = Memory::new(runtime.clone());
+    let backend = Twisted::new(&store, runtime.clone());
+    let client = Client::builder(backend.clone(), runtime.clone()).build().unwrap();
+    let guard = futures::executor::block_on(client.lock("a").unwrap().acquire()).unwrap();
+    backend.no_release.store(true, Ordering::SeqCst);
+    runtime.ended.store(true, Ordering::SeqCst);
+    drop(guard);
+    let from = std::time::Instant::now();
+    let mut keeper = tasks.try_recv().unwrap();
+    // Polled as often as that it has come back as often.
+    for _ in 0..100 {
+        let polled = keeper.poll_unpin(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    assert!(from.elapsed() < Duration::from_secs(5), "{:?}", from.elapsed());
 }
 
 #[test]

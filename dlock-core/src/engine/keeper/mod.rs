@@ -163,6 +163,7 @@ impl Keeper {
         // Of the time of now: handling what was due took some.
         let left = || self.core.now().until(until);
         let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(left()));
+        let mut is_over = false;
         std::future::poll_fn(|cx| {
             let mut ready = self.core.poll_bell(cx);
             while let Poll::Ready(Some(answer)) = self.requests.poll_next_unpin(cx) {
@@ -181,12 +182,17 @@ impl Keeper {
                     Ok(Poll::Pending) => break,
                 }
             }
-            if ready || timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready()) {
+            is_over = !ready && timer.as_mut().is_some_and(|t| t.as_mut().poll(cx).is_ready());
+            if ready || is_over {
                 return Poll::Ready(());
             }
             Poll::Pending
         })
         .await;
+        // Before its time: the runtime is being shut down.
+        if is_over && self.core.now() < until {
+            self.core.let_others_run().await;
+        }
     }
 
     /// Says when to wake next, so that whoever has something earlier rings the bell.

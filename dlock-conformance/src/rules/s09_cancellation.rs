@@ -82,7 +82,7 @@ pub(super) static RULES: &[Rule] = &[
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
         budget: 300 s,
         bug: ReplyDesync deterministic,
-        blast: ["9.01", "9.02", "11.13", "14.04"]
+        blast: ["9.01", "9.02", "11.13", "13.15", "14.04", "16.14"]
         => client_is_sane_after_a_drop
     },
     rule! {

@@ -111,7 +111,8 @@ impl Sharded {
     ///
     /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how long the
     /// answers of the quick shards wait for a slow one before that one's items count as [`ErrorKind::Unknown`]. It must be well
-    /// below the client's operation timeout, or one shard that hangs would cost the renewals of the others. A third of it is a good choice.
+    /// below the client's operation timeout and a fifth of the shortest ttl, which a batch with such a lease is given little more than: else one
+    /// shard that hangs would cost the renewals of the others. A third of that timeout is a good choice where ttls are long, as they are unless set.
     ///
     /// # Errors
     /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the shards cannot be one backend:

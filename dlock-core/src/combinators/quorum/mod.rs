@@ -210,7 +210,10 @@ struct Member {
 }
 
 impl Quorum {
-    /// A majority of those members decides. `patience` is how long one that does not answer is waited for at most; it must be
+    /// A majority of those members decides. With a ttl under five times the `patience`, one member that hangs may cost a lease that all others renewed, if it was
+    /// asked for along with one that they cannot decide without it.
+    ///
+    /// `patience` is how long one that does not answer is waited for at most; it must be
     /// well below the client's operation timeout. A fifth of it is a good choice.
     ///
     /// # Errors

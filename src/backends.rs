@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::memory::Memory;
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "zookeeper")))]
 use dlock_core::{Error, ErrorKind};
 use dlock_core::{Result, Runtime, spi};
 
@@ -28,6 +28,8 @@ pub(crate) enum Opener {
     },
     #[cfg(feature = "redis")]
     PlainRedis(dlock_redis::Builder, String),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<dlock_zk::Builder>, String),
     Quorum(Vec<Self>, Duration),
 }
 
@@ -37,10 +39,11 @@ pub(crate) fn opener(address: Address) -> Result<Opener> {
         "memory" => memory(address),
         "sqlite" => sqlite(address),
         "redis" | "rediss" => redis(address),
+        "zk" | "zks" => zookeeper(address),
         scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(address),
         _ => Err(invalid(
-            "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, and each of \
-             redis and rediss with +sentinel or +cluster",
+            "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, each of redis and \
+             rediss with +sentinel or +cluster, zk and zks",
         )),
     }
 }
@@ -55,6 +58,8 @@ impl Opener {
             Self::PlainRedis(builder, url) => Ok(Arc::new(builder.open_plain(&url, runtime).await?)),
             #[cfg(feature = "redis")]
             Self::Redis { builder, url, .. } => Ok(Arc::new(builder.open(&url, runtime).await?)),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(builder, url) => Ok(Arc::new(builder.open(&url, runtime).await?)),
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
         }
     }
@@ -66,6 +71,10 @@ impl Opener {
             Self::Sqlite { path, prefix, .. } if path != ":memory:" => Ok((path.clone(), prefix.as_deref())),
             #[cfg(feature = "redis")]
             Self::Redis { url, prefix, .. } => Ok((dlock_redis::single_server(url)?, prefix.as_deref())),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(..) => Err(invalid(
+                "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one `zk` URL",
+            )),
             _ => Err(invalid(
                 "a member of a quorum is a store that others can use: one in the memory of this client is none",
             )),
@@ -211,11 +220,7 @@ fn redis(mut address: Address) -> Result<Opener> {
                 builder = builder.client_certificate(pem("cert", &cert)?, pem("key", &key)?);
             }
             (None, None) => {}
-            _ => {
-                return Err(invalid(
-                    "the URL gives one of `cert` and `key`, which belong together",
-                ));
-            }
+            _ => return Err(unpaired("cert", "key")),
         }
     }
     #[cfg(feature = "redis-sentinel")]
@@ -241,7 +246,8 @@ fn redis(mut address: Address) -> Result<Opener> {
     Ok(Opener::Redis { builder, url, prefix })
 }
 
-#[cfg(feature = "redis-tls")]
+/// What the file has that is named by that key.
+#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls"))]
 fn pem(key: &str, path: &str) -> Result<Vec<u8>> {
     std::fs::read(path)
         .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
@@ -252,7 +258,78 @@ fn redis(_: Address) -> Result<Opener> {
     Err(disabled("redis"))
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
+#[cfg(feature = "zookeeper")]
+fn zookeeper(mut address: Address) -> Result<Opener> {
+    let mut builder = dlock_zk::builder();
+    if let Some(root) = address.take::<String>("root")? {
+        builder = builder.root(&root);
+    }
+    if let Some(timeout) = address.take("session_timeout")? {
+        builder = builder.session_timeout(timeout);
+    }
+    if let Some(timeout) = address.take("timeout")? {
+        builder = builder.timeout(timeout);
+    }
+    match address.take::<String>("layout")?.as_deref() {
+        None => {}
+        Some("curator") => builder = builder.layout(dlock_zk::Layout::Curator),
+        Some(_) => return Err(invalid("the URL's `layout` must be `curator`, or be left out")),
+    }
+    if address.take("unfair")?.unwrap_or(false) {
+        builder = builder.unfair();
+    }
+    if let Some(access) = address.take::<String>("access")? {
+        builder = builder.access(match &*access {
+            "anyone" => dlock_zk::Access::Anyone,
+            "creator" => dlock_zk::Access::Creator,
+            _ => dlock_zk::Access::List(access),
+        });
+    }
+    #[cfg(feature = "zookeeper-tls")]
+    {
+        let text = |key: &str, path: &str| {
+            String::from_utf8(pem(key, path)?)
+                .map_err(|_| invalid(format!("the file that the URL's `{key}` names is not PEM")))
+        };
+        if let Some(path) = address.take::<String>("ca")? {
+            builder = builder.root_certificate(&text("ca", &path)?);
+        }
+        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+            (Some(cert), Some(key)) => {
+                builder = builder.client_certificate(&text("cert", &cert)?, &text("key", &key)?);
+            }
+            (None, None) => {}
+            _ => return Err(unpaired("cert", "key")),
+        }
+    }
+    #[cfg(feature = "zookeeper-sasl")]
+    {
+        let user = address.take::<String>("sasl_user")?;
+        match (user, address.take::<String>("sasl_password")?) {
+            (Some(user), Some(password)) => builder = builder.sasl_login(&user, &password),
+            (None, None) => {}
+            _ => return Err(unpaired("sasl_user", "sasl_password")),
+        }
+    }
+    let url = address.without_query.clone();
+    address.finish()?;
+    builder.check_address(&url)?;
+    Ok(Opener::ZooKeeper(Box::new(builder), url))
+}
+
+#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
+fn unpaired(one: &str, other: &str) -> dlock_core::Error {
+    invalid(format!(
+        "the URL gives one of `{one}` and `{other}`, which belong together"
+    ))
+}
+
+#[cfg(not(feature = "zookeeper"))]
+fn zookeeper(_: Address) -> Result<Opener> {
+    Err(disabled("zookeeper"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "zookeeper")))]
 fn disabled(feature: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,

@@ -116,6 +116,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `redis+sentinel://host[:port],.../master[/database]` | the server that these sentinels call the master of that name | `redis-sentinel` |
 /// | `redis+cluster://host[:port],...` | the Redis Cluster that some of its nodes tell of | `redis-cluster` |
 /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
+/// | `zk://[user:password@]host[:port],.../path` | a ZooKeeper ensemble, all of whose servers are given, and the path below which everything is | `zookeeper` |
+/// | `zks://...` | the same by TLS | `zookeeper-tls` |
 ///
 /// Every store takes these keys in its query, each at most once:
 ///
@@ -146,6 +148,20 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system (`redis-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`redis-tls`) |
 /// | `sentinel_user`, `sentinel_password` | as whom the sentinels are asked (`redis-sentinel`) |
+///
+/// `zk` and `zks` take these:
+///
+/// | key | meaning |
+/// |---|---|
+/// | `root` | the path below which all nodes are, itself below that of the URL; `/dlock` unless given |
+/// | `session_timeout` | for how long the server keeps the locks of a client that it does not hear of, and so the least `ttl` that a lock may ask for; `12s` unless given, and within the server's own bounds |
+/// | `timeout` | how long it may take to be connected, `5s` unless given, `1h` at most |
+/// | `layout` | `curator`: nodes as Apache Curator's `InterProcessMutex` has them, so that both exclude one another; see [`Layout`](https://docs.rs/dlock-zk) |
+/// | `unfair` | `true`: one node for each lock and no queue; see [`Builder::unfair`](https://docs.rs/dlock-zk) |
+/// | `access` | who may see and change the nodes: `anyone` as it is unless given, `creator`, or a list as `digest:app:...=:cdrwa,world:anyone:r` |
+/// | `ca` | a file with the certificates, in PEM, of whom it trusts (`zookeeper-tls`) |
+/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`zookeeper-tls`) |
+/// | `sasl_user`, `sasl_password` | as whom the server is asked, by SASL with DIGEST-MD5 (`zookeeper-sasl`) |
 ///
 /// What is not plain text is percent-encoded. Two processes with different working directories open two files by one relative
 /// path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a port is refused.

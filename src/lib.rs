@@ -21,3 +21,8 @@ pub mod redis {
 }
 #[cfg(feature = "sqlite")]
 pub use dlock_sql::sqlite;
+/// Locks in ZooKeeper.
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper {
+    pub use dlock_zk::*;
+}

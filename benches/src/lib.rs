@@ -5,13 +5,19 @@
 //! | `cargo bench -p dlock-benches --bench engine` | what the engine adds to a call of the backend |
 //! | `cargo bench -p dlock-benches --bench throughput` | the same workload on each backend, and on the bare store |
 //! | `cargo bench -p dlock-benches --bench redis` | Redis beside the bare driver, with plots; needs `redis-server` |
+//! | `cargo bench -p dlock-benches --bench zookeeper` | ZooKeeper beside the bare driver and its recipe, with plots; needs ZooKeeper |
 //! | `cargo run --release -p dlock-benches --bin cost` | allocations and bytes, counted |
 //! | `cargo run --release -p dlock-benches --bin held` | 10,000 held locks renewed for a minute: tasks, memory, CPU |
 //! | `cargo run --release -p dlock-benches --bin redis` | Redis beside the bare driver: latency, commands, hand-overs, renewals, memory |
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
+//! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
 //! | `benches/instructions` | instructions, counted by callgrind |
 
 pub mod redis;
+pub mod zookeeper;
+
+#[path = "../../tests/servers/mod.rs"]
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -105,7 +105,7 @@ impl Guard {
 
     /// The effective ttl, as the store last gave it.
     pub fn ttl(&self) -> Duration {
-        self.lease.span()
+        self.lease.ttl()
     }
 
     /// Until when it may be believed, unless it is renewed; never beyond its maximum hold. Once it is over: [`Timestamp::ZERO`].

@@ -16,7 +16,8 @@ use crate::timestamp::nanos;
 pub enum AutoRenew {
     /// Every third of the effective ttl, or up to an eighth of that sooner, so that clients do not renew in step.
     On,
-    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called.
+    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called. Where leases hang on a session
+    /// ([`Nature::Session`](crate::Nature::Session)) the session is kept alive until then, and the hold with it.
     Off,
     /// That often; at most half of the ttl.
     Every(Duration),

@@ -8,6 +8,10 @@ mod redlock;
 mod servers;
 #[path = "sqlite_hooks.rs"]
 mod sqlite_hooks;
+#[path = "zookeeper.rs"]
+mod zookeeper;
+#[path = "zookeeper_hooks.rs"]
+mod zookeeper_hooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -33,12 +37,14 @@ use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
 use self::servers::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
 use self::sqlite_hooks::SqliteHooks;
+use self::zookeeper::ZooKeeper;
+use self::zookeeper_hooks::ZkHooks;
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
 /// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 8] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 10] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
@@ -47,11 +53,22 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 8] = [
     ("remote", &[TokioMultiThread]),
     ("quorum", &[TokioMultiThread]),
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
+    ("zookeeper", EVERY_RUNTIME),
+    ("zookeeper-ensemble", EVERY_RUNTIME),
 ];
+
+/// Whether the smoke set will do on the first runtime too, unless more is asked for: it is the same code as that of another, before other
+/// servers.
+pub(crate) fn is_like_another(backend: &str) -> bool {
+    backend == "zookeeper-ensemble"
+}
 
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
-    matches!(backend, "redis" | "redis-plain" | "remote" | "quorum" | "redlock")
+    matches!(
+        backend,
+        "redis" | "redis-plain" | "remote" | "quorum" | "redlock" | "zookeeper" | "zookeeper-ensemble"
+    )
 }
 
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
@@ -196,6 +213,7 @@ enum Store {
         capabilities: Capabilities,
         hooks: Option<RedlockHooks>,
     },
+    ZooKeeper(ZooKeeper),
 }
 
 /// Where a client of Redis finds it.
@@ -295,6 +313,7 @@ impl Subjects {
                 let hooks = RedlockHooks::start(PREFIX).expect("Redis servers can be started");
                 return Self::redlock(kind, hooks.addresses(), Some(hooks));
             }
+            _ if backend.starts_with("zookeeper") => Store::ZooKeeper(ZooKeeper::start(backend, &runtime)),
             _ => {
                 let directory = tempfile::tempdir().expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
@@ -397,6 +416,14 @@ impl Subjects {
             return Self::redlock(*kind, addresses.collect(), None);
         }
         let runtime = kind.start();
+        if backend == "zookeeper" {
+            let store = Store::ZooKeeper(ZooKeeper::of_parent(place, &runtime));
+            return Self {
+                runtime,
+                kind: *kind,
+                store,
+            };
+        }
         // What the server claims: it keeps a store of this kind.
         let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
         capabilities.clock_sensitive = true;
@@ -452,6 +479,7 @@ impl Subjects {
                 let addresses: Vec<_> = addresses.iter().enumerate().map(address).collect();
                 redlock::quorum(&addresses, REDLOCK, runtime, true).await
             }
+            Store::ZooKeeper(store) => store.open(cx, runtime).await,
         }
     }
 
@@ -511,6 +539,9 @@ fn quorum(
 
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
+        if let Store::ZooKeeper(store) = &self.store {
+            return store.claims().reentrant().traced();
+        }
         let (product, capabilities, slack) = match &self.store {
             Store::Memory(store, _) => ("dlock memory", store.connect().capabilities().clone(), 150),
             Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
@@ -535,6 +566,7 @@ impl Harness for Subjects {
                 ("dlock Redis, plain recipe", capabilities.clone(), 250)
             }
             Store::Redlock { capabilities, .. } => ("dlock Redlock", capabilities.clone(), 250),
+            Store::ZooKeeper(_) => unreachable!("above"),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
@@ -570,6 +602,7 @@ impl Harness for Subjects {
                 .without(Need::BoundedWakes)
                 // As above; two of a majority of three may have to be raised.
                 .round_trips(3 * redlock::MEMBERS as u32),
+            Store::ZooKeeper(_) => claims,
         }
     }
 
@@ -584,6 +617,7 @@ impl Harness for Subjects {
             Store::Sqlite { hooks, .. } => hooks,
             Store::Redis { hooks, .. } => hooks.as_ref()?,
             Store::Redlock { hooks, .. } => hooks.as_ref()?,
+            Store::ZooKeeper(store) => store.hooks.as_ref()?,
         })
     }
 
@@ -601,6 +635,7 @@ impl Harness for Subjects {
             | Store::PlainRedis { address, .. } => vec![(*address).into()],
             Store::Quorum { servers, .. } => servers.iter().map(|s| s.address().into()).collect(),
             Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
+            Store::ZooKeeper(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
             _ => Vec::new(),
         }
     }
@@ -625,7 +660,7 @@ impl Harness for Subjects {
         Some(connecting.boxed())
     }
 
-    /// The memory store and Redis know passwords. To the others one comes where it does not belong: in a URL that names a file, or one
+    /// The memory store, Redis and ZooKeeper know passwords. To the others one comes where it does not belong: in a URL that names a file, or one
     /// of a scheme that nobody knows.
     fn connect_with_secret<'a>(
         &'a self,
@@ -655,6 +690,10 @@ impl Harness for Subjects {
                     let client = dlock::quorum(urls).runtime(self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
                 }
+                Store::ZooKeeper(store) => {
+                    let client = store.connect_with(secret, self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
             };
             let url = format!("{scheme}://app:{secret}@localhost/locks");
             let client = dlock::connect(url).runtime(self.runtime.clone()).await?;
@@ -668,6 +707,7 @@ impl Harness for Subjects {
             Store::Redis { hooks, .. } => return hooks.as_ref().map(RedisHooks::footprint),
             Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
+            Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
             Store::Memory(store, _) => vec![store.sizes()],
             Store::Remote(server) => vec![server.sizes()],
             Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
@@ -715,6 +755,13 @@ impl Harness for Subjects {
                 };
                 Some(connecting.boxed())
             }
+            Store::ZooKeeper(store) => {
+                let connecting = async move {
+                    let backend = store.open_nowhere(self.runtime.clone()).await?;
+                    self.client(backend, self.runtime.clone())
+                };
+                Some(connecting.boxed())
+            }
             Store::Quorum { servers, .. } => {
                 let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); MEMBERS];
                 let nowhere = quorum(&nowhere, &servers[0].capabilities(), self.runtime.clone())
@@ -756,6 +803,7 @@ impl Harness for Subjects {
                 let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
                 Some(format!("{runtime} redlock {}", addresses.join(",")))
             }
+            Store::ZooKeeper(store) => Some(format!("{runtime} zookeeper {}", store.handed_over())),
         }
     }
 }

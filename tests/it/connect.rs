@@ -123,6 +123,64 @@ fn options_of_redis_are_checked_before_anything_is_opened() {
     }
 }
 
+#[cfg(feature = "zookeeper")]
+#[test]
+fn options_of_zookeeper_are_checked_before_anything_is_opened() {
+    for (url, says) in [
+        ("zk://", ""),
+        ("zk://u:hunter2@h:99999", ""),
+        ("zk://hunter2@h", ""),
+        ("zk://h/a//b", ""),
+        ("zk://h?root=x", "path"),
+        ("zk://h?layout=hunter2", "`layout` must be `curator`"),
+        ("zk://h?unfair=1", "`unfair` must be"),
+        ("zk://h?unfair=true&layout=curator", "cannot be unfair"),
+        ("zk://h?session_timeout=12", "`session_timeout` must be"),
+        ("zk://h?session_timeout=1ms", "session timeout is"),
+        ("zk://h?timeout=2h", "timeout is"),
+        ("zk://h?access=hunter2", ""),
+        ("zk://h?prefix=a", "`zk` URLs take: access, "),
+        ("zk://h?hunter2=1", "`zk` URLs take: access, "),
+        ("zks://u:hunter2@h?ca=/there/is/none", ""),
+    ] {
+        let e = refusal(url);
+        let without_tls = url.starts_with("zks") && cfg!(not(feature = "zookeeper-tls"));
+        if !without_tls {
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}: {e}");
+        }
+        assert!(e.to_string().contains(says), "{url}: {e}");
+        assert!(!format!("{e} {e:?}").contains("hunter2"), "{url}: {e:?}");
+    }
+    #[cfg(feature = "zookeeper-tls")]
+    assert!(refusal("zks://h?cert=x").to_string().contains("`key`"));
+    #[cfg(feature = "zookeeper-sasl")]
+    assert!(
+        refusal("zk://h?sasl_user=x")
+            .to_string()
+            .contains("`sasl_password`")
+    );
+    #[cfg(feature = "zookeeper-sasl")]
+    assert!(
+        refusal("zk://h?sasl_password=hunter2")
+            .to_string()
+            .contains("`sasl_user`")
+    );
+    let e = block_on(
+        dlock::quorum(["zk://a", "zk://b", "zk://c"])
+            .runtime(runtime::own_thread().unwrap())
+            .into_future(),
+    );
+    assert!(e.unwrap_err().to_string().contains("a quorum itself"));
+}
+
+#[cfg(not(feature = "zookeeper"))]
+#[test]
+fn without_the_backend_a_zookeeper_url_says_which_feature_to_enable() {
+    let e = refusal("zk://u:hunter2@h");
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    assert!(e.to_string().contains("feature `zookeeper`"), "{e}");
+}
+
 #[test]
 fn debug_of_a_connection_to_be_made_hides_the_url() {
     assert!(!format!("{:?}", dlock::connect("x://u:hunter2@h")).contains("hunter2"));

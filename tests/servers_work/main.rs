@@ -8,3 +8,4 @@ mod cluster;
 mod process;
 mod redis;
 mod sentinel;
+mod zookeeper;

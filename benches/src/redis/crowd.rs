@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use dlock_core::{Guard, Lock};
 use futures::future::join_all;
 
-use super::server::Server;
-use super::stats::Counted;
+use super::stats::{Counted, Meter};
 
 /// One who wants a lock again and again.
 pub trait Contender {
@@ -94,7 +93,7 @@ struct Notes {
 ///
 /// What is counted begins when everybody has had time to come in. It ends before the first goes, so those who still wait have sent
 /// what they sent: at most one try of each, which is in the count and whose hand-off is not.
-pub async fn crowd<C: Contender>(server: &Server, who: Vec<C>, spell: Spell) -> Seen {
+pub async fn crowd<C: Contender>(server: &impl Meter, who: Vec<C>, spell: Spell) -> Seen {
     let Spell { hold, think, length } = spell;
     let starts = Instant::now() + Duration::from_millis(200 + who.len() as u64);
     let ends = starts + length;
@@ -107,7 +106,7 @@ pub async fn crowd<C: Contender>(server: &Server, who: Vec<C>, spell: Spell) -> 
             let now = Instant::now();
             let before = notes().before.take();
             if now >= starts && now < ends {
-                notes().counted[0].get_or_insert_with(|| Counted::now(server));
+                notes().counted[0].get_or_insert_with(|| server.counted());
                 times += 1;
                 if let Some((other, at)) = before
                     && other != n
@@ -118,7 +117,7 @@ pub async fn crowd<C: Contender>(server: &Server, who: Vec<C>, spell: Spell) -> 
                 }
             }
             if now >= ends {
-                notes().counted[1].get_or_insert_with(|| Counted::now(server));
+                notes().counted[1].get_or_insert_with(|| server.counted());
                 lock.release(held).await;
                 return times;
             }

@@ -10,9 +10,6 @@ mod server;
 mod stats;
 mod table;
 
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
-
 use std::sync::Arc;
 
 use dlock_core::{Client, Runtime, runtime};
@@ -23,7 +20,7 @@ pub use cycles::{rate, timed};
 pub use effort::Effort;
 pub use raw::{Raw, floor};
 pub use server::{Server, Wire, one_core};
-pub use stats::{Counted, micros, middle, quantile};
+pub use stats::{Counted, Meter, micros, middle, quantile};
 pub use table::Table;
 
 /// The runtime that is current.

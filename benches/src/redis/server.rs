@@ -2,7 +2,9 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::servers::{Connection, RedisServer};
+use crate::servers::{Connection, RedisServer};
+
+use super::stats::{Counted, Meter};
 
 /// A Redis server of this program's own, which ends with it.
 #[derive(Debug)]
@@ -40,6 +42,12 @@ impl Server {
     /// A value of its INFO.
     pub fn info(&self, name: &str) -> String {
         self.0.info(name).expect("it answers")
+    }
+}
+
+impl Meter for Server {
+    fn counted(&self) -> Counted {
+        Counted::now(self)
     }
 }
 

@@ -9,6 +9,18 @@ use super::server::Server;
 #[derive(Clone, Debug, Default)]
 pub struct Counted(BTreeMap<String, u64>);
 
+/// What counts what it does.
+pub trait Meter {
+    /// So far.
+    fn counted(&self) -> Counted;
+}
+
+impl FromIterator<(String, u64)> for Counted {
+    fn from_iter<I: IntoIterator<Item = (String, u64)>>(counts: I) -> Self {
+        Self(counts.into_iter().collect())
+    }
+}
+
 impl Counted {
     /// So far.
     pub fn now(server: &Server) -> Self {
@@ -24,7 +36,12 @@ impl Counted {
     /// Since an earlier count.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let new = |(command, n): (&String, &u64)| (command.clone(), n - before.0.get(command).unwrap_or(&0));
+        let new = |(command, n): (&String, &u64)| {
+            (
+                command.clone(),
+                n.saturating_sub(*before.0.get(command).unwrap_or(&0)),
+            )
+        };
         Self(self.0.iter().map(new).collect())
     }
 

@@ -243,6 +243,14 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
             .await?;
         tale.told(".released", &fourth, 0, "a loss").await?;
         cx.evidence("losses_told");
+    } else {
+        // How long it lasts is the store's to say: it is let go.
+        let kept = cx.expect_free(&*a, &lapsing, &ask, "at first").await?;
+        let fourth = Guarded::new(&lapsing, &*kept);
+        tale.told(".acquired", &fourth, 1, "a grant").await?;
+        cx.evidence("grants_told");
+        kept.release().await.seen("A releases")?;
+        tale.told(".released", &fourth, 1, "a release").await?;
     }
     // However often it is looked at: each thing once.
     cx.sleep(Duration::from_millis(20)).await;

@@ -213,29 +213,39 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     if net.traffic().requests < clients.len() as u64 {
         inconclusive!("{} clients asked, and that was not counted", clients.len());
     }
-    for _ in 0..cx.rounds(2, 10) {
+    // A herd comes with each release; what clients send besides, their signs of life say, falls into some of the rounds.
+    let (mut least, mut quiet_then, mut most_quiet) = (u64::MAX, 0, 0);
+    for _ in 0..cx.rounds(3, 10) {
         let before = net.traffic().requests;
         cx.sleep(window(cx)).await;
         let quiet = net.traffic().requests - before;
         crowd.all_wait()?;
-        if quiet > crowd.waiting as u64 {
-            inconclusive!(
-                "{} clients that wait sent {quiet} requests without any release; where each looks for itself, \
-                 `BoundedWakes` is not to be claimed",
-                crowd.waiting
-            );
-        }
         held.release().await.seen("the holder releases")?;
         held = crowd.next(cx).await?;
         cx.sleep(window(cx)).await;
+        if quiet > crowd.waiting as u64 {
+            most_quiet = quiet.max(most_quiet);
+            continue;
+        }
         let caused = net.traffic().requests - before - quiet;
         cx.evidence("releases");
-        ensure!(
-            caused <= quiet + FEW_REQUESTS,
-            "one release caused {caused} requests of {} clients that waited; {quiet} were sent in as long a time without one",
-            crowd.waiting + 1
+        if caused.saturating_sub(quiet) < least {
+            (least, quiet_then) = (caused.saturating_sub(quiet), quiet);
+        }
+    }
+    if least == u64::MAX {
+        inconclusive!(
+            "{} clients that wait sent {most_quiet} requests without any release; where each looks for itself, \
+             `BoundedWakes` is not to be claimed",
+            crowd.waiting
         );
     }
+    ensure!(
+        least <= FEW_REQUESTS,
+        "one release caused {} requests of {} clients that waited; {quiet_then} were sent in as long a time without one",
+        least + quiet_then,
+        crowd.waiting + 1
+    );
     crowd.disperse().await;
     held.release().await.seen("the last holder releases")
 }

@@ -194,7 +194,8 @@ impl<'a> Request<'a> {
         if bug.is(Bug::MaxHoldIgnored) {
             Arc::make_mut(&mut options).max_hold = None;
         }
-        let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed);
+        let nature = self.engine.caps.nature;
+        let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed, nature);
         // planted: 3.12
         if bug.is(Bug::NegativeMargin) {
             lease.confirm(now, counted_from + expires_in / 8, expires_in);

@@ -104,6 +104,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         }
     };
     if let Converted::Done(grant) = &converted {
+        lease.start_anew(grant.counted_from);
         match lease.confirm(engine.now(), grant.counted_from, grant.expires_in) {
             Look::Valid(_) => {}
             over => {

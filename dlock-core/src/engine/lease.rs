@@ -9,6 +9,7 @@ use event_listener::Event;
 
 use super::timers::Place;
 use super::validity::{Look, Validity};
+use crate::capabilities::Nature;
 use crate::error::LossReason;
 use crate::events::{GuardEvent, Subscribers};
 use crate::mode::Mode;
@@ -30,6 +31,8 @@ pub(crate) struct Lease {
     token: AtomicU64,
     /// The effective length of the lease, as the store last gave it, in nanoseconds.
     span: AtomicU64,
+    /// When a hold that its session keeps, and nobody renews, lapses: its ttl is over. `NEVER` of any other.
+    lapse_at: AtomicU64,
     /// How it ended; see [`End`].
     end: AtomicU8,
     /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
@@ -118,7 +121,9 @@ impl Lease {
         options: Arc<Terms>,
         now: Timestamp,
         strayed: bool,
+        nature: Nature,
     ) -> Arc<Self> {
+        let (options, lapse_at) = kept_by_session(options, nature, grant.counted_from);
         // Of a claim window it is the time that is left which counts: the store may have compared clocks long before it began.
         let (from, span) = match grant.provisional {
             true => (now, (grant.counted_from + grant.expires_in).since(now)),
@@ -130,8 +135,11 @@ impl Lease {
             acquired_at: now,
             strayed,
             validity: Validity::until(
-                deadline_of(&options, grant.counted_from, grant.expires_in).min(max_hold_at(&options, now)),
+                deadline_of(&options, grant.counted_from, grant.expires_in)
+                    .min(max_hold_at(&options, now))
+                    .min(Timestamp::from_nanos(lapse_at)),
             ),
+            lapse_at: AtomicU64::new(lapse_at),
             mode: AtomicU64::new(encode(mode)),
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
             span: AtomicU64::new(nanos(grant.expires_in)),
@@ -219,7 +227,23 @@ impl Lease {
         self.token.store(token.map_or(0, Token::get), Ordering::Release);
     }
 
-    /// The effective length of the lease.
+    /// What the lease was taken for, as far as the store goes along with it.
+    pub(crate) fn ttl(&self) -> Duration {
+        match self.lapse_at.load(Ordering::Relaxed) {
+            NEVER => self.span(),
+            _ => self.options.ttl,
+        }
+    }
+
+    /// It was renewed by hand, or converted: a hold that a session keeps, without being renewed, starts its ttl anew.
+    pub(crate) fn start_anew(&self, counted_from: Timestamp) {
+        if self.lapse_at.load(Ordering::Relaxed) != NEVER {
+            let at = deadline_of(&self.options, counted_from, self.options.ttl);
+            self.lapse_at.fetch_max(at.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// How long the store goes on from one sign of life to the next: what renewals go by.
     pub(crate) fn span(&self) -> Duration {
         Duration::from_nanos(self.span.load(Ordering::Relaxed))
     }
@@ -247,7 +271,9 @@ impl Lease {
 
     /// Takes over what a confirmed renewal or conversion gave, unless it came too late: then it is lost.
     pub(crate) fn confirm(&self, now: Timestamp, counted_from: Timestamp, expires_in: Duration) -> Look {
-        let to = deadline_of(&self.options, counted_from, expires_in).min(self.max_hold_at());
+        let to = deadline_of(&self.options, counted_from, expires_in)
+            .min(self.max_hold_at())
+            .min(Timestamp::from_nanos(self.lapse_at.load(Ordering::Acquire)));
         let look = self.noticed(now, self.validity.confirm(now, to));
         if let Look::Valid(_) = look {
             self.span.store(nanos(expires_in), Ordering::Relaxed);
@@ -452,6 +478,18 @@ pub(crate) enum Entered {
 /// Deadline = a time before the send + what the store gave − the drift margin (I3).
 pub(crate) fn deadline_of(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
     counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
+}
+
+/// All leases of a session live with it, so one without auto-renewal need not end with the next sign of life that the session owes: the keeper hears of
+/// the session for it, until its ttl is over. Answers the terms that the keeper goes by, and when that is.
+fn kept_by_session(options: Arc<Terms>, nature: Nature, counted_from: Timestamp) -> (Arc<Terms>, u64) {
+    if nature != Nature::Session || options.auto_renew != AutoRenew::Off {
+        return (options, NEVER);
+    }
+    let lapse_at = deadline_of(&options, counted_from, options.ttl).as_nanos();
+    let mut kept = (*options).clone();
+    kept.auto_renew = AutoRenew::On;
+    (Arc::new(kept), lapse_at)
 }
 
 fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp {

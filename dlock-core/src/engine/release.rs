@@ -247,6 +247,7 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
             if engine.bug.is(Bug::IgnoresLatency) {
                 lease.confirm(now, now, r.expires_in);
             }
+            lease.start_anew(r.counted_from);
             match lease.confirm(now, r.counted_from, r.expires_in) {
                 Look::Valid(_) => {
                     observe::renewed(&engine.caps, lease, now.since(r.counted_from));

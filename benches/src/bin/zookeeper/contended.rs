@@ -1,0 +1,99 @@
+//! With many at one lock.
+
+use std::time::Duration;
+
+use dlock_benches::redis::{Effort, Seen, Spell, crowd, micros, quantile};
+use dlock_benches::zookeeper::{Curator, Recipe, Server, client};
+
+use crate::Goals;
+
+/// `tasks` of ours at one lock, over so many sessions.
+async fn ours(server: &Server, sessions: usize, tasks: usize, spell: Spell) -> Seen {
+    let mut locks = Vec::new();
+    for _ in 0..sessions {
+        let client = client(server).await;
+        locks.push(client.lock("a-crowd").expect("a good name"));
+    }
+    let who = (0..tasks).map(|n| locks[n % sessions].clone()).collect();
+    crowd(server, who, spell).await
+}
+
+/// The same by the driver's recipe.
+async fn recipe(server: &Server, sessions: usize, tasks: usize, spell: Spell) -> Seen {
+    let mut each = Vec::new();
+    for _ in 0..sessions {
+        each.push(Recipe::new(server, "/recipe/crowd").await);
+    }
+    let who = (0..tasks).map(|n| each[n % sessions].clone()).collect();
+    crowd(server, who, spell).await
+}
+
+/// Requests and events of each grant.
+fn each_of(seen: &Seen) -> (f64, f64) {
+    let (received, sent) = (seen.counted.of("received"), seen.counted.of("sent"));
+    let grants = seen.grants() as f64;
+    (
+        received as f64 / grants,
+        sent.saturating_sub(received) as f64 / grants,
+    )
+}
+
+fn shown((requests, events): (f64, f64)) -> String {
+    format!("{requests:.2} and {events:.2}")
+}
+
+/// The lock goes round.
+pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) {
+    const TASKS: usize = 64;
+    let spell = Spell {
+        hold: Duration::ZERO,
+        think: Duration::ZERO,
+        length: effort.times(5),
+    };
+    let gap = |seen: &mut Seen| micros(quantile(&mut seen.gaps, 0.5));
+    // For the server's compiler.
+    ours(server, 1, TASKS, spell).await;
+    for sessions in [1, 8] {
+        let (mut ours, mut theirs) = (
+            ours(server, sessions, TASKS, spell).await,
+            recipe(server, sessions, TASKS, spell).await,
+        );
+        let curator = Curator::new(server).crowd("/curator/crowd", TASKS, sessions, effort.times(5));
+        let (mine, other) = (gap(&mut ours), gap(&mut theirs));
+        table.row(
+            &format!("hand-off, {TASKS} tasks over {sessions} sessions: gap p50"),
+            format!("{mine:.1} µs"),
+            format!(
+                "the driver's recipe {other:.1} µs, Curator {:.1} µs",
+                micros(curator.gap)
+            ),
+            format!("{:.2}", mine / other),
+            "≤ 1.1",
+        );
+        table.row(
+            "the same: requests and events of each",
+            shown(each_of(&ours)),
+            format!("the driver's recipe {}", shown(each_of(&theirs))),
+            String::new(),
+            "5 and 1",
+        );
+        let (most, least) = ours.turns();
+        table.row(
+            "the same: turns of a task, most and least",
+            format!("{most} and {least}"),
+            String::new(),
+            format!("{:.2}", most as f64 / least as f64),
+            "≤ 1.1",
+        );
+    }
+    for tasks in [2, 100, 1_000] {
+        let seen = ours(server, 2, tasks, spell).await;
+        table.row(
+            &format!("hand-off with {tasks} who want it: requests and events of each"),
+            shown(each_of(&seen)),
+            format!("{} hand-offs", seen.grants()),
+            String::new(),
+            "5 and 1",
+        );
+    }
+}

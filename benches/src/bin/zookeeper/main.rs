@@ -1,0 +1,74 @@
+//! ZooKeeper: what a lock costs, beside the bare driver, the driver's own recipe and Apache Curator, on the same server in the same run.
+//!
+//! `cargo run --release -p dlock-benches --bin zookeeper [quick] [PART...]`; the parts are those of [`PARTS`]. It starts a server of its own. All of them
+//! share one core, so that what is measured is work and not which core slept; requests are counted by the server.
+#![allow(clippy::print_stdout)] // it is a program that prints
+
+mod contended;
+mod keep;
+mod uncontended;
+
+use std::fmt;
+
+use dlock_benches::redis::{Effort, Table, one_core};
+use dlock_benches::zookeeper::Server;
+
+const PARTS: [&str; 4] = ["pair", "handoff", "upkeep", "memory"];
+
+/// The table at the end, with the goal of each line.
+pub(crate) struct Goals(Table);
+
+impl Goals {
+    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about, and the goal.
+    pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
+        println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
+        let row = vec![what.to_owned(), figure, beside, seen, goal.to_owned()];
+        self.0.row(row);
+    }
+}
+
+impl fmt::Display for Goals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|a| a == "--help" || a == "-h") {
+        println!("zookeeper [quick] [PART...]; parts: {}", PARTS.join(", "));
+        return;
+    }
+    let (effort, chosen) = Effort::of(words, &PARTS).unwrap_or_else(|unknown| {
+        println!("{unknown}");
+        std::process::exit(2)
+    });
+    one_core();
+    let server = Server::start();
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let wanted = |part: &str| chosen.iter().any(|c| c == part);
+    let mut table = Goals(Table::new(&["what", "figure", "beside it", "seen", "goal"]));
+    tokio.block_on(async {
+        if wanted("pair") {
+            uncontended::pair(&server, effort, &mut table).await;
+        }
+        if wanted("handoff") {
+            contended::handoff(&server, effort, &mut table).await;
+        }
+        if wanted("upkeep") {
+            keep::upkeep(&server, &mut table).await;
+        }
+        if wanted("memory") {
+            keep::memory(&server, &mut table).await;
+        }
+    });
+    println!(
+        "ZooKeeper, one core, {} rounds of {} ms\n",
+        effort.rounds,
+        effort.times(1).as_millis()
+    );
+    println!("{table}");
+}

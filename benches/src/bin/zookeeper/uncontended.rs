@@ -1,0 +1,61 @@
+//! With nobody else at the lock.
+
+use std::time::Duration;
+
+use dlock_benches::redis::{Counted, Effort, Meter as _, micros, quantile, timed};
+use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
+use dlock_benches::{RawPair, api_pair};
+
+use crate::Goals;
+
+/// Java and ours: so long everything is let warm up.
+const WARM: u64 = 10;
+
+/// One acquire and release after the other.
+pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
+    let raw = Raw::new(server).await;
+    raw.line("/raw").await;
+    raw.line("/two").await;
+    let mut recipe = Recipe::new(server, "/recipe/pair").await;
+    let (spi, client) = (backend(server).await, client(server).await);
+    let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+    let mut bare = RawPair::new("a-name-of-twenty-one-a");
+    let mut times = [const { Vec::<Duration>::new() }; 5];
+    let mut counted = Counted::default();
+    for round in 0..=effort.rounds {
+        // The first round is for warming up: the server's compiler takes a while.
+        let length = effort.times(if round == 0 { WARM } else { 1 });
+        let of_raw = timed(length, async || raw.triple("/raw").await).await;
+        let of_two = timed(length, async || raw.in_two("/two").await).await;
+        let of_recipe = timed(length, async || recipe.pair().await).await;
+        let of_bare = timed(length, async || bare.run(&spi).await).await;
+        let before = server.counted();
+        let of_api = timed(length, async || api_pair(&lock).await).await;
+        if round > 0 {
+            counted.add(&server.counted().since(&before));
+            for (all, these) in times.iter_mut().zip([of_raw, of_two, of_recipe, of_bare, of_api]) {
+                all.extend(these);
+            }
+        }
+    }
+    let cycles = times[4].len() as f64;
+    let [raw, two, recipe, bare, api] = times.each_mut().map(|t| micros(quantile(t, 0.5)));
+    let curator = micros(Curator::new(server).pair("/curator/pair", effort.times(4)).0);
+    table.row(
+        "acquire + release, p50",
+        format!("{api:.1} µs"),
+        format!(
+            "the driver's create, list, delete one by one {raw:.1} µs, in two round trips {two:.1} µs; backend alone {bare:.1} µs; the driver's recipe {recipe:.1} µs; \
+             Curator {curator:.1} µs"
+        ),
+        format!("{:.2}", api / raw),
+        "≤ 1.00",
+    );
+    table.row(
+        "requests of it",
+        format!("{:.3}", counted.of("received") as f64 / cycles),
+        "fencing token included".to_owned(),
+        String::new(),
+        "3",
+    );
+}

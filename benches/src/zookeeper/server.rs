@@ -1,0 +1,67 @@
+//! The server that is measured.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::redis::{Counted, Meter};
+use crate::servers::{ZkOptions, ZkServer};
+
+/// Of all clients: so long that no ping is sent where they are busy.
+pub(crate) const SESSION: Duration = Duration::from_secs(60);
+
+/// A ZooKeeper server of this program's own, which ends with it. Its log is in memory where the system's temporary files are.
+#[derive(Debug)]
+pub struct Server(ZkServer);
+
+impl Server {
+    /// One that serves.
+    ///
+    /// # Panics
+    /// Where ZooKeeper is not installed.
+    pub fn start() -> Self {
+        let options = ZkOptions::new()
+            .tick(Duration::from_secs(1))
+            .sessions(Duration::from_secs(2), SESSION);
+        Self(ZkServer::with(options).expect("ZooKeeper is installed: scripts/services"))
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> String {
+        self.0.address().to_string()
+    }
+
+    /// How many nodes there are below that path, itself included.
+    pub fn nodes(&self, path: &str) -> usize {
+        let all = self.0.with_session(|session| session.all(path));
+        all.expect("it answers").len()
+    }
+
+    /// How much live memory it has, in bytes, after its garbage has been collected.
+    ///
+    /// # Panics
+    /// Where `jmap`, of the Java development kit, is not installed.
+    pub fn memory(&self) -> u64 {
+        let pid = self.0.pid().expect("it runs").to_string();
+        let shown = Command::new("jmap").args(["-histo:live", &pid]).output();
+        let shown = shown.expect("jmap is installed: scripts/services");
+        let text = String::from_utf8_lossy(&shown.stdout);
+        let total = text.lines().rev().find(|line| line.starts_with("Total"));
+        let bytes = total.and_then(|line| line.split_whitespace().nth(2));
+        bytes.and_then(|n| n.parse().ok()).expect("a total in bytes")
+    }
+}
+
+/// Packets in sessions that are there now: `received` are requests, and of what was `sent` all that is no answer is an event. Pings are in both, where there are
+/// any.
+impl Meter for Server {
+    fn counted(&self) -> Counted {
+        let clients = self.0.clients().expect("it answers");
+        let sum = |of: fn(&crate::servers::ZkClient) -> u64| clients.iter().map(of).sum();
+        [
+            ("received".to_owned(), sum(|c| c.received)),
+            ("sent".to_owned(), sum(|c| c.sent)),
+        ]
+        .into_iter()
+        .collect()
+    }
+}

@@ -1,0 +1,293 @@
+//! What the nodes in a line are called, and what is in them.
+//!
+//! ```text
+//! /dlock/locks/orders                                            the line of the lock `orders`, a container
+//!   4c1f...e0-2a-x-0000000007                                    client, number of its request, mode, place
+//!   91ab...77-3-r-0000000008
+//!   4c1f...e0-2a-x-0000000007~r                                  the first of them has become a reader
+//! ```
+//!
+//! The name says who it is and what is wanted, so that a list of the children is all that admission needs. It is made by the client, up to the
+//! place, so that a node is known again whose creation was never answered. The place is drawn by the server: a 32-bit number that starts anew with a new
+//! container and runs over into the negative, and so it orders a line and is never a token.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::Mode;
+use dlock_core::spi::RequestId;
+
+use crate::open::Layout;
+
+/// What comes between who it is and the place in the layout of Curator.
+const CURATOR: &str = "-lock-";
+
+/// A node in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) node: String,
+    /// In the layout of Curator, what is left of it in 128 bits; see [`in_words`].
+    pub(crate) id: RequestId,
+    pub(crate) mode: Mode,
+    pub(crate) place: i64,
+}
+
+/// What a child of a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    Entry(Entry),
+    /// Says that the entry of that name has now that mode.
+    Converted {
+        entry: String,
+        to: Mode,
+    },
+}
+
+/// The name of a node up to its place.
+pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode) -> String {
+    match layout {
+        Layout::Own => format!("{:032x}-{:x}-{}-", id.client(), id.sequence(), letter(mode)),
+        Layout::Curator => format!("{}{CURATOR}", in_words(folded(id))),
+    }
+}
+
+/// What marks that an entry has another mode now.
+pub(crate) fn marker(node: &str, to: Mode) -> String {
+    format!("{node}~{}", letter(to))
+}
+
+/// Reads the name of a child; `None` if it is not one of such a line.
+pub(crate) fn parse(layout: Layout, child: &str) -> Option<Child> {
+    match layout {
+        Layout::Own => match child.split_once('~') {
+            Some((entry, to)) => {
+                own(entry)?;
+                let (entry, to) = (entry.to_owned(), mode(to)?);
+                Some(Child::Converted { entry, to })
+            }
+            None => own(child).map(Child::Entry),
+        },
+        Layout::Curator => curator(child).map(Child::Entry),
+    }
+}
+
+fn own(name: &str) -> Option<Entry> {
+    let mut parts = name.splitn(4, '-');
+    let (client, sequence) = (parts.next()?, parts.next()?);
+    if client.len() != 32 {
+        return None;
+    }
+    let client = u128::from_str_radix(client, 16).ok()?;
+    let sequence = u64::from_str_radix(sequence, 16).ok()?;
+    Some(Entry {
+        node: name.to_owned(),
+        id: RequestId::new(client, sequence),
+        mode: mode(parts.next()?)?,
+        // The rest: it may have a sign.
+        place: place(parts.next()?)?,
+    })
+}
+
+fn curator(name: &str) -> Option<Entry> {
+    let at = name.rfind(CURATOR)?;
+    let guid = name[..at].strip_prefix("_c_")?.replace('-', "");
+    let id = (guid.len() == 32).then(|| u128::from_str_radix(&guid, 16).ok())??;
+    Some(Entry {
+        node: name.to_owned(),
+        id: RequestId::new(id, 0),
+        mode: Mode::Exclusive,
+        place: place(&name[at + CURATOR.len()..])?,
+    })
+}
+
+fn place(digits: &str) -> Option<i64> {
+    match digits.len() >= 10 {
+        true => digits.parse().ok(),
+        false => None,
+    }
+}
+
+fn letter(mode: Mode) -> String {
+    match mode {
+        Mode::Shared { limit: None } => "r".to_owned(),
+        Mode::Shared { limit: Some(n) } => format!("p{n}"),
+        _ => "x".to_owned(),
+    }
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    match text {
+        "x" => Some(Mode::Exclusive),
+        "r" => Some(Mode::READER),
+        _ => {
+            let n: NonZeroU32 = text.strip_prefix('p')?.parse().ok()?;
+            Some(Mode::permit(n))
+        }
+    }
+}
+
+/// An id in 128 bits: those of one client differ by their numbers, those of several by their random bits.
+pub(crate) fn folded(id: RequestId) -> u128 {
+    id.client() ^ u128::from(id.sequence())
+}
+
+/// As Curator writes who it is: `_c_` and a UUID.
+fn in_words(guid: u128) -> String {
+    let hex = format!("{guid:032x}");
+    format!(
+        "_c_{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+/// How far `a` is behind `b` in their line. The numbers run over: what is less than half of them behind is before.
+pub(crate) fn distance(a: i64, b: i64) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+/// What stands in a node: for operators, and for `inspect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Card {
+    /// Where the name of the node has only part of it.
+    pub(crate) id: Option<RequestId>,
+    /// How long the session of the node lives when it is not heard of.
+    pub(crate) ttl: Duration,
+    pub(crate) owner: Option<Arc<str>>,
+}
+
+const CARD: &str = "dlock ";
+
+impl Card {
+    pub(crate) fn write(&self, whereabouts: &str) -> Vec<u8> {
+        let mut text = format!("{CARD}ttl={}ms {whereabouts}", self.ttl.as_millis());
+        if let Some(id) = self.id {
+            let _ = write!(text, " id={id}");
+        }
+        if let Some(owner) = &self.owner {
+            // Last, since anything may be in it.
+            let _ = write!(text, " owner={owner}");
+        }
+        text.into_bytes()
+    }
+
+    /// What another program wrote there is nothing to us.
+    pub(crate) fn read(data: &[u8]) -> Self {
+        let text = str::from_utf8(data).ok().and_then(|t| t.strip_prefix(CARD));
+        let Some(text) = text else {
+            return Self::default();
+        };
+        let (head, owner) = match text.split_once(" owner=") {
+            Some((head, owner)) => (head, Some(owner.into())),
+            None => (text, None),
+        };
+        let value = |key: &str| head.split(' ').find_map(|word| word.strip_prefix(key));
+        let ttl = value("ttl=").and_then(|ttl| ttl.strip_suffix("ms")?.parse().ok());
+        Self {
+            id: value("id=").and_then(RequestId::parse),
+            ttl: Duration::from_millis(ttl.unwrap_or(0)),
+            owner,
+        }
+    }
+}
+
+/// On which machine and in which process this is, as it stands in nodes. In one word each.
+pub(crate) fn whereabouts() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host: String = host
+        .chars()
+        .filter(|c| c.is_ascii_graphic() && *c != '=')
+        .take(64)
+        .collect();
+    format!("host={host} pid={}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: RequestId = RequestId::new(0xab << 120, 0x2a);
+
+    fn entry(layout: Layout, name: &str) -> Entry {
+        match parse(layout, name) {
+            Some(Child::Entry(entry)) => entry,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_node_is_read_as_it_was_made() {
+        let permit = Mode::permit(NonZeroU32::new(3).unwrap());
+        for mode in [Mode::Exclusive, Mode::READER, permit] {
+            for (digits, place) in [
+                ("0000000007", 7),
+                ("-2147483648", -(1 << 31)),
+                ("0000000000002147483648", 1 << 31),
+            ] {
+                let name = format!("{}{digits}", prefix(Layout::Own, ID, mode));
+                let read = entry(Layout::Own, &name);
+                assert_eq!((read.id, read.mode, read.place), (ID, mode, place));
+                let converted = parse(Layout::Own, &marker(&name, Mode::READER));
+                let to = Mode::READER;
+                assert_eq!(converted, Some(Child::Converted { entry: name, to }));
+            }
+        }
+    }
+
+    #[test]
+    fn what_curator_makes_is_read_and_what_we_make_looks_like_it() {
+        let theirs = "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab-lock-0000000012";
+        assert_eq!(entry(Layout::Curator, theirs).place, 12);
+        let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive));
+        assert_eq!(ours.len(), theirs.len());
+        let read = entry(Layout::Curator, &ours);
+        assert_eq!((read.id.client(), read.place), (folded(ID), 13));
+    }
+
+    #[test]
+    fn what_is_no_node_of_a_line_is_not_taken_for_one() {
+        for layout in [Layout::Own, Layout::Curator] {
+            for name in [
+                "",
+                "x",
+                "lock-0000000001",
+                "ab-2a-x-0000000001",
+                "zz000000000000000000000000000000-2a-x-0000000001",
+                "ab000000000000000000000000000000-2a-p0-0000000001",
+                "ab000000000000000000000000000000-2a-x-1",
+                "ab000000000000000000000000000000-2a-x-0000000001~q",
+                "_c_0f2a6d1e-lock-0000000012",
+                "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab__WRIT__0000000012",
+            ] {
+                assert_eq!(parse(layout, name), None, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_goes_on_where_the_numbers_run_over() {
+        assert_eq!((distance(1, 2), distance(2, 2), distance(3, 2)), (-1, 0, 1));
+        let (last, next) = (i64::from(i32::MAX), i64::from(i32::MIN));
+        assert_eq!((distance(next, last), distance(last, next)), (1, -1));
+        assert_eq!(distance(last + 1, last), 1, "a server with longer numbers");
+    }
+
+    #[test]
+    fn a_card_is_read_whatever_the_owner_calls_itself() {
+        for owner in [None, Some(""), Some("cron owner=x\nttl=1ms id=2"), Some("ü")] {
+            let card = Card {
+                id: Some(ID),
+                ttl: Duration::from_secs(12),
+                owner: owner.map(Into::into),
+            };
+            assert_eq!(Card::read(&card.write("host=web-1 pid=7")), card);
+        }
+        assert_eq!(Card::read(b"10.1.2.3"), Card::default());
+        assert_eq!(Card::read(b"\xff"), Card::default());
+    }
+}

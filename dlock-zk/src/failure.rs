@@ -1,0 +1,108 @@
+//! What the errors of the driver mean.
+
+use dlock_core::{Error, ErrorKind};
+use zookeeper_client::Error as Zk;
+
+/// What a request could have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It only reads, or nothing depends on whether it was done.
+    None,
+    /// It may have been carried out although its answer did not come.
+    Perhaps,
+}
+
+/// The error that a caller is told.
+pub(crate) fn told(e: Zk, effect: Effect, at: &str) -> Error {
+    let away = match effect {
+        Effect::None => ErrorKind::Unavailable,
+        Effect::Perhaps => ErrorKind::Unknown,
+    };
+    let (kind, what) = match &e {
+        Zk::NoAuth => (
+            ErrorKind::PermissionDenied,
+            "does not let this user do what a lock needs: `cdrw` on every node below the root",
+        ),
+        Zk::AuthFailed => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        Zk::InvalidAcl => (
+            ErrorKind::PermissionDenied,
+            "does not take the access list: for one of the creator alone it has to know the user",
+        ),
+        Zk::Unimplemented => (ErrorKind::Unsupported, "is too old: dlock needs ZooKeeper 3.5"),
+        Zk::QuotaExceeded => (
+            ErrorKind::LimitReached,
+            "has a quota below the root, which is used up",
+        ),
+        Zk::NotReadOnly => (
+            ErrorKind::Unavailable,
+            "is cut off from its ensemble and takes no writes",
+        ),
+        Zk::Throttled => (
+            ErrorKind::Unavailable,
+            "has too much to do and sent the request back",
+        ),
+        // The session and all that it had are over: what was sent cannot hold anything.
+        Zk::SessionExpired | Zk::SessionMoved | Zk::ClientClosed => (
+            ErrorKind::Unavailable,
+            "has ended the session; another one is being made",
+        ),
+        Zk::NoHosts | Zk::Timeout | Zk::ConnectionLoss | Zk::Custom(_) => (away, "cannot be reached"),
+        Zk::NoNode | Zk::NodeExists | Zk::NotEmpty | Zk::NoChildrenForEphemerals | Zk::BadVersion => (
+            ErrorKind::BackendData,
+            "has nodes below the root that dlock did not make: look, or use another root",
+        ),
+        Zk::UnmarshalError { .. } | Zk::MarshallingError => {
+            (ErrorKind::BackendData, "answered what is no answer")
+        }
+        _ => (away, "did not do what it was asked"),
+    };
+    Error::new(kind, format!("ZooKeeper at {at} {what}")).with_source(e)
+}
+
+/// Whether the leader had a part in that answer to a write: see [`life`](crate::life).
+pub(crate) fn is_answer<T>(answer: &Result<T, Zk>) -> bool {
+    matches!(
+        answer,
+        Ok(_) | Err(Zk::NoNode | Zk::NodeExists | Zk::NotEmpty | Zk::BadVersion)
+    )
+}
+
+/// Whether nothing more will come of a request that was answered so, and nothing came of it.
+pub(crate) fn did_nothing(e: &Zk) -> bool {
+    matches!(
+        e,
+        Zk::NoNode
+            | Zk::NodeExists
+            | Zk::NotEmpty
+            | Zk::BadVersion
+            | Zk::NoAuth
+            | Zk::AuthFailed
+            | Zk::InvalidAcl
+            | Zk::Unimplemented
+            | Zk::QuotaExceeded
+            | Zk::NotReadOnly
+            | Zk::Throttled
+            | Zk::NoChildrenForEphemerals
+            | Zk::BadArguments(_)
+            | Zk::SessionExpired
+            | Zk::SessionMoved
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_done_is_unknown_and_what_only_reads_is_not() {
+        for e in [Zk::ConnectionLoss, Zk::Timeout] {
+            assert_eq!(told(e.clone(), Effect::Perhaps, "h").kind(), ErrorKind::Unknown);
+            assert_eq!(told(e, Effect::None, "h").kind(), ErrorKind::Unavailable);
+        }
+        let refused = told(Zk::NoAuth, Effect::Perhaps, "h:1");
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("h:1") && refused.source().is_some());
+    }
+}

@@ -1,0 +1,231 @@
+//! The resource side of fencing: one node for each resource, with the tokens seen and the value.
+//!
+//! It is read, judged, and written on condition that it is still at the version that was read. What could break it, and why it does not:
+//!
+//! * *Somebody writes in between.* The version is another one, and it is read anew.
+//! * *A server is behind, and shows an old node.* It is read behind a `sync`; and the write goes by way of the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token that is
+//!   admitted is written even if it changes nothing.
+//! * *The node is deleted and made anew.* Nobody here does that. An operator who does has taken the fence away.
+//! * *The answer is lost.* Then it is read what is there: what was written, or the version of before, over which it is written again; both of the same content, of which the server takes
+//!   one. If others have written since, it is `Unknown`.
+
+use async_trait::async_trait;
+use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
+use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use futures::FutureExt as _;
+use zookeeper_client::{CreateMode, Error as Zk};
+
+use crate::address::invalid;
+use crate::failure::Effect;
+use crate::lock::ZkLock;
+
+/// What begins a node of ours.
+const HEAD: &[u8] = b"dlock fence 1\n";
+
+/// A request of more than 1 MiB ends its connection.
+const LARGEST: usize = 1_000_000;
+
+/// How often somebody else may be quicker.
+const TRIES: usize = 100;
+
+fn write(fenced: &FencedValue) -> Vec<u8> {
+    let number = |t: Option<Token>| t.map_or(0, Token::get);
+    let mut data = HEAD.to_vec();
+    let numbers = format!(
+        "exclusive={} any={}\n",
+        number(fenced.max_exclusive),
+        number(fenced.max_any)
+    );
+    data.extend_from_slice(numbers.as_bytes());
+    data.extend_from_slice(&fenced.value);
+    data
+}
+
+fn read(data: &[u8]) -> Option<FencedValue> {
+    let rest = data.strip_prefix(HEAD)?;
+    let end = rest.iter().position(|b| *b == b'\n')?;
+    let numbers = str::from_utf8(&rest[..end]).ok()?;
+    let (exclusive, any) = numbers.split_once(' ')?;
+    let exclusive: u64 = exclusive.strip_prefix("exclusive=")?.parse().ok()?;
+    let any: u64 = any.strip_prefix("any=")?.parse().ok()?;
+    Some(FencedValue::new(
+        rest[end + 1..].to_vec(),
+        Token::new(exclusive),
+        Token::new(any),
+    ))
+}
+
+impl ZkLock {
+    async fn ask_gate(
+        &self,
+        name: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Admission> {
+        self.check_name(name)?;
+        if value.is_some_and(|v| v.len() > LARGEST) {
+            return Err(invalid(format!(
+                "a value behind a gate in ZooKeeper has {LARGEST} bytes at most"
+            )));
+        }
+        let path = self.paths().fence(name);
+        // What was written without an answer, and over which version.
+        let mut unanswered: Option<(Vec<u8>, Option<i32>)> = None;
+        for _ in 0..TRIES {
+            let found = self.look_behind(&path).await;
+            let found = found.map_err(|e| {
+                if unanswered.is_some() {
+                    perhaps_stored(e)
+                } else {
+                    e
+                }
+            })?;
+            let (mut fenced, version) = match &found {
+                Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
+                None => (FencedValue::new(Vec::new(), None, None), None),
+            };
+            if let Some((data, over)) = unanswered.take() {
+                let next = Some(over.map_or(0, |v| v.wrapping_add(1)));
+                if version == next && found.is_some_and(|(found, _)| found == data) {
+                    return Ok(Admission::Admitted);
+                }
+                // At the version of before nothing has been done since, and at the next one somebody else did it in our place.
+                if version != over && version != next && value.is_some() {
+                    return Err(perhaps_stored(Error::new(
+                        ErrorKind::Unavailable,
+                        "the answer to the write was lost, and others have written since",
+                    )));
+                }
+            }
+            let admission = fenced.admit(token, access);
+            if !admission.is_admitted() {
+                return Ok(admission);
+            }
+            if let Some(value) = value {
+                fenced.value = value.to_vec();
+            }
+            let data = write(&fenced);
+            match self.store(&path, &data, version).await? {
+                Stored::Done => return Ok(Admission::Admitted),
+                Stored::Not => {}
+                Stored::Perhaps => unanswered = Some((data, version)),
+            }
+        }
+        let message =
+            format!("others wrote to the fenced value {TRIES} times in a row, just before this one");
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// The data of a node and their version, as the leader has them.
+    async fn look_behind(&self, path: &str) -> Result<Option<(Vec<u8>, i32)>> {
+        self.reading(|session, client| {
+            async move {
+                match session.synced(&client, || client.get_data(path)).await {
+                    Ok((data, stat)) => Ok(Some((data, stat.version))),
+                    Err(Zk::NoNode) => Ok(None),
+                    Err(e) => Err(e),
+                }
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// Writes over that version, or makes the node.
+    async fn store(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stored> {
+        let session = self.connection.session().await?;
+        let client = session.client()?;
+        let options = self.connection.node(CreateMode::Persistent);
+        let written = session
+            .written(|| async {
+                match version {
+                    Some(version) => client.set_data(path, data, Some(version)).await.map(drop),
+                    None => client.create(path, data, &options).await.map(drop),
+                }
+            })
+            .await;
+        match (written, version) {
+            (Ok(()), _) => Ok(Stored::Done),
+            // Somebody else was quicker; or the session was over, and nothing is done in it.
+            (Err(Zk::BadVersion | Zk::NodeExists | Zk::SessionExpired | Zk::SessionMoved), _)
+            | (Err(Zk::NoNode), Some(_)) => Ok(Stored::Not),
+            (Err(Zk::NoNode), None) => {
+                let fences = self.paths().fences();
+                let making = self.connection.make_directory(&client, &fences);
+                making.await.map_err(|e| session.told(e, Effect::None))?;
+                Ok(Stored::Not)
+            }
+            (Err(e), _) => match session.told(e, Effect::Perhaps) {
+                e if e.kind() == ErrorKind::Unknown => Ok(Stored::Perhaps),
+                e => Err(e),
+            },
+        }
+    }
+}
+
+/// What became of a write.
+enum Stored {
+    Done,
+    Not,
+    Perhaps,
+}
+
+fn perhaps_stored(e: Error) -> Error {
+    let message = "whether the fenced value was stored is not known";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
+}
+
+fn foreign() -> Error {
+    let message = "the node of the fenced value was not written by dlock: remove it, or use another root";
+    Error::new(ErrorKind::BackendData, message)
+}
+
+#[async_trait]
+impl FenceGate for ZkLock {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        self.ask_gate(resource, token, access, None)
+            .await
+            .map_err(|e| e.with_name(resource))
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        self.ask_gate(resource, token, Access::Exclusive, Some(value))
+            .await
+            .map_err(|e| e.with_name(resource))
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let named = |e: Error| e.with_name(resource);
+        self.check_name(resource).map_err(named)?;
+        let found = self
+            .look_behind(&self.paths().fence(resource))
+            .await
+            .map_err(named)?;
+        found
+            .map(|(data, _)| read(&data).ok_or_else(|| named(foreign())))
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fenced_value_is_read_as_it_was_written() {
+        for (value, exclusive, any) in [(&b""[..], 0, 0), (b"a\nb", 0, 7), (b"\xff", u64::MAX, u64::MAX)] {
+            let fenced = FencedValue::new(value.to_vec(), Token::new(exclusive), Token::new(any));
+            assert_eq!(read(&write(&fenced)), Some(fenced));
+        }
+        for foreign in [
+            &b""[..],
+            b"x",
+            b"dlock fence 1\n",
+            b"dlock fence 1\nexclusive=1 any=\n",
+            b"dlock fence 2\nexclusive=1 any=1\n",
+        ] {
+            assert_eq!(read(foreign), None);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Locks in ZooKeeper: a line of ephemeral nodes, one request to join it, one to leave it, and nobody woken but who is next.
+//!
+//! # What it guarantees
+//!
+//! See [`ZkLock`].
+
+mod acl;
+mod address;
+mod connection;
+mod enter;
+mod entries;
+mod failure;
+mod fencing;
+mod forced;
+mod gate;
+mod leave;
+mod life;
+mod line;
+mod lock;
+mod open;
+mod paths;
+mod renew;
+mod rwlock;
+mod session;
+mod single;
+mod tombstones;
+mod waiting;
+mod watch;
+
+pub use self::lock::ZkLock;
+pub use self::open::{Access, Builder, Layout};
+
+/// How ZooKeeper is opened in another way than by [`ZkLock::open`].
+pub fn builder() -> Builder {
+    Builder::default()
+}

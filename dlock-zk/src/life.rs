@@ -1,0 +1,100 @@
+//! Until when a session can be relied on.
+//!
+//! A server ends a session when it has not heard of it for the negotiated timeout *T*, and gives its locks away. The client has to stop believing
+//! before, by its own clock. So each belief counts from when the last request was *sent* that was answered, and ends before *T* is over.
+//!
+//! # Which answers count
+//!
+//! In an ensemble the *leader* ends sessions, and hears of them from the servers that clients are connected to, in the answers to its pings, every half
+//! tick. A server that is cut off from the leader goes on answering reads and pings of clients until its `syncLimit` is over, ten seconds as it is delivered:
+//! for so long a client would believe in a session that the leader has ended. So an answer counts only if the leader had a part in it: that to a
+//! write, or to `sync`. Neither can be given by a server that is cut off.
+//!
+//! # What the margin is for
+//!
+//! A server that *fails*, or is cut off, just after such an answer may not have told the leader of it. What it told last is at most half a tick old, and in it is
+//! whatever came until then. Of an idle client that is a ping of its driver, no more than 0.15 *T* before. So the leader counts from no earlier than 0.15 *T* and half a tick
+//! before the send time of the answered request. Where a tick is at most *T*/6, that is less than *T*/4, and *T*/4 is never believed in.
+//!
+//! A *leader* that is cut off answers for a tick or so longer than its followers wait for it. The next leader gives every session the whole of *T* from when it begins; the same
+//! quarter covers the difference.
+//!
+//! A server allows ticks of up to *T*/2. Then the quarter covers a client that is cut off alone, as it does of a single server, and not one that is cut off together with the
+//! server that it is connected to.
+//!
+//! What could break it otherwise:
+//!
+//! * *The machine or the process sleeps.* The clock goes on in sleep, and is looked at when a lock is looked at.
+//! * *The clock runs slow.* The engine takes its drift margin off on top.
+//! * *Answers come late.* They count from the send time, so they are worth less, and never more.
+//! * *The driver says that a session is over too late*, up to a second after the server gave its locks away. Nothing here waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::Timestamp;
+
+/// What is known of a session's life.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// When the last request was sent that the leader answered.
+    confirmed: AtomicU64,
+    timeout: Duration,
+}
+
+impl Life {
+    /// Of a session that was asked for at that time.
+    pub(crate) fn new(asked: Timestamp, timeout: Duration) -> Self {
+        Self {
+            confirmed: AtomicU64::new(asked.as_nanos()),
+            timeout,
+        }
+    }
+
+    /// What was sent at that time has been answered with the leader's part in it.
+    pub(crate) fn confirm(&self, sent: Timestamp) {
+        self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// From when the belief counts.
+    pub(crate) fn confirmed(&self) -> Timestamp {
+        Timestamp::from_nanos(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// How long it lasts from there.
+    pub(crate) fn span(&self) -> Duration {
+        believed(self.timeout)
+    }
+
+    /// Whether enough is left to hand out a lock without asking once more.
+    pub(crate) fn is_ample(&self, now: Timestamp) -> bool {
+        now.since(self.confirmed()) <= self.span() / 2
+    }
+
+    /// When a server that hears no more has ended it, at the earliest.
+    pub(crate) fn lapses(&self) -> Timestamp {
+        self.confirmed() + self.timeout
+    }
+}
+
+/// How long a client believes in a session of that timeout.
+pub(crate) fn believed(timeout: Duration) -> Duration {
+    timeout - timeout / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_answer_never_takes_back_what_a_later_question_earned() {
+        let s = Duration::from_secs;
+        let t = |n| Timestamp::ZERO + s(n);
+        let life = Life::new(t(100), s(12));
+        assert_eq!((life.span(), life.lapses()), (s(9), t(112)));
+        life.confirm(t(103));
+        life.confirm(t(101));
+        assert_eq!(life.confirmed(), t(103));
+        assert!(life.is_ample(t(107)) && !life.is_ample(t(108)));
+    }
+}

@@ -1,0 +1,288 @@
+//! Who in a line has the lock: one rule for locks, read-write locks and permits.
+//!
+//! *An entry is admitted if nothing before it is in its way*: an exclusive one if it is the first; a reader if only readers are before it; one of
+//! *n* permits if fewer than *n* are before it and all are permits of *n*. Everybody reads the same line and comes to the same end, each for
+//! itself, and nobody is told by another.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *A list that is old.* Places are drawn in order, and a list that has the own entry in it has all that came before: a server answers a session's list after
+//!   the session's own creation. So what is before an entry only becomes less. An old list shows some who are gone already, and costs a wait. It never
+//!   hides anybody.
+//! * *An entry that has another mode now.* Only from exclusive to shared, which lets more in; whoever reads of it late waits longer. The other way round would
+//!   take the lock from those who were admitted by the list of before, and its token would be above those of the line that waits behind it: so there are no upgrades.
+//! * *Tokens.* They are the czxids of the entries, and grow with the places. Whoever is admitted has all exclusive ones that were granted before it in front of it, and all that will be
+//!   behind it.
+//! * *Places that run over.* They are compared by their distance: see [`entries`](crate::entries).
+
+use std::collections::HashMap;
+
+use dlock_core::Mode;
+
+use crate::entries::{Child, Entry, distance, parse};
+use crate::open::Layout;
+
+/// The entries of a lock, first come first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line(Vec<Entry>);
+
+/// Where in the line an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Admitted,
+    Behind {
+        /// How many wait in front of it.
+        ahead: u32,
+        /// Nodes of which one at least has to go, or to change, before this one can be admitted: one, but for permits.
+        watch: Vec<String>,
+    },
+    /// The lock is in use with shared holders or waiters of this other kind.
+    Mismatch(Mode),
+}
+
+impl Line {
+    /// Of those children. A child that is none of a line is given back: somebody else's.
+    pub(crate) fn read(layout: Layout, children: &[String]) -> Result<Self, String> {
+        let mut entries = Vec::with_capacity(children.len());
+        let mut converted = HashMap::new();
+        for child in children {
+            match parse(layout, child) {
+                Some(Child::Entry(entry)) => entries.push(entry),
+                Some(Child::Converted { entry, to }) => {
+                    converted.insert(entry, to);
+                }
+                None => return Err(child.clone()),
+            }
+        }
+        // From any one of them: all are within half of the numbers.
+        let from = entries.first().map_or(0, |e| e.place);
+        entries.sort_by_key(|e| distance(e.place, from));
+        if !converted.is_empty() {
+            for entry in &mut entries {
+                if let Some(to) = converted.get(&entry.node) {
+                    entry.mode = *to;
+                }
+            }
+        }
+        Ok(Self(entries))
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    /// How many of the first are admitted.
+    pub(crate) fn admitted(&self) -> usize {
+        let holds = |i: &usize| self.is_admitted(*i);
+        (0..self.0.len()).take_while(holds).count()
+    }
+
+    fn is_admitted(&self, i: usize) -> bool {
+        match self.0[i].mode {
+            Mode::Shared { limit } => {
+                let alike = self.0[..i].iter().all(|e| e.mode == self.0[i].mode);
+                alike && limit.is_none_or(|n| i < n.get() as usize)
+            }
+            _ => i == 0,
+        }
+    }
+
+    /// Where the node of that name is; `None` if it is not there.
+    pub(crate) fn place(&self, node: &str) -> Option<Place> {
+        let i = self.0.iter().position(|e| e.node == node)?;
+        if self.is_admitted(i) {
+            return Some(Place::Admitted);
+        }
+        let (mode, before) = (self.0[i].mode, &self.0[..i]);
+        if !mode.is_exclusive()
+            && let Some(first) = before.iter().find(|e| !e.mode.is_exclusive())
+            && first.mode != mode
+        {
+            return Some(Place::Mismatch(first.mode));
+        }
+        let watch = match (mode, before.iter().rposition(|e| e.mode != mode)) {
+            // The last one before it; it may be a reader.
+            (Mode::Exclusive, _) | (_, None) if mode.is_exclusive() => i - 1..i,
+            (_, Some(other)) => other..other + 1,
+            // As many as there are permits: fewer can stay when it is admitted.
+            (Mode::Shared { limit: Some(n) }, None) => i.saturating_sub(n.get() as usize)..i,
+            (_, None) => i - 1..i,
+        };
+        Some(Place::Behind {
+            ahead: u32::try_from(i - self.admitted().min(i)).unwrap_or(u32::MAX),
+            watch: self.0[watch].iter().map(|e| e.node.clone()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use dlock_core::spi::RequestId;
+
+    use super::*;
+    use crate::entries::{marker, prefix};
+
+    fn permit(n: u32) -> Mode {
+        Mode::permit(NonZeroU32::new(n).unwrap())
+    }
+
+    fn node(i: usize, mode: Mode) -> String {
+        let id = RequestId::new(1 << 100, i as u64);
+        format!("{}{:010}", prefix(Layout::Own, id, mode), i)
+    }
+
+    fn nodes(modes: &[Mode]) -> Vec<String> {
+        modes.iter().enumerate().map(|(i, m)| node(i, *m)).collect()
+    }
+
+    fn line(modes: &[Mode]) -> Line {
+        let mut nodes = nodes(modes);
+        nodes.reverse();
+        Line::read(Layout::Own, &nodes).unwrap()
+    }
+
+    const X: Mode = Mode::Exclusive;
+    const R: Mode = Mode::READER;
+
+    fn watched(modes: &[Mode], i: usize) -> Vec<usize> {
+        match line(modes).place(&node(i, modes[i])) {
+            Some(Place::Behind { watch, .. }) => {
+                let all = nodes(modes);
+                watch
+                    .iter()
+                    .map(|w| all.iter().position(|n| n == w).unwrap())
+                    .collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whoever_has_nothing_in_its_way_is_admitted() {
+        let p = permit(2);
+        for (modes, admitted) in [
+            (&[][..], 0),
+            (&[X], 1),
+            (&[X, X, R], 1),
+            (&[R, R, X, R], 2),
+            (&[p, p, p, X], 2),
+            (&[p, X, p], 1),
+            (&[X, p, p], 1),
+        ] {
+            assert_eq!(line(modes).admitted(), admitted, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn a_waiter_watches_what_has_to_go_first() {
+        assert_eq!(watched(&[X, X, X], 2), [1]);
+        assert_eq!(watched(&[R, R, X], 2), [1]);
+        assert_eq!(
+            watched(&[R, X, X, R, R], 4),
+            [2],
+            "readers wait for the last writer before them"
+        );
+        let p = permit(3);
+        assert_eq!(watched(&[p, p, p, p, p], 4), [1, 2, 3]);
+        assert_eq!(watched(&[p, X, p, p], 3), [1]);
+    }
+
+    /// One of the watched always goes before the waiter is admitted, whoever goes in whatever order: else it would sleep for ever.
+    #[test]
+    fn nobody_is_admitted_before_one_of_those_it_watches_has_gone() {
+        let kinds = [
+            vec![X, R],
+            vec![X, permit(1), permit(1)],
+            vec![X, permit(2), permit(2), permit(2)],
+        ];
+        for kinds in kinds {
+            for shape in 0..kinds.len().pow(5) {
+                let modes: Vec<_> = (0..5)
+                    .map(|i| kinds[shape / kinds.len().pow(i) % kinds.len()])
+                    .collect();
+                let own = node(4, modes[4]);
+                let Some(Place::Behind { watch, .. }) = line(&modes).place(&own) else {
+                    continue;
+                };
+                for gone in 0..16_usize {
+                    let left: Vec<_> = (0..5)
+                        .filter(|i| gone >> i & 1 == 0)
+                        .map(|i| node(i, modes[i]))
+                        .collect();
+                    let line = Line::read(Layout::Own, &left).unwrap();
+                    if line.place(&own) == Some(Place::Admitted) {
+                        assert!(
+                            watch.iter().any(|w| !left.contains(w)),
+                            "{modes:?} without {gone:b}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is before an entry only becomes less, so whoever is admitted by an old list is admitted by the present one.
+    #[test]
+    fn whoever_is_admitted_stays_so_whoever_goes() {
+        let kinds = [X, R, permit(2)];
+        for shape in 0..kinds.len().pow(5) {
+            let modes: Vec<_> = (0..5)
+                .map(|i| kinds[shape / kinds.len().pow(i) % kinds.len()])
+                .collect();
+            let all = line(&modes);
+            let holders = all.admitted();
+            for gone in 0..5 {
+                let left: Vec<_> = (0..5).filter(|i| *i != gone).map(|i| node(i, modes[i])).collect();
+                let after = Line::read(Layout::Own, &left).unwrap();
+                for i in (0..holders).filter(|i| *i != gone) {
+                    assert_eq!(
+                        after.place(&node(i, modes[i])),
+                        Some(Place::Admitted),
+                        "{modes:?} without {gone}"
+                    );
+                }
+            }
+            let exclusive = all.entries()[..holders].iter().any(|e| e.mode == X);
+            assert!(!exclusive || holders == 1, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn shared_ones_of_another_kind_are_a_mismatch_and_not_a_wait() {
+        let place = |modes: &[Mode]| line(modes).place(&node(modes.len() - 1, modes[modes.len() - 1]));
+        assert_eq!(place(&[permit(2), permit(3)]), Some(Place::Mismatch(permit(2))));
+        assert_eq!(place(&[X, R, permit(3)]), Some(Place::Mismatch(R)));
+        assert!(matches!(place(&[X, R]), Some(Place::Behind { ahead: 0, .. })));
+        assert!(matches!(place(&[X, R, X]), Some(Place::Behind { ahead: 1, .. })));
+    }
+
+    #[test]
+    fn a_writer_that_became_a_reader_lets_readers_in() {
+        let mut nodes = nodes(&[X, R, X]);
+        nodes.push(marker(&nodes[0], R));
+        assert_eq!(Line::read(Layout::Own, &nodes).unwrap().admitted(), 2);
+    }
+
+    #[test]
+    fn a_foreign_child_is_found() {
+        let mut nodes = nodes(&[X]);
+        nodes.push("lost+found".to_owned());
+        assert_eq!(Line::read(Layout::Own, &nodes), Err("lost+found".to_owned()));
+    }
+
+    #[test]
+    fn the_line_is_in_order_where_the_numbers_run_over() {
+        let id = |n| RequestId::new(1 << 100, n);
+        let name = |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, id(n), X));
+        let nodes = [
+            name(3, "-2147483647"),
+            name(1, "2147483647"),
+            name(2, "-2147483648"),
+        ];
+        let line = Line::read(Layout::Own, &nodes).unwrap();
+        let order: Vec<_> = line.entries().iter().map(|e| e.id.sequence()).collect();
+        assert_eq!(order, [1, 2, 3]);
+    }
+}

@@ -1,0 +1,389 @@
+//! The heart: ask, release, abandon.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal, Wait,
+    Wake,
+};
+use dlock_core::{
+    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength,
+};
+use futures::StreamExt as _;
+use futures::future::join_all;
+use futures::stream::BoxStream;
+
+use crate::address::invalid;
+use crate::connection::Connection;
+use crate::entries::whereabouts;
+use crate::leave::Left;
+use crate::line::{Line, Place};
+use crate::open::{Builder, Layout};
+use crate::paths::Paths;
+use crate::session::{Node, Session};
+
+/// The longest label of an owner, in bytes.
+const LONGEST_OWNER: usize = 1024;
+
+/// Locks in ZooKeeper.
+///
+/// Clones share one session.
+///
+/// # What it guarantees
+///
+/// * *Exclusion* by the order in which ZooKeeper made the nodes of a line, which all its servers agree on. A guard stops being valid by its own clock before any
+///   server gives its lock away, also if nothing is heard from anybody: as long as clocks run at the same speed within the drift margin, and a tick of the servers is no longer than a
+///   sixth of the session timeout.
+/// * *First come, first served*, for all modes. Whoever waits watches the one in front of it; a release wakes one client.
+/// * *Tokens* are the transaction ids (czxid) of the nodes. They grow with each grant of a name for as long as the ensemble keeps its data.
+/// * *Nothing stays.* All nodes of a client go with its session, lines that are empty are removed by the server.
+///
+/// It does not guarantee that a client which was stopped past its session writes nothing any more: for that there are tokens and the
+/// [gate](dlock_core::spi::FenceGate).
+#[derive(Clone)]
+pub struct ZkLock {
+    pub(crate) connection: Arc<Connection>,
+    capabilities: Arc<Capabilities>,
+    whereabouts: Arc<str>,
+}
+
+impl ZkLock {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+        use Capability::{Downgrade, ForceRelease, Gate, Inspect, Permits, Queue, Renew, Shared, Watch};
+        let paths = &connection.settings.paths;
+        let exclusive = &[Queue, Renew, Gate, Watch, Inspect, ForceRelease][..];
+        let all = &[
+            Queue,
+            Renew,
+            Gate,
+            Watch,
+            Inspect,
+            ForceRelease,
+            Shared,
+            Permits,
+            Downgrade,
+        ][..];
+        let claimed = match paths.layout {
+            _ if paths.unfair => &exclusive[1..],
+            Layout::Curator => exclusive,
+            Layout::Own => all,
+        };
+        let claimed = claimed.iter().copied();
+        // What is shorter than the session cannot be promised; how long the engine may be asked to hold one is not ZooKeeper's concern.
+        let least = connection.session_timeout;
+        let capabilities = claimed
+            .fold(Capabilities::new("zookeeper"), Capabilities::with)
+            .with_nature(Nature::Session)
+            .with_fencing(Strength::AcrossRestart)
+            .with_owner_label(LONGEST_OWNER)
+            .with_ttl(least..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
+        Self {
+            connection,
+            capabilities: Arc::new(capabilities),
+            whereabouts: whereabouts().into(),
+        }
+    }
+
+    /// Opens the ensemble at that address as it is usually done.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub async fn open(address: &str, runtime: Arc<dyn dlock_core::Runtime>) -> Result<Self> {
+        Self::builder().open(address, runtime).await
+    }
+
+    /// Opens ZooKeeper in another way.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The number of the session of now, as `zkCli` and the server's log show it; `None` while another one is being made.
+    pub fn session_id(&self) -> Option<i64> {
+        self.connection.present().map(|s| s.id)
+    }
+
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.connection.settings.paths
+    }
+
+    pub(crate) fn whereabouts(&self) -> &str {
+        &self.whereabouts
+    }
+
+    pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
+        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
+        match len > max {
+            true => Err(invalid(format!(
+                "the name has {len} bytes, dlock takes at most {max} with ZooKeeper"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&self, request: &Acquire) -> Result<()> {
+        self.check_name(&request.key.name)?;
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if request.ttl < min || request.ttl > max {
+            let ttl = request.ttl;
+            return Err(invalid(format!(
+                "a ttl of {ttl:?} is not between {min:?}, the timeout of the session, and {max:?}"
+            )));
+        }
+        let max = self.capabilities.max_owner_len;
+        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
+            return Err(invalid(format!("the owner label is longer than {max} bytes")));
+        }
+        let wanted = match request.mode {
+            Mode::Exclusive => None,
+            Mode::Shared { limit: None } => Some(Capability::Shared),
+            Mode::Shared { .. } => Some(Capability::Permits),
+            _ => return Err(unsupported("this mode is not known to the ZooKeeper backend")),
+        };
+        if wanted.is_some_and(|c| !self.capabilities.has(c)) {
+            return Err(unsupported(
+                "these locks are exclusive: unfair ones, and those in the layout of Curator",
+            ));
+        }
+        if request.priority != Acquire::DEFAULT_PRIORITY {
+            return Err(unsupported("a line in ZooKeeper has no priorities"));
+        }
+        Ok(())
+    }
+
+    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.check(request)?;
+        let key = &request.key;
+        self.check_buried(key)?;
+        let session = self.connection.session().await?;
+        let known = session.request(key);
+        session.note(key, request.mode)?;
+        // Once more: whoever abandons it from here on finds it.
+        if let Err(e) = self.check_buried(key) {
+            session.forget(key);
+            return Err(e);
+        }
+        if self.paths().unfair {
+            return self.take(&session, request, known.is_some()).await;
+        }
+        // Where it was asked for before, it may be in the line, or its first message may be on its way.
+        let mut node = match known {
+            None => None,
+            Some(before) => match before.node {
+                Some(node) => Some(node),
+                // Its first message may have been carried out.
+                None => self.find(&session, key, request.mode).await.map_err(in_line)?,
+            },
+        };
+        loop {
+            let (node_now, line) = match node.take() {
+                None => {
+                    let (made, listed) = self.enter(&session, request).await?;
+                    match listed {
+                        Ok(children) => (made, self.line(&children)),
+                        // It is in the line, and where is not known yet.
+                        Err(_) => {
+                            let line = self.read_line(&session, &self.paths().lock(&key.name)).await;
+                            (made, line)
+                        }
+                    }
+                }
+                Some(node) => {
+                    let line = self.read_line(&session, &self.paths().lock(&key.name)).await;
+                    (node, line)
+                }
+            };
+            let line = match line {
+                Ok(line) => line,
+                Err(e) if e.kind() == ErrorKind::BackendData => {
+                    self.withdraw(&session, key, &node_now).await?;
+                    return Err(e);
+                }
+                Err(e) => return Err(in_line(e)),
+            };
+            match self.answer(&session, request, &node_now, &line).await? {
+                Some(attempt) => return Ok(attempt),
+                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock.
+                None => {
+                    session.forget(key);
+                    self.check_buried(key)?;
+                    session.note(key, request.mode)?;
+                }
+            }
+        }
+    }
+
+    /// What that line says of the request; `None` if its node is not in there.
+    async fn answer(
+        &self,
+        session: &Arc<Session>,
+        request: &Acquire,
+        node: &Node,
+        line: &Line,
+    ) -> Result<Option<Attempt>> {
+        let key = &request.key;
+        Ok(Some(match line.place(&node.name) {
+            None => return Ok(None),
+            Some(Place::Admitted) => {
+                session.be_ample().await.map_err(in_line)?;
+                Attempt::Granted(session.grant(key, node))
+            }
+            Some(Place::Behind { ahead, watch }) if request.queue == Queueing::Join => {
+                let turn = self.turn(session, key, node, watch);
+                Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
+            }
+            Some(Place::Behind { watch, .. }) => {
+                self.withdraw(session, key, node).await?;
+                let line = self.paths().lock(&key.name);
+                Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
+            }
+            Some(Place::Mismatch(other)) => {
+                self.withdraw(session, key, node).await?;
+                return Err(mismatch(other, request.mode));
+            }
+        }))
+    }
+
+    /// Takes a node out of the line again.
+    async fn withdraw(&self, session: &Session, key: &LeaseKey, node: &Node) -> Result<()> {
+        match session.request(key) {
+            Some(request) => self.leave(session, &request, node).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_buried(&self, key: &LeaseKey) -> Result<()> {
+        match self.connection.is_buried(key.id) {
+            true => Err(Error::lost(LossReason::Refused)),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends whatever there is of that request, if it is one of the session of now. Answers what there was, and its node.
+    async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node, Left)>> {
+        self.connection.check_open()?;
+        // What hung on an earlier session went with it.
+        let session = self.connection.present();
+        if session.is_none_or(|s| s.request(key).is_none()) {
+            return Ok(None);
+        }
+        let session = self.connection.session().await?;
+        let Some(request) = session.request(key) else {
+            return Ok(None);
+        };
+        let node = match &request.node {
+            Some(node) => Some(node.clone()),
+            None if self.paths().unfair => self.find_taken(&session, key).await?,
+            None => self.find(&session, key, request.mode).await?,
+        };
+        let Some(node) = node else {
+            session.forget(key);
+            return Ok(None);
+        };
+        let left = match self.paths().unfair {
+            true => self.give_back(&session, &request, &node).await?,
+            false => self.leave(&session, &request, &node).await?,
+        };
+        Ok(Some((request.granted, node, left)))
+    }
+
+    async fn abandon_one(&self, key: &LeaseKey) -> Result<Abandoned> {
+        // First the tombstone: an attempt that comes just now sees it, or is seen.
+        self.connection.tombstones.bury(key.id);
+        Ok(match self.undo(key).await? {
+            Some((true, node, Left::Gone)) => Abandoned::WasGranted(node.token()),
+            Some((false, _, Left::Gone)) => Abandoned::Withdrawn,
+            _ => Abandoned::Nothing,
+        })
+    }
+}
+
+pub(crate) fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The request may have a node in the line: however the question behind that failed, it may be granted.
+pub(crate) fn in_line(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unavailable => Error::new(
+            ErrorKind::Unknown,
+            "the request may be in the line of the lock, and where is not known",
+        )
+        .with_source(e),
+        _ => e,
+    }
+}
+
+pub(crate) fn mismatch(is: Mode, wanted: Mode) -> Error {
+    let show = |mode: Mode| match mode {
+        Mode::Shared { limit: Some(n) } => format!("{n} permits"),
+        Mode::Shared { limit: None } => "readers".to_owned(),
+        _ => "one holder".to_owned(),
+    };
+    invalid(format!(
+        "the lock is in use with {}, not with {}; all users of a name must agree",
+        show(is),
+        show(wanted)
+    ))
+}
+
+#[async_trait]
+impl Lock for ZkLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::RwLock if self.capabilities.has(Capability::Downgrade) => Some(Part::RwLock(self)),
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Watch => Some(Part::Watch(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.connection.signals().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.try_attempt(request)
+            .await
+            .map_err(|e| e.with_name(&request.key.name))
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        if how != Release::Now {
+            return Err(unsupported("a minimum hold is not for ZooKeeper").with_name(&lease.name));
+        }
+        match self.undo(lease).await.map_err(|e| e.with_name(&lease.name))? {
+            Some((_, _, Left::Gone)) => Ok(Released::Released),
+            _ => Ok(Released::NotHeld),
+        }
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        join_all(requests.iter().map(|key| async move {
+            let abandoned = self.abandon_one(key).await;
+            abandoned.map_err(|e| e.with_name(&key.name))
+        }))
+        .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.connection.close();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ZkLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkLock")
+            .field("at", &self.connection.settings.at)
+            .field("paths", self.paths())
+            .finish_non_exhaustive()
+    }
+}

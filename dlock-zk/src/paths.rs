@@ -1,0 +1,173 @@
+//! Where nodes are. Names of any bytes become parts of paths, and no two of them the same one.
+//!
+//! What a server, `zkCli` and other tools take without quotes stands for itself; every other byte is `%` and two hexadecimal digits. `%` itself
+//! is among those, so what is written can be read in one way only. A `.` at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
+
+use dlock_core::LockName;
+use dlock_core::spi::RequestId;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use crate::open::Layout;
+
+/// Everything but letters, digits and these.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'.')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The paths of one client.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    pub(crate) layout: Layout,
+    pub(crate) unfair: bool,
+    /// The directory of the locks.
+    locks: String,
+    /// Whatever is no lock.
+    ours: String,
+}
+
+impl Paths {
+    pub(crate) fn new(chroot: &str, root: &str, layout: Layout, unfair: bool) -> Self {
+        let root = format!("{chroot}{root}");
+        let (locks, ours) = match layout {
+            Layout::Own if unfair => (format!("{root}/unfair"), root),
+            Layout::Own => (format!("{root}/locks"), root),
+            // In there, anything may be the name of a lock.
+            Layout::Curator => (root, format!("{chroot}/dlock")),
+        };
+        Self {
+            layout,
+            unfair,
+            locks,
+            ours,
+        }
+    }
+
+    /// Where all locks are; empty for the root itself.
+    pub(crate) fn locks(&self) -> &str {
+        &self.locks
+    }
+
+    /// The line of that lock, or its only node.
+    pub(crate) fn lock(&self, name: &LockName) -> String {
+        format!("{}/{}", self.locks, encode(name))
+    }
+
+    /// Where everything else is.
+    pub(crate) fn ours(&self) -> &str {
+        match self.ours.is_empty() {
+            true => "/",
+            false => &self.ours,
+        }
+    }
+
+    /// Where there is a node for each holder of an unfair lock.
+    pub(crate) fn holders(&self) -> String {
+        format!("{}/holders", self.ours)
+    }
+
+    pub(crate) fn holder(&self, id: RequestId) -> String {
+        format!("{}/{id}", self.holders())
+    }
+
+    /// Where all resources are that are fenced.
+    pub(crate) fn fences(&self) -> String {
+        format!("{}/fence", self.ours)
+    }
+
+    pub(crate) fn fence(&self, resource: &LockName) -> String {
+        format!("{}/{}", self.fences(), encode(resource))
+    }
+
+    /// Where there is a node for each session.
+    pub(crate) fn sessions(&self) -> String {
+        format!("{}/sessions", self.ours)
+    }
+
+    pub(crate) fn session(&self, id: i64) -> String {
+        format!("{}/{id:016x}", self.sessions())
+    }
+
+    /// In it stands which locks were last ended by force.
+    pub(crate) fn forced(&self) -> String {
+        format!("{}/forced", self.ours)
+    }
+}
+
+fn encode(name: &LockName) -> String {
+    let encoded = percent_encode(name.as_bytes(), ENCODED).to_string();
+    match encoded.strip_prefix('.') {
+        Some(rest) => format!("%2E{rest}"),
+        // Nothing may be below it in the root.
+        None if encoded == "zookeeper" => "%7Aookeeper".to_owned(),
+        None => encoded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use percent_encoding::percent_decode_str;
+
+    use super::*;
+
+    fn name(bytes: impl AsRef<[u8]>) -> LockName {
+        LockName::new(bytes).unwrap()
+    }
+
+    /// The name that stands in a part of a path.
+    fn decode(part: &str) -> Option<LockName> {
+        LockName::new(percent_decode_str(part).collect::<Vec<u8>>()).ok()
+    }
+
+    #[test]
+    fn no_two_names_have_one_path() {
+        let mut names: Vec<Vec<u8>> = (0..=255).map(|b| vec![b]).collect();
+        names.extend((0..=255).map(|b| vec![b'a', b]));
+        for text in [
+            "..",
+            "...",
+            "%2E",
+            "%2E.",
+            "%",
+            "%%",
+            "%25",
+            "a/b",
+            "a%2Fb",
+            "a%2fb",
+            "zookeeper",
+            "%7Aookeeper",
+            "é",
+            "e\u{301}",
+            "%C3%A9",
+            " ",
+            "+",
+            "A",
+            "a",
+        ] {
+            names.push(text.as_bytes().to_vec());
+        }
+        names.sort();
+        names.dedup();
+        let mut paths: Vec<String> = names.iter().map(|n| encode(&name(n))).collect();
+        for (bytes, path) in names.iter().zip(&paths) {
+            assert_eq!(decode(path), Some(name(bytes)), "{path}");
+            assert!(!path.contains('/') && !path.starts_with('.') && path != "zookeeper" && path.is_ascii());
+        }
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), names.len());
+    }
+
+    #[test]
+    fn plain_names_are_seen_as_they_are() {
+        let own = Paths::new("/app", "/dlock", Layout::Own, false);
+        assert_eq!(
+            own.lock(&name("orders-42.eu_1~a")),
+            "/app/dlock/locks/orders-42.eu_1~a"
+        );
+        let curator = Paths::new("", "/locks", Layout::Curator, false);
+        assert_eq!(curator.lock(&name("orders")), "/locks/orders");
+        assert_eq!(curator.fence(&name("orders")), "/dlock/fence/orders");
+    }
+}

@@ -1,0 +1,126 @@
+//! Leases live with their session, so renewing them is hearing of it: one question for all, whatever their number.
+//!
+//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone, and what is in its line and not ours is told.
+//! Of many, that would be a list for each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::{LockName, Result};
+use futures::future::{join, join_all};
+
+use crate::line::{Line, Place};
+use crate::lock::ZkLock;
+use crate::session::Session;
+
+#[async_trait]
+impl Renew for ZkLock {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        let session = match self.connection.session().await {
+            Ok(session) => session,
+            Err(e) => {
+                let failed = |item: &RenewItem| RenewOutcome::Failed(e.clone().with_name(&item.key.name));
+                return items.iter().map(failed).collect();
+            }
+        };
+        if let [item] = items
+            && item.kind == RenewKind::Lease
+            && !self.paths().unfair
+        {
+            return vec![self.renewed_alone(&session, &item.key).await];
+        }
+        let has_leases = items.iter().any(|item| item.kind == RenewKind::Lease);
+        let heard = async {
+            match has_leases {
+                true => session.be_heard().await,
+                false => Ok(()),
+            }
+        };
+        let (heard, lines) = join(heard, self.lines(&session, items)).await;
+        let mut outcomes = Vec::with_capacity(items.len());
+        for item in items {
+            let outcome = match item.kind {
+                RenewKind::Lease => renewed(&session, &item.key, &heard),
+                _ => self.asked(&session, &item.key, &lines).await,
+            };
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}
+
+/// One list for each name that is waited for.
+type Lines = HashMap<LockName, Result<Line>>;
+
+fn renewed(session: &Session, key: &LeaseKey, heard: &Result<()>) -> RenewOutcome {
+    match (session.request(key), heard) {
+        // Of an earlier session, or ended by an operator.
+        (None, _) => RenewOutcome::Gone,
+        (Some(_), Ok(())) => {
+            RenewOutcome::Renewed(Renewal::new(session.life.confirmed(), session.life.span()))
+        }
+        (Some(_), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&key.name)),
+    }
+}
+
+impl ZkLock {
+    async fn renewed_alone(&self, session: &Arc<Session>, key: &LeaseKey) -> RenewOutcome {
+        let Some(node) = session.request(key).and_then(|r| r.node) else {
+            return RenewOutcome::Gone;
+        };
+        let line = self.paths().lock(&key.name);
+        let (heard, read) = join(session.be_heard(), self.read_line(session, &line)).await;
+        let failed = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
+        match (read, heard) {
+            (Err(e), _) | (Ok(_), Err(e)) => failed(e),
+            (Ok(line), Ok(())) => match line.place(&node.name) {
+                None => {
+                    session.forget(key);
+                    RenewOutcome::Gone
+                }
+                Some(_) => renewed(session, key, &Ok(())),
+            },
+        }
+    }
+
+    async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
+        let mut names: Vec<&LockName> = items
+            .iter()
+            .filter(|item| item.kind != RenewKind::Lease)
+            .map(|item| &item.key.name)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let read = names.into_iter().map(|name| async move {
+            let line = self.read_line(session, &self.paths().lock(name)).await;
+            (name.clone(), line)
+        });
+        join_all(read).await.into_iter().collect()
+    }
+
+    async fn asked(&self, session: &Arc<Session>, key: &LeaseKey, lines: &Lines) -> RenewOutcome {
+        let named = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
+        let Some(node) = session.request(key).and_then(|r| r.node) else {
+            return RenewOutcome::Gone;
+        };
+        let line = match lines.get(&key.name) {
+            Some(Ok(line)) => line,
+            Some(Err(e)) => return named(e.clone()),
+            None => return RenewOutcome::Gone,
+        };
+        match line.place(&node.name) {
+            Some(Place::Admitted) => match session.be_ample().await {
+                Ok(()) => RenewOutcome::Granted(session.grant(key, &node)),
+                Err(e) => named(e),
+            },
+            Some(Place::Behind { ahead, .. }) => RenewOutcome::Queued {
+                recheck_in: None,
+                ahead: Some(ahead),
+            },
+            // The attempt that follows says why.
+            Some(Place::Mismatch(_)) | None => RenewOutcome::Gone,
+        }
+    }
+}

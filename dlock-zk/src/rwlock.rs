@@ -1,0 +1,96 @@
+//! Downgrade in place.
+//!
+//! Beside the node of the holder a second one says that it is a reader now. It is in the list that everybody reads anyway. In the same step the data of the first node are written
+//! once more, which wakes whoever watches it: those are the ones that it now lets in.
+//!
+//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they would be granted after it with
+//! smaller ones.
+
+use async_trait::async_trait;
+use dlock_core::spi::{Converted, LeaseKey, RwLock};
+use dlock_core::{Error, LossReason, Mode, Result};
+use zookeeper_client::{CreateMode, Error as Zk};
+
+use crate::entries::marker;
+use crate::failure::Effect;
+use crate::lock::{ZkLock, mismatch, unsupported};
+use crate::session::{Node, Session};
+use crate::single::cause;
+
+#[async_trait]
+impl RwLock for ZkLock {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        self.try_convert(lease, to)
+            .await
+            .map_err(|e| e.with_name(&lease.name))
+    }
+}
+
+impl ZkLock {
+    async fn try_convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let session = self.connection.session().await?;
+        let Some(request) = session.request(lease).filter(|r| r.granted && !r.leaving) else {
+            return Err(Error::lost(LossReason::Refused));
+        };
+        let Some(node) = request.node else {
+            return Err(Error::lost(LossReason::Refused));
+        };
+        let is = request.converted.unwrap_or(request.mode);
+        if is != to {
+            match (is, to) {
+                (Mode::Exclusive, Mode::Shared { .. }) => self.mark(&session, lease, &node, to).await?,
+                (_, Mode::Exclusive) => {
+                    return Err(unsupported("a reader in ZooKeeper cannot become exclusive"));
+                }
+                _ => return Err(mismatch(is, to)),
+            }
+        }
+        session.be_heard().await?;
+        Ok(Converted::Done(session.grant(lease, &node)))
+    }
+
+    async fn mark(&self, session: &Session, lease: &LeaseKey, node: &Node, to: Mode) -> Result<()> {
+        let perhaps = |e| session.told(e, Effect::Perhaps);
+        let line = self.paths().lock(&lease.name);
+        let path = format!("{line}/{}", node.name);
+        let client = session.client()?;
+        // Behind a `sync`, so that nobody is overlooked who waits in another kind of sharing.
+        let listed = session.synced(&client, || client.list_children(&line)).await;
+        let children = listed.map_err(|e| session.told(e, Effect::None))?;
+        let others = self.line(&children)?;
+        let other = others
+            .entries()
+            .iter()
+            .find(|e| *e.node != *node.name && !e.mode.is_exclusive());
+        if let Some(other) = other.filter(|e| e.mode != to) {
+            return Err(mismatch(other.mode, to));
+        }
+        let (data, _) = client.get_data(&path).await.map_err(|e| match e {
+            Zk::NoNode => Error::lost(LossReason::Refused),
+            e => session.told(e, Effect::None),
+        })?;
+        let mut both = client.new_multi_writer();
+        let options = self.connection.node(CreateMode::Ephemeral);
+        both.add_set_data(&path, &data, None).map_err(perhaps)?;
+        both.add_create(&format!("{line}/{}", marker(&node.name, to)), &[], &options)
+            .map_err(perhaps)?;
+        // Before it is sent: whoever releases it takes away the mark as well.
+        session.change(lease, |r| r.marked = Some(to));
+        let answer = session
+            .written(|| {
+                let marking = both.commit();
+                async { marking.await.map_err(cause) }
+            })
+            .await;
+        match answer {
+            // It was there: an earlier one of ours that went unanswered.
+            Ok(_) | Err(Zk::NodeExists) => {
+                session.change(lease, |r| r.converted = Some(to));
+                Ok(())
+            }
+            Err(Zk::NoNode) => Err(Error::lost(LossReason::Refused)),
+            // Asked again, it is marked again.
+            Err(e) => Err(perhaps(e)),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! One session: the driver's client, what is known of its life, and the requests that have nodes in it.
+//!
+//! All that a client holds or waits for hangs on one session, and ends with it. What is asked for is therefore noted here and nowhere else: a node of
+//! an earlier session, which a server may show for a while yet, is never taken for one of ours. (That is Curator's oldest open bug: a lock granted on the node of a session that has ended.)
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use dlock_core::spi::{Grant, LeaseKey, RequestId};
+use dlock_core::{Error, Mode, Result, Runtime, Timestamp, Token};
+use futures::future::join;
+use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
+
+use crate::address::invalid;
+use crate::failure::{Effect, is_answer, told};
+use crate::life::Life;
+
+/// A session with an ensemble.
+pub(crate) struct Session {
+    /// Gone when the session is over: dropping the last one closes it.
+    client: RwLock<Option<Arc<Client>>>,
+    pub(crate) id: i64,
+    pub(crate) timeout: Duration,
+    pub(crate) life: Life,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) at: Arc<str>,
+    requests: Mutex<HashMap<RequestId, Request>>,
+    /// Held by whoever asks whether the session lives.
+    asking: futures::lock::Mutex<()>,
+    /// The root under which `sync` is asked for.
+    root: String,
+}
+
+/// What was asked for in this session and may have a node in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LeaseKey,
+    /// As it was asked for.
+    pub(crate) mode: Mode,
+    /// Not known until its creation has been answered, or it has been found.
+    pub(crate) node: Option<Node>,
+    /// It was handed out.
+    pub(crate) granted: bool,
+    /// The mode that it has now, if that is another one.
+    pub(crate) converted: Option<Mode>,
+    /// The mode of which there may be a mark beside its node.
+    pub(crate) marked: Option<Mode>,
+    /// A deletion was sent.
+    pub(crate) leaving: bool,
+}
+
+/// A node of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: Arc<str>,
+    pub(crate) czxid: i64,
+}
+
+impl Node {
+    pub(crate) fn token(&self) -> Option<Token> {
+        u64::try_from(self.czxid).ok().and_then(Token::new)
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        client: Client,
+        asked: Timestamp,
+        runtime: Arc<dyn Runtime>,
+        at: Arc<str>,
+        root: String,
+    ) -> Self {
+        let timeout = client.session_timeout();
+        Self {
+            id: client.session_id().0,
+            timeout,
+            life: Life::new(asked, timeout),
+            client: RwLock::new(Some(Arc::new(client))),
+            runtime,
+            at,
+            requests: Mutex::default(),
+            asking: futures::lock::Mutex::new(()),
+            root,
+        }
+    }
+
+    /// The driver's client, while the session may be there.
+    pub(crate) fn client(&self) -> Result<Arc<Client>> {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        client
+            .clone()
+            .ok_or_else(|| self.told(Zk::SessionExpired, Effect::None))
+    }
+
+    /// Whether a request would be sent now.
+    pub(crate) fn is_connected(&self) -> bool {
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        client
+            .as_ref()
+            .is_some_and(|c| c.state() == SessionState::SyncConnected)
+    }
+
+    /// Closes it, once nobody waits for an answer any more.
+    pub(crate) fn end(&self) {
+        let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(client);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+
+    pub(crate) fn told(&self, e: Zk, effect: Effect) -> Error {
+        told(e, effect, &self.at)
+    }
+
+    /// Sends a write, and takes its answer as a sign that the session lives.
+    pub(crate) async fn written<T, F>(&self, write: impl FnOnce() -> F) -> Result<T, Zk>
+    where
+        F: Future<Output = Result<T, Zk>>,
+    {
+        let sent = self.now();
+        let answer = write().await;
+        self.heard(sent, &answer);
+        answer
+    }
+
+    /// A write that was sent at that time was answered so.
+    pub(crate) fn heard<T>(&self, sent: Timestamp, answer: &Result<T, Zk>) {
+        if is_answer(answer) {
+            self.life.confirm(sent);
+        }
+    }
+
+    /// Asks for the answer to a read that is no older than this call, and shows that the session lives.
+    ///
+    /// A server may be behind its leader. `sync` is answered by way of the leader, and what is asked behind it in the same session comes after: one round trip for both.
+    pub(crate) async fn synced<T, F>(&self, client: &Client, read: impl FnOnce() -> F) -> Result<T, Zk>
+    where
+        F: Future<Output = Result<T, Zk>>,
+    {
+        let sent = self.now();
+        let sync = client.sync(&self.root);
+        let (synced, answer) = join(sync, read()).await;
+        synced?;
+        self.life.confirm(sent);
+        answer
+    }
+
+    /// Sees to it that a lock which is handed out now lasts for a while.
+    pub(crate) async fn be_ample(&self) -> Result<()> {
+        match self.life.is_ample(self.now()) {
+            true => Ok(()),
+            false => self.be_heard().await,
+        }
+    }
+
+    /// Asks whether the session lives: a renewal is never answered from memory. One question serves all who come while it waits to be sent.
+    pub(crate) async fn be_heard(&self) -> Result<()> {
+        let from = self.now();
+        let _asking = self.asking.lock().await;
+        if self.life.confirmed() >= from {
+            return Ok(());
+        }
+        let client = self.client()?;
+        let sent = self.now();
+        client
+            .sync(&self.root)
+            .await
+            .map_err(|e| self.told(e, Effect::None))?;
+        self.life.confirm(sent);
+        Ok(())
+    }
+
+    /// Whether a node is one of this session.
+    pub(crate) fn owns(&self, stat: &Stat) -> bool {
+        stat.ephemeral_owner == self.id
+    }
+
+    // ---- requests ----
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, Request>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn request(&self, key: &LeaseKey) -> Option<Request> {
+        self.requests().get(&key.id).filter(|r| r.key == *key).cloned()
+    }
+
+    /// Notes a request before it is sent.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one with that id asked for something else.
+    pub(crate) fn note(&self, key: &LeaseKey, mode: Mode) -> Result<()> {
+        let mut requests = self.requests();
+        let request = requests.entry(key.id).or_insert_with(|| Request {
+            key: key.clone(),
+            mode,
+            node: None,
+            granted: false,
+            converted: None,
+            marked: None,
+            leaving: false,
+        });
+        match request.key == *key && request.mode == mode {
+            true => Ok(()),
+            false => Err(invalid("the id of this request was used for another one")),
+        }
+    }
+
+    pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.requests().get_mut(&key.id) {
+            change(request);
+        }
+    }
+
+    pub(crate) fn forget(&self, key: &LeaseKey) -> Option<Request> {
+        self.requests().remove(&key.id)
+    }
+
+    /// Those that were handed out.
+    pub(crate) fn granted(&self) -> Vec<Request> {
+        self.requests().values().filter(|r| r.granted).cloned().collect()
+    }
+
+    /// A grant of that node, which lasts as long as the session is believed in.
+    pub(crate) fn grant(&self, key: &LeaseKey, node: &Node) -> Grant {
+        self.change(key, |r| r.granted = true);
+        Grant::new(key.clone(), node.token(), self.life.confirmed(), self.life.span())
+    }
+
+    /// Whether nothing is asked for or held.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests().is_empty()
+    }
+}

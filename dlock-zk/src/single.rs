@@ -1,0 +1,162 @@
+//! Unfair locks: one node, which is there or not. Two requests a cycle, and whoever is quickest has it next.
+//!
+//! All who ever hold a lock have the same node in turn, and a node is deleted by its name. A release whose answer was lost would, sent again, delete the node of whoever holds
+//! it by then. So a second node goes with it, which has the name of the acquisition: both are made in one step and deleted in one step, and if the second is gone nothing is
+//! deleted.
+//!
+//! Whoever waits watches the node, as everybody else does: each release wakes all of them, and all but one have asked in vain. It is for locks that few wait for.
+
+use std::sync::Arc;
+
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Wait, Wake};
+use dlock_core::{Error, ErrorKind, Result};
+use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteError, MultiWriteResult};
+
+use crate::entries::Card;
+use crate::failure::{Effect, did_nothing};
+use crate::leave::Left;
+use crate::lock::{ZkLock, in_line};
+use crate::session::{Node, Request, Session};
+
+impl ZkLock {
+    /// Makes the node, if nobody has.
+    pub(crate) async fn take(
+        &self,
+        session: &Arc<Session>,
+        request: &Acquire,
+        asked_before: bool,
+    ) -> Result<Attempt> {
+        let key = &request.key;
+        if asked_before && let Some(node) = self.find_taken(session, key).await.map_err(in_line)? {
+            return Ok(Attempt::Granted(session.grant(key, &node)));
+        }
+        let client = session.client()?;
+        let lock = self.paths().lock(&key.name);
+        let data = self.card(session, key, request).write(self.whereabouts());
+        let holder = self.paths().holder(key.id);
+        let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
+        if made == Err(Zk::NoNode) {
+            for directory in [self.paths().locks(), &self.paths().holders()] {
+                let making = self.connection.make_directory(&client, directory).await;
+                making.map_err(|e| session.told(e, Effect::None))?;
+            }
+            made = self.make_both(session, &client, [&lock, &holder], &data).await;
+        }
+        match made {
+            Ok(Some(czxid)) => {
+                let node = Node {
+                    name: lock.into(),
+                    czxid,
+                };
+                session.change(key, |r| r.node = Some(node.clone()));
+                Ok(Attempt::Granted(session.grant(key, &node)))
+            }
+            // It is there, and the server has not said since when.
+            Ok(None) => match self.find_taken(session, key).await.map_err(in_line)? {
+                Some(node) => Ok(Attempt::Granted(session.grant(key, &node))),
+                None => {
+                    session.forget(key);
+                    let message = "the lock was removed as soon as it was taken";
+                    Err(Error::new(ErrorKind::Unavailable, message))
+                }
+            },
+            Err(Zk::NodeExists) => {
+                session.forget(key);
+                let (line, node) = lock.rsplit_once('/').unwrap_or(("", &lock));
+                let change = self.change(session, line.to_owned(), vec![node.to_owned()]);
+                Ok(Attempt::Held(Wait::new(Wake::Push(change))))
+            }
+            Err(e) => {
+                if did_nothing(&e) {
+                    session.forget(key);
+                }
+                Err(session.told(e, Effect::Perhaps))
+            }
+        }
+    }
+
+    /// Both in one step. Answers the czxid of the first. Servers up to 3.8 do not say it of what is made with others, and of what is written they do.
+    async fn make_both(
+        &self,
+        session: &Session,
+        client: &Client,
+        [lock, holder]: [&str; 2],
+        data: &[u8],
+    ) -> Result<Option<i64>, Zk> {
+        let options = self.connection.node(CreateMode::Ephemeral);
+        let mut both = client.new_multi_writer();
+        both.add_create(holder, &[], &options)?;
+        both.add_create(lock, &[], &options)?;
+        both.add_set_data(lock, data, None)?;
+        let made = session
+            .written(|| {
+                let making = both.commit();
+                async { making.await.map_err(cause) }
+            })
+            .await?;
+        Ok(match made.last() {
+            Some(MultiWriteResult::SetData { stat }) if session.owns(stat) => Some(stat.czxid),
+            _ => None,
+        })
+    }
+
+    /// The node of that request, if it has it.
+    pub(crate) async fn find_taken(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
+        let client = session.client()?;
+        let lock = self.paths().lock(&key.name);
+        match session.synced(&client, || client.get_data(&lock)).await {
+            Ok((data, stat)) if session.owns(&stat) && Card::read(&data).id == Some(key.id) => {
+                let node = Node {
+                    name: lock.into(),
+                    czxid: stat.czxid,
+                };
+                session.change(key, |r| r.node = Some(node.clone()));
+                Ok(Some(node))
+            }
+            Ok(_) | Err(Zk::NoNode) => Ok(None),
+            Err(e) => Err(session.told(e, Effect::None)),
+        }
+    }
+
+    /// Deletes the nodes of that request.
+    ///
+    /// # Errors
+    /// `Unknown` if they may be there yet.
+    pub(crate) async fn give_back(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+        let key = &request.key;
+        let client = session.client()?;
+        session.change(key, |r| r.leaving = true);
+        let mut both = client.new_multi_writer();
+        let told = |e| session.told(e, Effect::Perhaps);
+        both.add_delete(&self.paths().holder(key.id), None)
+            .map_err(told)?;
+        both.add_delete(&node.name, None).map_err(told)?;
+        let answer = session
+            .written(|| {
+                let leaving = both.commit();
+                async { leaving.await.map_err(cause) }
+            })
+            .await;
+        match answer {
+            Ok(_) => {
+                session.forget(key);
+                Ok(Left::Gone)
+            }
+            Err(Zk::NoNode) => {
+                session.forget(key);
+                Ok(if request.leaving {
+                    Left::Gone
+                } else {
+                    Left::NotThere
+                })
+            }
+            Err(Zk::SessionExpired) => Ok(Left::NotThere),
+            Err(e) => Err(told(e)),
+        }
+    }
+}
+
+/// Why nothing of several writes was done.
+pub(crate) fn cause(e: MultiWriteError) -> Zk {
+    e.into()
+}

@@ -1,0 +1,411 @@
+//! Looking on: a list of the line with a watch on it, and another one each time it has changed.
+//!
+//! What one list and the next differ in is told as changes, where they can be told apart from all that may have happened in between: the line counts the changes to it, and
+//! if it has counted as many as are seen, nothing was missed. Otherwise the state as a whole is told, and that something was skipped. One watch serves for that, on each server since
+//! 3.4, and also while the connection breaks: a persistent watch would tell more steps, and none of those that were missed meanwhile.
+//!
+//! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its own, which goes with it: if that is there, it was
+//! let go. One that is closed at once after it let go is told as expired, if the watcher looks later than that.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{Change, Holder, Inspection, Watch};
+use dlock_core::{Capability, Error, ErrorKind, LockName, Result, Token};
+use futures::channel::mpsc;
+use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
+use zookeeper_client::{Client, Error as Zk, Stat};
+
+use crate::entries::{Card, Entry};
+use crate::failure::Effect;
+use crate::forced::foreign;
+use crate::life::believed;
+use crate::line::Line;
+use crate::lock::{ZkLock, unsupported};
+use crate::open::Layout;
+use crate::session::Session;
+
+/// Until a failed look is repeated.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// How many changes may wait to be taken.
+const AHEAD: usize = 64;
+
+/// How often the line may change while its holders are asked for.
+const TRIES: usize = 8;
+
+/// A holder, and the session of its node.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    holder: Holder,
+    session: i64,
+}
+
+/// One look at a line.
+#[derive(Clone, Debug, Default)]
+struct Look {
+    /// Which line it is, and how often it has changed; `None` where there is none.
+    count: Option<(i64, i32)>,
+    children: BTreeSet<String>,
+    line: Line,
+    /// By their nodes.
+    holders: BTreeMap<String, Seen>,
+    /// One of the holders had gone before it could be looked at.
+    missed: bool,
+}
+
+impl Look {
+    fn now(&self) -> Inspection {
+        // In the order of the line, which is that of the grants.
+        let in_line = self.line.entries().iter();
+        let holders = in_line.filter_map(|e| self.holders.get(&e.node).map(|s| s.holder.clone()));
+        let waiting = self.line.entries().len() - self.line.admitted();
+        Inspection::new(holders.collect(), u32::try_from(waiting).unwrap_or(u32::MAX))
+    }
+
+    /// Whether what differs from an earlier look is all that happened since.
+    fn explains(&self, before: &Self) -> bool {
+        let came = self.children.difference(&before.children).count();
+        let went = before.children.difference(&self.children).count();
+        let counted = match (before.count, self.count) {
+            (Some((line, n)), Some((now, m))) if line == now => m.wrapping_sub(n),
+            // A new line, after none or an empty one.
+            (_, Some((_, m))) if before.children.is_empty() => m,
+            // An empty line was removed.
+            (_, None) if before.children.is_empty() => 0,
+            _ => return false,
+        };
+        if usize::try_from(counted) != Ok(came + went) || self.missed {
+            return false;
+        }
+        // A waiter that went after somebody in front of it may have been the holder in between.
+        let mut gone_before = false;
+        for (i, entry) in before.line.entries().iter().enumerate() {
+            let gone = !self.children.contains(&entry.node);
+            if gone && gone_before && i >= before.line.admitted() {
+                return false;
+            }
+            gone_before |= gone;
+        }
+        true
+    }
+}
+
+impl ZkLock {
+    /// Who holds what of that line, and by which session.
+    async fn holders(
+        &self,
+        session: &Session,
+        client: &Client,
+        look: &mut Look,
+        known: &Look,
+        lock: &str,
+    ) -> Result<()> {
+        let holders = &look.line.entries()[..look.line.admitted()];
+        let asked = holders.iter().map(|entry| {
+            let path = format!("{lock}/{}", entry.node);
+            let before = known
+                .holders
+                .get(&entry.node)
+                .filter(|s| s.holder.mode == entry.mode);
+            let asking = before.is_none().then(|| client.get_data(&path));
+            async move {
+                match asking {
+                    None => Ok(before.cloned()),
+                    Some(asking) => match asking.await {
+                        Ok((data, stat)) => Ok(Some(self.seen(session, entry, &data, &stat))),
+                        Err(Zk::NoNode) => Ok(None),
+                        Err(e) => Err(session.told(e, Effect::None)),
+                    },
+                }
+            }
+        });
+        let asked = join_all(asked).await;
+        let mut found = BTreeMap::new();
+        for (entry, seen) in holders.iter().zip(asked) {
+            match seen? {
+                Some(seen) => {
+                    found.insert(entry.node.clone(), seen);
+                }
+                None => look.missed = true,
+            }
+        }
+        look.holders = found;
+        Ok(())
+    }
+
+    fn seen(&self, session: &Session, entry: &Entry, data: &[u8], stat: &Stat) -> Seen {
+        let card = Card::read(data);
+        let id = match self.paths().layout {
+            Layout::Own => entry.id,
+            Layout::Curator => card.id.unwrap_or(entry.id),
+        };
+        let token = u64::try_from(stat.czxid).ok().and_then(Token::new);
+        let expires_in = match session.owns(stat) {
+            true => session
+                .now()
+                .until(session.life.confirmed() + session.life.span()),
+            // Its session may be heard of at any moment; this is what it has then.
+            false => believed(card.ttl),
+        };
+        Seen {
+            holder: Holder::new(id, entry.mode, token, expires_in).with_owner(card.owner),
+            session: stat.ephemeral_owner,
+        }
+    }
+
+    async fn inspect_line(&self, session: &Session, client: &Client, name: &LockName) -> Result<Inspection> {
+        let lock = self.paths().lock(name);
+        let mut look = Look::default();
+        for _ in 0..TRIES {
+            let children = match session.synced(client, || client.list_children(&lock)).await {
+                Ok(children) => children,
+                Err(Zk::NoNode) => return Ok(Inspection::default()),
+                Err(e) => return Err(session.told(e, Effect::None)),
+            };
+            look = Look {
+                line: self.line(&children)?,
+                ..Look::default()
+            };
+            self.holders(session, client, &mut look, &Look::default(), &lock)
+                .await?;
+            if !look.missed {
+                break;
+            }
+        }
+        Ok(look.now())
+    }
+
+    async fn inspect_single(
+        &self,
+        session: &Session,
+        client: &Client,
+        name: &LockName,
+    ) -> Result<Inspection> {
+        let lock = self.paths().lock(name);
+        match session.synced(client, || client.get_data(&lock)).await {
+            Ok((data, stat)) => {
+                let entry = Entry {
+                    node: String::new(),
+                    id: Card::read(&data).id.ok_or_else(foreign)?,
+                    mode: dlock_core::Mode::Exclusive,
+                    place: 0,
+                };
+                let holder = self.seen(session, &entry, &data, &stat).holder;
+                Ok(Inspection::new(vec![holder], 0))
+            }
+            Err(Zk::NoNode) => Ok(Inspection::default()),
+            Err(e) => Err(session.told(e, Effect::None)),
+        }
+    }
+}
+
+/// Ends a task with the stream that it tells.
+struct End(AbortHandle);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The stream of changes of one name.
+struct Watching {
+    lock: ZkLock,
+    name: LockName,
+    path: String,
+    last: Option<Look>,
+    /// To be told.
+    pending: VecDeque<Change>,
+    /// Until when there is nothing to be seen.
+    quiet: Option<BoxFuture<'static, ()>>,
+    /// Something may have been missed.
+    skipped: bool,
+    over: bool,
+}
+
+impl Watching {
+    async fn next(&mut self) -> Option<Result<Change>> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return Some(Ok(change));
+            }
+            if self.over {
+                return None;
+            }
+            if let Some(quiet) = &mut self.quiet {
+                quiet.await;
+                self.quiet = None;
+            }
+            if let Err(e) = self.look().await {
+                if !e.is_retryable() {
+                    self.over = true;
+                    return Some(Err(e.with_name(&self.name)));
+                }
+                self.quiet = Some(self.lock.connection.runtime.sleep(AFTER_FAILURE));
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<()> {
+        let session = self.lock.connection.session().await?;
+        let client = session.client()?;
+        let told = |e| session.told(e, Effect::None);
+        let empty = Look::default();
+        let known = self.last.as_ref().unwrap_or(&empty);
+        let mut look = Look::default();
+        // Of each look anew, since it tells once.
+        let quiet = match client.get_and_watch_children(&self.path).await {
+            Ok((children, stat, watcher)) => {
+                look.line = self.lock.line(&children)?;
+                look.children = children.into_iter().collect();
+                look.count = Some((stat.czxid, stat.cversion));
+                self.lock
+                    .holders(&session, &client, &mut look, known, &self.path)
+                    .await?;
+                watcher
+            }
+            Err(Zk::NoNode) => match client.check_and_watch_stat(&self.path).await.map_err(told)? {
+                (None, watcher) => watcher,
+                // It was made meanwhile.
+                (Some(_), _) => return Ok(()),
+            },
+            Err(e) => return Err(told(e)),
+        };
+        match &self.last {
+            None => self.tell_all(&look, false),
+            Some(before) if self.skipped || !look.explains(before) => self.tell_all(&look, true),
+            Some(before) => {
+                let changes = self.lock.differences(&client, &self.name, before, &look).await;
+                self.pending.extend(changes);
+            }
+        }
+        self.skipped = false;
+        self.last = Some(look);
+        self.quiet = Some(quiet.changed().map(drop).boxed());
+        Ok(())
+    }
+
+    fn tell_all(&mut self, look: &Look, skipped: bool) {
+        let now = look.now();
+        self.pending.push_back(Change::Snapshot { now, skipped });
+    }
+}
+
+impl ZkLock {
+    async fn differences(&self, client: &Client, name: &LockName, before: &Look, now: &Look) -> Vec<Change> {
+        let in_line = before.line.entries().iter();
+        let gone: Vec<_> = in_line
+            .filter(|e| !now.children.contains(&e.node))
+            .filter_map(|e| before.holders.get(&e.node).map(|seen| (e.node.clone(), seen)))
+            .collect();
+        let mut changes = Vec::new();
+        if !gone.is_empty() {
+            let nodes: Vec<_> = gone.iter().map(|(node, _)| node.clone()).collect();
+            let sessions: HashSet<i64> = gone.iter().map(|(_, seen)| seen.session).collect();
+            let ended = sessions.into_iter().map(|id| async move {
+                let marker = client.check_stat(&self.paths().session(id)).await;
+                (marker == Ok(None)).then_some(id)
+            });
+            let (ended, forced) = join(join_all(ended), self.were_ended(client, name, &nodes)).await;
+            let ended: HashSet<i64> = ended.into_iter().flatten().collect();
+            for (node, seen) in gone {
+                let id = seen.holder.id;
+                changes.push(match (forced.contains(&node), ended.contains(&seen.session)) {
+                    (true, _) => Change::Forced { id },
+                    (false, true) => Change::Expired { id },
+                    (false, false) => Change::Released { id },
+                });
+            }
+        }
+        for entry in now.line.entries() {
+            if let Some(seen) = now.holders.get(&entry.node)
+                && before
+                    .holders
+                    .get(&entry.node)
+                    .is_none_or(|b| b.holder.mode != seen.holder.mode)
+            {
+                changes.push(Change::Granted(seen.holder.clone()));
+            }
+        }
+        changes
+    }
+}
+
+#[async_trait]
+impl Watch for ZkLock {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        let named = |e: Error| e.with_name(name);
+        self.check_name(name).map_err(named)?;
+        if !dlock_core::spi::Lock::capabilities(self).has(Capability::Watch) {
+            return Err(named(unsupported("unfair locks are not watched")));
+        }
+        let mut watching = Watching {
+            lock: self.clone(),
+            name: name.clone(),
+            path: self.paths().lock(name),
+            last: None,
+            pending: VecDeque::new(),
+            quiet: None,
+            skipped: false,
+            over: false,
+        };
+        // The first look is behind a `sync`: whoever watches after a grant sees it.
+        let session = self.connection.session().await.map_err(named)?;
+        let client = session.client().map_err(named)?;
+        let synced = session.synced(&client, || async { Ok(()) }).await;
+        synced.map_err(|e| named(session.told(e, Effect::None)))?;
+        drop((client, session));
+        while watching.pending.is_empty() {
+            watching.look().await.map_err(named)?;
+        }
+        // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just then. It looks no more when it is
+        // so many changes ahead, and then tells that something was skipped.
+        let (mut tell, told) = mpsc::channel(AHEAD);
+        let looking = async move {
+            while let Some(change) = watching.next().await {
+                if tell.send(change).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let (looking, handle) = abortable(looking);
+        self.connection.runtime.spawn(looking.map(drop).boxed());
+        let ends = End(handle);
+        Ok(told
+            .map(move |change| {
+                let _ = &ends;
+                change
+            })
+            .boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        let inspected = async {
+            self.check_name(name)?;
+            let mut tries = 1;
+            loop {
+                let session: Arc<Session> = self.connection.session().await?;
+                let client = session.client()?;
+                let seen = match self.paths().unfair {
+                    true => self.inspect_single(&session, &client, name).await,
+                    false => self.inspect_line(&session, &client, name).await,
+                };
+                match seen {
+                    // The connection broke, or the session was over: it only reads.
+                    Err(e) if e.kind() == ErrorKind::Unavailable && tries < TRIES => tries += 1,
+                    seen => return seen,
+                }
+            }
+        };
+        inspected.await.map_err(|e| e.with_name(name))
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.end_by_force(name).await.map_err(|e| e.with_name(name))
+    }
+}

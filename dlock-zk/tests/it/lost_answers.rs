@@ -1,0 +1,95 @@
+//! Requests whose answers do not come: what they did is found again, and nothing of them stays.
+
+use std::time::Duration;
+
+use dlock_core::Mode;
+use dlock_core::spi::{Abandoned, Lock as _, Release, Released};
+
+use crate::{at_once, children, granted, hands, key, open, queued, start, unanswered, until, waits};
+
+const LINE: &str = "/dlock/locks/x";
+
+#[tokio::test]
+async fn a_request_whose_answer_was_lost_is_known_again() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let k = key("x", 1, 1);
+    granted(&lock, &at_once(&key("x", 1, 0), Mode::Exclusive)).await;
+    lock.release(&key("x", 1, 0), Release::Now).await.unwrap();
+    // The request lies in the server's socket when its caller gives up.
+    hands(&server, |s| s.pause()).await;
+    unanswered(lock.attempt(&at_once(&k, Mode::Exclusive))).await;
+    hands(&server, |s| s.go_on()).await;
+    let grant = granted(&lock, &at_once(&k, Mode::Exclusive)).await;
+    let again = granted(&lock, &at_once(&k, Mode::Exclusive)).await;
+    assert_eq!(grant.token, again.token);
+    assert_eq!(children(&server, LINE).await.len(), 1);
+    assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
+    assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test]
+async fn an_abandoned_request_leaves_nothing_and_does_not_come_back() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let k = key("x", 1, 1);
+    granted(&lock, &at_once(&key("x", 1, 0), Mode::Exclusive)).await;
+    hands(&server, |s| s.pause()).await;
+    unanswered(lock.attempt(&queued(&k, Mode::Exclusive))).await;
+    hands(&server, |s| s.go_on()).await;
+    let abandoned = lock.abandon(std::slice::from_ref(&k)).await.remove(0).unwrap();
+    assert_eq!(abandoned, Abandoned::Withdrawn);
+    assert_eq!(children(&server, LINE).await.len(), 1, "the holder alone");
+    let late = lock.attempt(&queued(&k, Mode::Exclusive)).await.unwrap_err();
+    assert_eq!(late.kind(), dlock_core::ErrorKind::Lost);
+    let again = lock.abandon(&[k]).await.remove(0).unwrap();
+    assert_eq!(again, Abandoned::Nothing);
+}
+
+/// The server dies with the request, and comes back with what it has: its session goes on.
+#[tokio::test]
+async fn a_request_that_died_with_its_server_is_found_or_made_anew() {
+    let server = start().await;
+    let lock = crate::builder()
+        .session_timeout(Duration::from_secs(10))
+        .open(&server.address().to_string(), crate::here())
+        .await
+        .unwrap();
+    let session = lock.session_id();
+    let k = key("x", 1, 1);
+    hands(&server, |s| s.pause()).await;
+    unanswered(lock.attempt(&at_once(&k, Mode::Exclusive))).await;
+    hands(&server, |s| {
+        s.crash()?;
+        s.start_again()
+    })
+    .await;
+    until("it is held", Duration::from_secs(20), async || {
+        matches!(
+            lock.attempt(&at_once(&k, Mode::Exclusive)).await,
+            Ok(dlock_core::spi::Attempt::Granted(_))
+        )
+    })
+    .await;
+    assert_eq!(lock.session_id(), session, "the session outlived the server");
+    assert_eq!(children(&server, LINE).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_touches_nobody_else() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    let (first, second) = (key("x", 1, 1), key("x", 2, 1));
+    granted(&a, &at_once(&first, Mode::Exclusive)).await;
+    let mut wait = waits(&b, &queued(&second, Mode::Exclusive)).await;
+    hands(&server, |s| s.pause()).await;
+    unanswered(a.release(&first, Release::Now)).await;
+    hands(&server, |s| s.go_on()).await;
+    crate::turn(&mut wait).await;
+    assert_eq!(a.release(&first, Release::Now).await.unwrap(), Released::Released);
+    assert_eq!(children(&server, LINE).await.len(), 1, "the successor's");
+    assert_eq!(
+        b.release(&second, Release::Now).await.unwrap(),
+        Released::Released
+    );
+}

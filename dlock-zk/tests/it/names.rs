@@ -1,0 +1,100 @@
+//! Names of any bytes, and what is in the nodes.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RequestId, Watch as _};
+use dlock_core::{LockName, Mode};
+
+use crate::{LONG, at_once, children, granted, hands, key, open, start, until};
+
+#[tokio::test]
+async fn names_of_any_bytes_are_locks_of_their_own() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let longest = vec![b'/'; 1024];
+    let names: Vec<&[u8]> = vec![
+        b"a/b",
+        b"a%2Fb",
+        b"a%2fb",
+        b"..",
+        b".",
+        b"%2E",
+        b"zookeeper",
+        b"\0",
+        b"\xff\xfe",
+        "\u{fffe}".as_bytes(),
+        "\u{e000}".as_bytes(),
+        "ä".as_bytes(),
+        "a\u{308}".as_bytes(),
+        b" ",
+        b"A",
+        b"a",
+        b"\n",
+        &longest,
+    ];
+    for (n, name) in names.iter().enumerate() {
+        let key = LeaseKey::new(LockName::new(name).unwrap(), RequestId::new(1, n as u64));
+        granted(&lock, &at_once(&key, Mode::Exclusive)).await;
+    }
+    assert_eq!(children(&server, "/dlock/locks").await.len(), names.len());
+    for (n, name) in names.iter().enumerate() {
+        let key = LeaseKey::new(LockName::new(name).unwrap(), RequestId::new(1, n as u64));
+        let held = lock.inspect(&key.name).await.unwrap();
+        assert_eq!(held.holders.iter().map(|h| h.id).collect::<Vec<_>>(), [key.id]);
+        lock.release(&key, Release::Now).await.unwrap();
+    }
+    until(
+        "lines that are empty are removed",
+        Duration::from_secs(20),
+        async || children(&server, "/dlock/locks").await.is_empty(),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_says_to_an_operator_whose_it_is() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let request = Acquire::new(key("x", 1, 1), LONG).with_owner("cron of host 7".into());
+    let grant = granted(&lock, &request).await;
+    let node = children(&server, "/dlock/locks/x").await.remove(0);
+    let path = format!("/dlock/locks/x/{node}");
+    let (data, stat) = hands(&server, move |s| {
+        s.with_session(|s| Ok((s.get(&path)?.unwrap(), s.stat(&path)?.unwrap())))
+    })
+    .await;
+    let text = String::from_utf8(data).unwrap();
+    assert!(
+        text.contains(&format!("pid={}", std::process::id())) && text.contains("host="),
+        "{text}"
+    );
+    assert!(text.ends_with("owner=cron of host 7"), "{text}");
+    assert_eq!(Some(stat.owner), lock.session_id());
+    assert_eq!(grant.token.unwrap().get(), stat.czxid.unsigned_abs());
+    let other = open(&server).await;
+    let seen = other.inspect(&request.key.name).await.unwrap().holders.remove(0);
+    assert_eq!((seen.id, seen.token), (request.key.id, grant.token));
+    assert_eq!(seen.owner.as_deref(), Some("cron of host 7"));
+    assert_eq!(seen.expires_in, crate::SESSION - crate::SESSION / 4);
+}
+
+/// Numbers of a line begin anew with it; tokens do not.
+#[tokio::test]
+async fn tokens_grow_where_lines_are_removed_and_made_anew() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let mut last = None;
+    for n in 0..3 {
+        let k = key("x", 1, n);
+        let token = granted(&lock, &at_once(&k, Mode::Exclusive)).await.token;
+        let node = children(&server, "/dlock/locks/x").await.remove(0);
+        assert!(node.ends_with("-0000000000"), "{node}");
+        assert!(token > last);
+        last = token;
+        lock.release(&k, Release::Now).await.unwrap();
+        until("the line is removed", Duration::from_secs(20), async || {
+            children(&server, "/dlock/locks").await.is_empty()
+        })
+        .await;
+    }
+}

@@ -1,0 +1,183 @@
+//! Sessions that end: what hung on them is lost, nothing of them counts any more, and another one is made without a new client.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Lock as _, LostLeases, Release, Released, Signal};
+use dlock_core::{AutoRenew, LockOptions, LossReason, Mode};
+use futures::StreamExt as _;
+
+use crate::{
+    LONG, SESSION, at_once, children, client, client_of, granted, hands, key, open, queued, start, until,
+    waits,
+};
+
+const X: Mode = Mode::Exclusive;
+
+#[tokio::test]
+async fn another_session_is_made_when_one_has_ended() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let mut signals = lock.signals();
+    let first = lock.session_id().unwrap();
+    let old = key("x", 1, 1);
+    let before = granted(&lock, &at_once(&old, X)).await;
+    crate::expire(&server, first).await;
+    loop {
+        let signal = tokio::time::timeout(LONG, signals.next()).await.unwrap().unwrap();
+        match signal {
+            Signal::Lost(LostLeases::All, reason) => {
+                assert_eq!(reason, LossReason::SessionLost);
+                break;
+            }
+            Signal::Doubt | Signal::Back => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    until("there is another session", LONG, async || {
+        lock.session_id().is_some_and(|id| id != first)
+    })
+    .await;
+    assert_eq!(lock.release(&old, Release::Now).await.unwrap(), Released::NotHeld);
+    let after = granted(&lock, &at_once(&key("x", 1, 2), X)).await;
+    assert!(after.token > before.token);
+}
+
+/// The node of a session that has ended may be there yet, and in the line; it is nobody's.
+#[tokio::test]
+async fn the_same_request_is_not_granted_by_the_node_of_an_ended_session() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let signals = lock.signals();
+    let k = key("x", 1, 1);
+    let first = lock.session_id().unwrap();
+    let before = granted(&lock, &at_once(&k, X)).await;
+    crate::expire(&server, first).await;
+    until("there is another session", LONG, async || {
+        lock.session_id().is_some_and(|id| id != first)
+    })
+    .await;
+    let after = granted(&lock, &at_once(&k, X)).await;
+    assert!(after.token > before.token, "its own node, and not that of before");
+    assert_eq!(children(&server, "/dlock/locks/x").await.len(), 1);
+    drop(signals);
+}
+
+#[tokio::test]
+async fn a_guard_ends_by_its_own_clock_while_the_server_stands_still() {
+    let server = start().await;
+    let client = client(&server).await;
+    let guard = client.lock("x").unwrap().acquire().await.unwrap();
+    assert!(guard.is_valid());
+    let least = guard.ttl();
+    assert!(least < SESSION && least > SESSION / 2, "{least:?}");
+    hands(&server, |s| s.pause()).await;
+    let stopped = std::time::Instant::now();
+    tokio::time::timeout(SESSION, guard.lost())
+        .await
+        .expect("it is told by the deadline");
+    assert!(!guard.is_valid());
+    assert!(
+        stopped.elapsed() < SESSION,
+        "before any server would give it away"
+    );
+    hands(&server, |s| s.go_on()).await;
+    // The same client goes on.
+    until("it is had again", LONG, async || {
+        client
+            .lock("x")
+            .unwrap()
+            .try_acquire()
+            .await
+            .is_ok_and(|g| g.is_some())
+    })
+    .await;
+}
+
+/// Without auto-renewal its session keeps a hold until its ttl is over, and no longer.
+#[tokio::test]
+async fn a_hold_that_is_not_renewed_lasts_for_its_ttl() {
+    let server = start().await;
+    let (client, next) = (client(&server).await, open(&server).await);
+    let ttl = SESSION * 2;
+    let options = LockOptions::new().ttl(ttl).auto_renew(AutoRenew::Off);
+    let lock = client.lock("x").unwrap().options(options).unwrap();
+    let from = std::time::Instant::now();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.ttl(), ttl);
+    let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    crate::turn(&mut wait).await;
+    let lasted = from.elapsed();
+    assert!(lasted > ttl - SESSION / 4 && lasted < ttl + SESSION, "{lasted:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_goes_on_in_the_next_session() {
+    let server = start().await;
+    let (a, lock) = (client(&server).await, open(&server).await);
+    let first = lock.session_id().unwrap();
+    let b = client_of(lock);
+    let guard = a.lock("x").unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { b.lock("x").unwrap().acquire().await }
+    });
+    until("it waits", LONG, async || {
+        children(&server, "/dlock/locks/x").await.len() == 2
+    })
+    .await;
+    crate::expire(&server, first).await;
+    until("it waits again", LONG, async || {
+        children(&server, "/dlock/locks/x").await.len() == 2
+    })
+    .await;
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(LONG, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn nothing_stays_of_a_client_that_is_dropped_or_closed() {
+    let server = start().await;
+    for close in [true, false] {
+        let lock = open(&server).await;
+        let other = lock.clone();
+        let client = client_of(lock);
+        let guard = client.lock("x").unwrap().acquire().await.unwrap();
+        if close {
+            client.close().await.unwrap();
+        }
+        drop((guard, client));
+        let sessions = async || children(&server, "/dlock/sessions").await.len();
+        until("its session is closed", LONG, async || sessions().await == 0).await;
+        assert!(children(&server, "/dlock/locks/x").await.is_empty());
+        if close {
+            let e = other.attempt(&at_once(&key("x", 1, 1), X)).await.unwrap_err();
+            assert_eq!(e.kind(), dlock_core::ErrorKind::Closed);
+        } else {
+            // Whoever asks again has another session.
+            granted(&other, &at_once(&key("x", 1, 1), X)).await;
+            drop(other);
+            until("that is closed as well", LONG, async || sessions().await == 0).await;
+        }
+    }
+}
+
+/// An engine whose runtime has ended renews nothing and tells nobody; what it held must not live on with the driver.
+#[tokio::test]
+async fn what_a_vanished_client_held_lapses() {
+    let server = start().await;
+    let (vanishing, next) = (client(&server).await, open(&server).await);
+    let guard = vanishing.lock("x").unwrap().acquire().await.unwrap();
+    vanishing.vanish();
+    let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;
+    let from = std::time::Instant::now();
+    crate::turn(&mut wait).await;
+    assert!(from.elapsed() < SESSION + Duration::from_secs(1));
+    drop(guard);
+}

@@ -1,0 +1,140 @@
+//! What a watcher is told, and when it is told that something was skipped.
+
+use std::time::Duration;
+
+use dlock_core::Mode;
+use dlock_core::Result;
+use dlock_core::spi::{Change, Lock as _, Release, RwLock as _, Watch as _};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+
+use crate::{LONG, at_once, granted, key, open, queued, start, turn, waits};
+
+const X: Mode = Mode::Exclusive;
+const R: Mode = Mode::READER;
+
+type Changes = BoxStream<'static, Result<Change>>;
+
+async fn next(changes: &mut Changes) -> Change {
+    tokio::time::timeout(LONG, changes.next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap()
+}
+
+fn is_empty(change: &Change) -> bool {
+    matches!(change, Change::Snapshot { now, .. } if now.holders.is_empty() && now.waiting == 0)
+}
+
+#[tokio::test]
+async fn each_change_is_told_in_the_order_of_the_grants() {
+    let server = start().await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let (a, b, c) = (key("x", 1, 1), key("x", 1, 2), key("x", 1, 3));
+    let mut changes = watcher.watch(&a.name).await.unwrap();
+    assert!(
+        is_empty(&next(&mut changes).await),
+        "of a name that nobody ever used"
+    );
+    let held = granted(&lock, &at_once(&a, X)).await;
+    let Change::Granted(seen) = next(&mut changes).await else {
+        panic!("a grant");
+    };
+    assert_eq!((seen.id, seen.token), (a.id, held.token));
+    let mut reader = waits(&lock, &queued(&b, R)).await;
+    lock.convert(&a, R).await.unwrap();
+    turn(&mut reader).await;
+    for id in [a.id, b.id] {
+        let Change::Granted(seen) = next(&mut changes).await else {
+            panic!("a reader");
+        };
+        assert_eq!((seen.id, seen.mode), (id, R));
+    }
+    for key in [&a, &b] {
+        lock.release(key, Release::Now).await.unwrap();
+        assert_eq!(next(&mut changes).await, Change::Released { id: key.id });
+    }
+    granted(&lock, &at_once(&c, X)).await;
+    assert!(matches!(next(&mut changes).await, Change::Granted(seen) if seen.id == c.id));
+    watcher.force_release(&c.name).await.unwrap();
+    assert_eq!(next(&mut changes).await, Change::Forced { id: c.id });
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_is_told_as_an_expiry() {
+    let server = start().await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let a = key("x", 1, 1);
+    granted(&lock, &at_once(&a, X)).await;
+    let mut changes = watcher.watch(&a.name).await.unwrap();
+    assert!(
+        matches!(next(&mut changes).await, Change::Snapshot { now, skipped: false } if now.holders.len() == 1)
+    );
+    let session = lock.session_id().unwrap();
+    crate::expire(&server, session).await;
+    assert_eq!(next(&mut changes).await, Change::Expired { id: a.id });
+}
+
+/// Holds that are shorter than a look: what was missed is said, each end is that of a grant that was told, and the latest state comes.
+#[tokio::test]
+async fn what_was_missed_is_said_and_the_latest_state_is_told() {
+    let server = start().await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let name = key("x", 1, 0).name;
+    let mut changes = watcher.watch(&name).await.unwrap();
+    next(&mut changes).await;
+    for n in 0..200 {
+        let k = key("x", 1, n);
+        granted(&lock, &at_once(&k, X)).await;
+        lock.release(&k, Release::Now).await.unwrap();
+    }
+    let last = key("x", 1, 200);
+    granted(&lock, &at_once(&last, X)).await;
+    let mut holder = None;
+    while holder != Some(last.id) {
+        match next(&mut changes).await {
+            Change::Snapshot { now, skipped } => {
+                assert!(skipped);
+                holder = now.holders.first().map(|h| h.id);
+            }
+            Change::Granted(seen) => {
+                assert_eq!(holder, None, "the end of the hold before was not told");
+                holder = Some(seen.id);
+            }
+            Change::Released { id } => assert_eq!(holder.take(), Some(id)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_outlives_its_session_and_the_line() {
+    let server = start().await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let _uses = watcher.signals();
+    let a = key("x", 1, 1);
+    let mut changes = watcher.watch(&a.name).await.unwrap();
+    next(&mut changes).await;
+    let session = watcher.session_id().unwrap();
+    crate::expire(&server, session).await;
+    crate::until("there is another session", LONG, async || {
+        watcher.session_id().is_some_and(|id| id != session)
+    })
+    .await;
+    granted(&lock, &at_once(&a, X)).await;
+    lock.release(&a, Release::Now).await.unwrap();
+    crate::until("the line is removed", Duration::from_secs(20), async || {
+        crate::children(&server, "/dlock/locks").await.is_empty()
+    })
+    .await;
+    let b = key("x", 1, 2);
+    granted(&lock, &at_once(&b, X)).await;
+    loop {
+        match next(&mut changes).await {
+            Change::Granted(seen) if seen.id == b.id => break,
+            Change::Snapshot { now, .. } if now.holders.iter().any(|h| h.id == b.id) => break,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! ZooKeeper as a subject: one server, or an ensemble of three.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::spi::Lock;
+use dlock::{Capabilities, Client, Result, Runtime};
+use dlock_conformance::hooks::Restart;
+use dlock_conformance::{Claims, Cx};
+use futures::FutureExt;
+
+use super::TIMEOUT;
+use super::capabilities_of;
+use super::zookeeper_hooks::ZkHooks;
+
+/// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules wait for.
+const SESSION: Duration = Duration::from_secs(3);
+/// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine that is, needs a while.
+const CONNECT: Duration = Duration::from_secs(4);
+
+/// Below what all nodes are.
+const ROOT: &str = "/dlock";
+
+/// Servers that this process started, or its parent: then without hooks.
+pub(crate) struct ZooKeeper {
+    addresses: Vec<SocketAddr>,
+    capabilities: Capabilities,
+    pub(crate) hooks: Option<ZkHooks>,
+}
+
+impl ZooKeeper {
+    pub(crate) fn start(backend: &str, runtime: &Arc<dyn Runtime>) -> Self {
+        let hooks = ZkHooks::start(backend == "zookeeper-ensemble", ROOT);
+        let hooks = hooks.expect("ZooKeeper servers can be started");
+        Self::new(hooks.addresses(), Some(hooks), runtime)
+    }
+
+    /// Those of the parent of this process, by what it [handed over](Self::handed_over).
+    pub(crate) fn of_parent(place: &str, runtime: &Arc<dyn Runtime>) -> Self {
+        let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
+        Self::new(addresses.collect(), None, runtime)
+    }
+
+    fn new(addresses: Vec<SocketAddr>, hooks: Option<ZkHooks>, runtime: &Arc<dyn Runtime>) -> Self {
+        let (on, at) = (runtime.clone(), joined(&addresses));
+        let opening = async move {
+            let lock = dlock::zookeeper::builder()
+                .root(ROOT)
+                .session_timeout(SESSION)
+                .open(&at, on)
+                .await?;
+            Ok(Box::new(lock) as Box<dyn Lock>)
+        };
+        Self {
+            addresses,
+            capabilities: capabilities_of(runtime, opening.boxed()),
+            hooks,
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// A client of its servers, by the proxies before them.
+    pub(crate) async fn open(&self, cx: &Cx, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+        let address = |(n, at): (usize, &SocketAddr)| cx.addr(n).and_then(|a| a.tcp()).unwrap_or(*at);
+        let addresses: Vec<_> = self.addresses.iter().enumerate().map(address).collect();
+        open_at(&joined(&addresses), runtime).await
+    }
+
+    /// One of a server that is not there.
+    pub(crate) async fn open_nowhere(&self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+        open_at(&SocketAddr::from((Ipv4Addr::LOCALHOST, 9)).to_string(), runtime).await
+    }
+
+    /// One who has a password.
+    pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
+        let url = format!("zk://app:{secret}@{}?session_timeout=3s", joined(&self.addresses));
+        dlock::connect(url).runtime(runtime).await
+    }
+
+    pub(crate) fn claims(&self) -> Claims {
+        let product = match self.addresses.len() {
+            1 => "dlock ZooKeeper",
+            _ => "dlock ZooKeeper (ensemble)",
+        };
+        let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
+            // A guard is valid for three quarters of a session, and the server gives its lock away at the first tick after the whole of it.
+            .slack(SESSION / 4 + Duration::from_millis(500))
+            // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both, are often two.
+            .round_trips(3)
+            .survives(Restart::Crash)
+            .give_up(TIMEOUT * 2 + Duration::from_millis(500));
+        match self.addresses.len() {
+            1 => claims,
+            _ => claims.safe_failover(),
+        }
+    }
+
+    /// What a child of this process has to know.
+    pub(crate) fn handed_over(&self) -> String {
+        joined(&self.addresses)
+    }
+}
+
+fn joined(addresses: &[SocketAddr]) -> String {
+    let all: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+    all.join(",")
+}
+
+async fn open_at(at: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+    let builder = dlock::zookeeper::builder()
+        .root(ROOT)
+        .session_timeout(SESSION)
+        .timeout(CONNECT);
+    Ok(Arc::new(builder.open(at, runtime).await?))
+}

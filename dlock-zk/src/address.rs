@@ -74,7 +74,7 @@ impl Address {
         })
     }
 
-    /// As the driver takes it.
+    /// As the driver takes it: without the path, which is in front of every path of ours already. The driver would put it there once more.
     pub(crate) fn servers(&self) -> String {
         let scheme = if self.tls { "tcp+tls://" } else { "tcp://" };
         let all: Vec<_> = self
@@ -82,7 +82,7 @@ impl Address {
             .iter()
             .map(|(host, port)| format!("{scheme}{host}:{port}"))
             .collect();
-        format!("{}{}", all.join(","), self.chroot)
+        all.join(",")
     }
 }
 
@@ -169,7 +169,8 @@ mod tests {
     fn an_ensemble_with_a_chroot_is_read() {
         let a = Address::parse("zk://user:p%40ss@a,b:7,[::1]:9/app/locks/").unwrap();
         assert_eq!(a.to_string(), "a:2181,b:7,[::1]:9/app/locks");
-        assert_eq!(a.servers(), "tcp://a:2181,tcp://b:7,tcp://[::1]:9/app/locks");
+        assert_eq!(a.servers(), "tcp://a:2181,tcp://b:7,tcp://[::1]:9");
+        assert_eq!(a.chroot, "/app/locks");
         assert_eq!(a.login, Some(("user".into(), "p@ss".into())));
     }
 

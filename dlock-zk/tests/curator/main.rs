@@ -20,6 +20,8 @@ use self::worker::Worker;
 const SESSION: Duration = Duration::from_secs(3);
 /// The path of Curator's mutex.
 const MUTEX: &str = "/shop/stock-42";
+/// Below which path both have everything in one of the tests, as it stands behind the servers in the address of either.
+const CHROOT: &str = "/apps";
 /// The same as root and name.
 const ROOT: &str = "/shop";
 const NAME: &str = "stock-42";
@@ -30,14 +32,13 @@ const TURNS: usize = 1000;
 
 const LONG: Duration = Duration::from_secs(120);
 
-async fn client(server: &ZkServer) -> Client {
+async fn client(address: &str) -> Client {
     let runtime = runtime::detect().unwrap();
     let builder = dlock_zk::builder()
         .layout(Layout::Curator)
         .root(ROOT)
         .session_timeout(SESSION);
-    let address = server.address().to_string();
-    let backend = builder.open(&address, runtime.clone()).await;
+    let backend = builder.open(address, runtime.clone()).await;
     let backend = Arc::new(backend.unwrap());
     let options = LockOptions::new().ttl(Duration::from_secs(10));
     Client::builder(backend, runtime)
@@ -68,12 +69,13 @@ fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> imp
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
     let server = Arc::new(blocking(|| ZkServer::start().unwrap()).await);
-    let client = client(&server).await;
+    let address = format!("{}{CHROOT}", server.address());
+    let client = client(&address).await;
     let lock = client.lock(NAME).unwrap();
     // Curator lines up behind it: from here on they take turns.
     let first = lock.acquire().await.unwrap();
-    let worker = Worker::start(server.address(), MUTEX, SESSION, &ROUNDS.to_string()).unwrap();
-    wait_for_line(&server, 2).await;
+    let worker = Worker::start(&address, MUTEX, SESSION, &ROUNDS.to_string()).unwrap();
+    wait_for_line(&server, &format!("{CHROOT}{MUTEX}"), 2).await;
     first.release().await.unwrap();
     let mut last = None;
     for n in 0..ROUNDS {
@@ -100,11 +102,11 @@ async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
 }
 
 /// Until so many stand in line, the holder among them.
-async fn wait_for_line(server: &Arc<ZkServer>, length: usize) {
-    let server = server.clone();
+async fn wait_for_line(server: &Arc<ZkServer>, line: &str, length: usize) {
+    let (server, line) = (server.clone(), line.to_owned());
     let waited = blocking(move || {
         until("somebody lines up", LONG, || {
-            let line = server.with_session(|s| s.children(MUTEX))?;
+            let line = server.with_session(|s| s.children(&line))?;
             Ok(line.unwrap_or_default().len() == length)
         })
     });
@@ -120,9 +122,10 @@ async fn wait_until_it_holds(worker: &Worker) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_curator_that_is_killed_is_followed_by_dlock_when_its_session_is_over() {
     let server = Arc::new(blocking(|| ZkServer::start().unwrap()).await);
-    let worker = Worker::start(server.address(), MUTEX, SESSION, "hold").unwrap();
+    let address = server.address().to_string();
+    let worker = Worker::start(&address, MUTEX, SESSION, "hold").unwrap();
     wait_until_it_holds(&worker).await;
-    let client = client(&server).await;
+    let client = client(&address).await;
     let lock = client.lock(NAME).unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     let killed = Instant::now();
@@ -138,12 +141,13 @@ async fn a_curator_that_is_killed_is_followed_by_dlock_when_its_session_is_over(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_session_is_ended_is_followed_by_curator() {
     let server = Arc::new(blocking(|| ZkServer::start().unwrap()).await);
-    let client = client(&server).await;
+    let address = server.address().to_string();
+    let client = client(&address).await;
     let lock = client.lock(NAME).unwrap();
     let guard = lock.acquire().await.unwrap();
     let session = server.clients().unwrap()[0].session;
-    let worker = Worker::start(server.address(), MUTEX, SESSION, "hold").unwrap();
-    wait_for_line(&server, 2).await;
+    let worker = Worker::start(&address, MUTEX, SESSION, "hold").unwrap();
+    wait_for_line(&server, MUTEX, 2).await;
     assert!(!worker.file("held").exists());
     let ended = server.clone();
     blocking(move || ended.expire(session).unwrap()).await;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,8 +26,8 @@ const JARS: [&str; 9] = [
 pub(crate) struct Worker(Process);
 
 impl Worker {
-    /// Starts it; see its source for what a task is.
-    pub(crate) fn start(server: SocketAddr, mutex: &str, session: Duration, task: &str) -> io::Result<Self> {
+    /// Starts it; see its source for what a task is. Behind the servers there may be a path below which everything is; it must be there.
+    pub(crate) fn start(servers: &str, mutex: &str, session: Duration, task: &str) -> io::Result<Self> {
         let files = JARS.map(|jar| Path::new(JARS_FOLDER).join(format!("{jar}.jar")));
         if let Some(file) = files.iter().find(|file| !file.is_file()) {
             return Err(missing(file));
@@ -50,7 +49,7 @@ impl Worker {
         words.extend([path, source.into()]);
         words.extend(
             [
-                server.to_string(),
+                servers.to_owned(),
                 mutex.to_owned(),
                 session.as_millis().to_string(),
             ]

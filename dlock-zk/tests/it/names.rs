@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RequestId, Watch as _};
 use dlock_core::{LockName, Mode};
+use dlock_zk::Layout;
 
-use crate::{LONG, at_once, children, granted, hands, key, open, start, until};
+use crate::{LONG, at_once, builder, children, granted, hands, here, key, open, start, until};
 
 #[tokio::test]
 async fn names_of_any_bytes_are_locks_of_their_own() {
@@ -49,6 +50,25 @@ async fn names_of_any_bytes_are_locks_of_their_own() {
         async || children(&server, "/dlock/locks").await.is_empty(),
     )
     .await;
+}
+
+/// The path in the address is there once, and it is where a Java client with the same chroot looks.
+#[tokio::test]
+async fn everything_is_below_the_path_in_the_address() {
+    let server = start().await;
+    let address = format!("{}/apps/eu", server.address());
+    let own = builder().open(&address, here()).await.unwrap();
+    granted(&own, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
+    let unfair = builder().unfair().open(&address, here()).await.unwrap();
+    granted(&unfair, &at_once(&key("y", 1, 2), Mode::Exclusive)).await;
+    let curator = builder().layout(Layout::Curator).root("/shop");
+    let curator = curator.open(&address, here()).await.unwrap();
+    granted(&curator, &at_once(&key("z", 1, 3), Mode::Exclusive)).await;
+    for (path, name) in [("dlock/locks", "x"), ("dlock/unfair", "y"), ("shop", "z")] {
+        assert_eq!(children(&server, &format!("/apps/eu/{path}")).await, [name]);
+    }
+    assert_eq!(children(&server, "/apps").await, ["eu"]);
+    assert_eq!(children(&server, "/").await, ["apps", "zookeeper"]);
 }
 
 #[tokio::test]

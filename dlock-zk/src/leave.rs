@@ -38,14 +38,10 @@ impl ZkLock {
             Some(mode) => {
                 // First the entry: a mark without one is nothing, an entry without its mark is exclusive.
                 let mark = format!("{line}/{}", marker(&node.name, mode));
-                let (entry, mark) = session
-                    .written(|| async {
-                        let (entry, mark) =
-                            join(client.delete(&path, None), client.delete(&mark, None)).await;
-                        Ok((entry, mark))
-                    })
-                    .await
-                    .unwrap_or_else(|e: Zk| (Err(e.clone()), Err(e)));
+                let sent = session.now();
+                let (entry, mark) = join(client.delete(&path, None), client.delete(&mark, None)).await;
+                session.heard(sent, &entry);
+                session.heard(sent, &mark);
                 match mark {
                     Ok(()) | Err(Zk::NoNode) => entry,
                     Err(e) => Err(e),

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::Mode;
-use dlock_core::spi::{Abandoned, Lock as _, Release, Released};
+use dlock_core::spi::{Abandoned, Attempt, Lock as _, Release, Released, RwLock as _};
+use dlock_core::{ErrorKind, Mode};
 
-use crate::{at_once, children, granted, hands, key, open, queued, start, unanswered, until, waits};
+use crate::servers::Proxy;
+use crate::{
+    LONG, at_once, builder, children, granted, hands, here, key, open, queued, start, unanswered, until,
+    waits,
+};
 
 const LINE: &str = "/dlock/locks/x";
 
@@ -91,5 +95,44 @@ async fn a_release_whose_answer_was_lost_touches_nobody_else() {
     assert_eq!(
         b.release(&second, Release::Now).await.unwrap(),
         Released::Released
+    );
+}
+
+/// Two deletions go with a lock that was converted. That neither of them was answered is no sign that the session lives.
+#[tokio::test]
+async fn deletions_that_are_not_answered_confirm_no_session() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let runtime = here();
+    let builder = builder().session_timeout(LONG);
+    let lock = builder.open(&proxy.address().to_string(), runtime.clone()).await;
+    let lock = lock.unwrap();
+    let (kept, left) = (key("x", 1, 1), key("y", 1, 2));
+    granted(&lock, &at_once(&kept, Mode::Exclusive)).await;
+    granted(&lock, &at_once(&left, Mode::Exclusive)).await;
+    lock.convert(&left, Mode::READER).await.unwrap();
+    hands(&server, |s| s.pause()).await;
+    let silent_from = runtime.now();
+    let releasing = lock.release(&left, Release::Now);
+    let cutting = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        proxy.cut();
+    };
+    let (released, ()) = futures::join!(releasing, cutting);
+    assert_eq!(released.unwrap_err().kind(), ErrorKind::Unknown);
+    let silent_until = runtime.now();
+    hands(&server, |s| s.go_on()).await;
+    // The same request again, which has its lock: for how long it may be believed in is counted from the last answer.
+    let mut again = lock.attempt(&at_once(&kept, Mode::Exclusive)).await;
+    while again.as_ref().is_err_and(dlock_core::Error::is_retryable) {
+        again = lock.attempt(&at_once(&kept, Mode::Exclusive)).await;
+    }
+    let Ok(Attempt::Granted(again)) = again else {
+        panic!("{again:?}");
+    };
+    assert!(
+        again.counted_from < silent_from || again.counted_from > silent_until,
+        "nothing was answered from {silent_from:?} to {silent_until:?}, and it counts from {:?}",
+        again.counted_from
     );
 }

@@ -34,7 +34,7 @@ use crate::entries::whereabouts;
 use crate::failure::{Effect, told};
 use crate::forced;
 use crate::paths::Paths;
-use crate::session::Session;
+use crate::session::{Mark, Session};
 use crate::tombstones::Tombstones;
 
 /// How long a request waits for a connection that is being made.
@@ -391,25 +391,26 @@ async fn make(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<(Sessio
     };
     runtime.spawn(connecting.boxed());
     let told = |e| told(e, Effect::None, &settings.at);
-    let client = match select(receive, runtime.sleep(settings.timeout)).await {
-        Either::Left((Ok(connected), _)) => connected.map_err(told)?,
-        // The task was dropped: its runtime has ended.
-        Either::Left((Err(_), _)) => {
+    let made = async {
+        let Ok(connected) = receive.await else {
+            // The task was dropped: its runtime has ended.
             let message = "the runtime that was given has been shut down";
             return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        Either::Right(_) => return Err(told(Zk::Timeout)),
+        };
+        let client = connected.map_err(told)?;
+        let states = client.state_watcher();
+        let mark = mark(settings, &client).await.map_err(told)?;
+        let (at, root) = (settings.at.clone(), settings.paths.ours().to_owned());
+        Ok((
+            Session::new(client, asked, runtime.clone(), at, root, mark),
+            states,
+        ))
     };
-    let states = client.state_watcher();
-    mark(settings, &client).await.map_err(told)?;
-    let session = Session::new(
-        client,
-        asked,
-        runtime.clone(),
-        settings.at.clone(),
-        settings.paths.ours().to_owned(),
-    );
-    Ok((session, states))
+    match select(std::pin::pin!(made), runtime.sleep(settings.timeout)).await {
+        Either::Left((made, _)) => made,
+        // With it goes the session, if there is one by now.
+        Either::Right(_) => Err(told(Zk::Timeout)),
+    }
 }
 
 /// Asks each server once, and again those that do not refuse, but take long.
@@ -424,14 +425,14 @@ async fn connect(connector: &Connector, servers: &str, runtime: &dyn Runtime) ->
 }
 
 /// Makes the node that shows whether the session is there, which operators can read as well. What is in the way of a lock is in its way, too, and so is said at once.
-async fn mark(settings: &Settings, client: &Client) -> Result<(), Zk> {
+async fn mark(settings: &Settings, client: &Client) -> Result<Mark, Zk> {
     let paths = &settings.paths;
     let path = paths.session(client.session_id().0);
     let options = settings.rights.node(CreateMode::Ephemeral);
     let data = format!("dlock {}", whereabouts()).into_bytes();
     for _ in 0..2 {
         match client.create(&path, &data, &options).await {
-            Ok(_) | Err(Zk::NodeExists) => return Ok(()),
+            Ok(_) | Err(Zk::NodeExists) => return Ok(Mark { path, data }),
             Err(Zk::NoNode) => {
                 let options = settings.rights.node(CreateMode::Persistent);
                 client.mkdir(&paths.sessions(), &options).await?;

@@ -19,6 +19,7 @@ mod line;
 mod lock;
 mod open;
 mod paths;
+mod question;
 mod renew;
 mod rwlock;
 mod session;

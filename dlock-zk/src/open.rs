@@ -107,7 +107,7 @@ impl Builder {
     /// 2 and 20 of its ticks unless it was set up otherwise; what it grants is
     /// [`min_ttl`](dlock_core::Capabilities::min_ttl), the least ttl that a lock may ask for, and the most that a crash costs the others.
     ///
-    /// Of that, a client that hears nothing believes in its locks for three quarters: see `docs/zookeeper.md` for what the rest is for, and why it
+    /// Of that, a client that hears nothing believes in its locks for two thirds: see `docs/zookeeper.md` for what the rest is for, and why it
     /// should be six ticks of the server at the least.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {

@@ -16,6 +16,7 @@ use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
 use crate::address::invalid;
 use crate::failure::{Effect, is_answer, told};
 use crate::life::Life;
+use crate::question::Questions;
 
 /// A session with an ensemble.
 pub(crate) struct Session {
@@ -23,14 +24,20 @@ pub(crate) struct Session {
     client: RwLock<Option<Arc<Client>>>,
     pub(crate) id: i64,
     pub(crate) timeout: Duration,
-    pub(crate) life: Life,
+    pub(crate) life: Arc<Life>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) at: Arc<str>,
     requests: Mutex<HashMap<RequestId, Request>>,
-    /// Held by whoever asks whether the session lives.
-    asking: futures::lock::Mutex<()>,
+    questions: Questions,
+    mark: Arc<Mark>,
     /// The root under which `sync` is asked for.
     root: String,
+}
+
+/// The node that shows that a session is there: to operators, to whoever looks on, and to the session itself, which writes it to be heard.
+pub(crate) struct Mark {
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
 }
 
 /// What was asked for in this session and may have a node in it.
@@ -71,17 +78,19 @@ impl Session {
         runtime: Arc<dyn Runtime>,
         at: Arc<str>,
         root: String,
+        mark: Mark,
     ) -> Self {
         let timeout = client.session_timeout();
         Self {
             id: client.session_id().0,
             timeout,
-            life: Life::new(asked, timeout),
+            life: Arc::new(Life::new(asked, timeout)),
             client: RwLock::new(Some(Arc::new(client))),
             runtime,
             at,
             requests: Mutex::default(),
-            asking: futures::lock::Mutex::new(()),
+            questions: Questions::default(),
+            mark: Arc::new(mark),
             root,
         }
     }
@@ -105,6 +114,7 @@ impl Session {
     /// Closes it, once nobody waits for an answer any more.
     pub(crate) fn end(&self) {
         let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.questions.forget();
         drop(client);
     }
 
@@ -134,18 +144,17 @@ impl Session {
         }
     }
 
-    /// Asks for the answer to a read that is no older than this call, and shows that the session lives.
+    /// Asks for the answer to a read that is no older than this call.
     ///
-    /// A server may be behind its leader. `sync` is answered by way of the leader, and what is asked behind it in the same session comes after: one round trip for both.
+    /// A server may be behind its leader. `sync` is answered by way of the leader, and what is asked behind it in the same session comes after: one round trip for both. It is
+    /// no sign that the session lives, see [`life`](crate::life).
     pub(crate) async fn synced<T, F>(&self, client: &Client, read: impl FnOnce() -> F) -> Result<T, Zk>
     where
         F: Future<Output = Result<T, Zk>>,
     {
-        let sent = self.now();
         let sync = client.sync(&self.root);
         let (synced, answer) = join(sync, read()).await;
         synced?;
-        self.life.confirm(sent);
         answer
     }
 
@@ -157,21 +166,25 @@ impl Session {
         }
     }
 
-    /// Asks whether the session lives: a renewal is never answered from memory. One question serves all who come while it waits to be sent.
+    /// Asks whether the session lives, by writing its own node: a renewal is never answered from memory. One question serves all who come while it waits to be sent.
     pub(crate) async fn be_heard(&self) -> Result<()> {
-        let from = self.now();
-        let _asking = self.asking.lock().await;
-        if self.life.confirmed() >= from {
-            return Ok(());
-        }
         let client = self.client()?;
-        let sent = self.now();
-        client
-            .sync(&self.root)
-            .await
-            .map_err(|e| self.told(e, Effect::None))?;
-        self.life.confirm(sent);
-        Ok(())
+        let answer = self.questions.next(|| {
+            let (life, runtime, mark) = (self.life.clone(), self.runtime.clone(), self.mark.clone());
+            async move {
+                let sent = runtime.now();
+                let answer = client.set_data(&mark.path, &mark.data, None).await.map(drop);
+                if is_answer(&answer) {
+                    life.confirm(sent);
+                }
+                match answer {
+                    // Somebody has deleted it. That was found out by the leader and its followers, as what is written is.
+                    Err(Zk::NoNode) => Ok(()),
+                    answer => answer,
+                }
+            }
+        });
+        answer.await.map_err(|e| self.told(e, Effect::None))
     }
 
     /// Whether a node is one of this session.

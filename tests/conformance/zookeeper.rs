@@ -87,8 +87,8 @@ impl ZooKeeper {
             _ => "dlock ZooKeeper (ensemble)",
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
-            // A guard is valid for three quarters of a session, and the server gives its lock away at the first tick after the whole of it.
-            .slack(SESSION / 4 + Duration::from_millis(500))
+            // A guard is valid for two thirds of a session, and the server gives its lock away at the first tick after the whole of it.
+            .slack(SESSION / 3 + Duration::from_millis(500))
             // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both, are often two.
             .round_trips(3)
             .survives(Restart::Crash)

@@ -1,5 +1,7 @@
 //! What is wrong is said before anything is sent, and without a secret.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use dlock_core::ErrorKind::{self, InvalidInput};
@@ -63,6 +65,45 @@ async fn a_server_that_is_not_there_is_told_in_time() {
         .await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(from.elapsed() < Duration::from_secs(5));
+}
+
+/// A server behind a connection that falls silent when the server has spoken so many times.
+fn falls_silent(server: SocketAddr, after: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            let (mut from, mut answers) = (client.try_clone().unwrap(), TcpStream::connect(server).unwrap());
+            let mut to = answers.try_clone().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || -> std::io::Result<()> {
+                for _ in 0..after {
+                    let mut length = [0; 4];
+                    answers.read_exact(&mut length)?;
+                    let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+                    answers.read_exact(&mut answer)?;
+                    client.write_all(&[&length[..], &answer].concat())?;
+                }
+                std::io::copy(&mut answers, &mut std::io::sink()).map(drop)
+            });
+        }
+    });
+    address
+}
+
+/// It begins a session, answers a ping, and then nothing: that is no client either.
+#[tokio::test]
+async fn a_server_that_falls_silent_is_told_in_time() {
+    let server = start().await;
+    let address = falls_silent(server.address(), 2).to_string();
+    let from = std::time::Instant::now();
+    let opened = builder()
+        .timeout(Duration::from_secs(1))
+        .session_timeout(Duration::from_secs(30))
+        .open(&address, here())
+        .await;
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(from.elapsed() < Duration::from_secs(5), "{:?}", from.elapsed());
 }
 
 #[tokio::test]

@@ -154,8 +154,8 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
     let from = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let requests = received(&server, &lock).await - before;
-    // Three questions in a life of 2.25 s at the most, and as many pings.
-    let lives = from.elapsed().as_secs_f64() / 2.25;
+    // Three questions in a life of 2 s at the most, and as many pings.
+    let lives = from.elapsed().as_secs_f64() / 2.0;
     assert!(guards.iter().all(dlock_core::Guard::is_valid));
     let most = lives.ceil() * 16.0;
     assert!((requests as f64) < most, "{requests} requests in {lives} lives");

@@ -13,6 +13,7 @@ mod lost_answers;
 mod modes;
 mod names;
 mod sessions;
+mod stale_leader;
 mod unfair;
 mod users;
 mod watches;

@@ -1,0 +1,124 @@
+//! Asking whether the session lives: one question at a time, shared by all who want to know.
+//!
+//! Whoever comes while a question is on its way is not served by it, since it was sent before: it joins the next one, with all others who come
+//! meanwhile. That is sent when the first is answered.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *A user's future has sent the question, and is not polled any more.* Nothing is held over an `await`. A shared future wakes all who wait for it, and any of
+//!   them takes the answer.
+//! * *It is dropped.* The question stays here, and whoever comes next takes its answer first.
+//! * *The session ends meanwhile.* A question that stays would keep the driver's client, and so the session. It is [forgotten](Questions::forget).
+//! * *A question is joined just when it is sent.* It is marked as sent before it is. Whoever saw it unmarked came before.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use zookeeper_client::Error as Zk;
+
+/// What becomes of a question, for all who wait for it.
+type Answer = Shared<BoxFuture<'static, Result<(), Zk>>>;
+
+struct Question {
+    answer: Answer,
+    sent: Arc<AtomicBool>,
+}
+
+/// The last question of a session.
+#[derive(Default)]
+pub(crate) struct Questions(Mutex<Option<Question>>);
+
+impl Questions {
+    /// The answer to a question that is sent after this call. `ask` makes a future that sends it when it is polled first.
+    pub(crate) fn next<F>(&self, ask: impl FnOnce() -> F) -> Answer
+    where
+        F: Future<Output = Result<(), Zk>> + Send + 'static,
+    {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(question) = &*last
+            && !question.sent.load(Ordering::SeqCst)
+        {
+            return question.answer.clone();
+        }
+        let before = last.take().map(|question| question.answer);
+        let sent = Arc::new(AtomicBool::new(false));
+        let (is_sent, asking) = (sent.clone(), ask());
+        let answer = async move {
+            if let Some(before) = before {
+                // Whatever it was.
+                let _ = before.await;
+            }
+            is_sent.store(true, Ordering::SeqCst);
+            asking.await
+        };
+        let answer = answer.boxed().shared();
+        *last = Some(Question {
+            answer: answer.clone(),
+            sent,
+        });
+        answer
+    }
+
+    /// Lets go of the last question. Who waits for its answer still gets it.
+    pub(crate) fn forget(&self) {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Outside the mutex: with it may go the driver's client.
+        drop(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::channel::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn one_question_is_on_its_way_and_all_who_come_meanwhile_share_the_next() {
+        let (questions, asked) = (Questions::default(), Arc::new(AtomicUsize::new(0)));
+        let ask = |answered: oneshot::Receiver<Result<(), Zk>>| {
+            let asked = asked.clone();
+            move || async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                answered.await.unwrap()
+            }
+        };
+        let (answer_first, first) = oneshot::channel();
+        let (answer_second, second) = oneshot::channel();
+        let mut a = questions.next(ask(first));
+        assert!((&mut a).now_or_never().is_none());
+        let mut b = questions.next(ask(second));
+        let c = questions.next(|| async { unreachable!("it joins the one before") });
+        assert!((&mut b).now_or_never().is_none());
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // Nobody polls the first any more; the others go on.
+        answer_first.send(Err(Zk::ConnectionLoss)).unwrap();
+        assert!((&mut b).now_or_never().is_none());
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        answer_second.send(Ok(())).unwrap();
+        assert_eq!(c.now_or_never(), Some(Ok(())));
+        assert_eq!(b.now_or_never(), Some(Ok(())));
+        assert_eq!(a.now_or_never(), Some(Err(Zk::ConnectionLoss)));
+    }
+
+    #[test]
+    fn a_question_that_was_forgotten_keeps_nothing() {
+        let (questions, kept) = (Questions::default(), Arc::new(()));
+        let keeps = kept.clone();
+        let mut asked = questions.next(|| async move {
+            std::future::pending::<()>().await;
+            drop(keeps);
+            Ok(())
+        });
+        assert!((&mut asked).now_or_never().is_none());
+        drop(asked);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        questions.forget();
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+}

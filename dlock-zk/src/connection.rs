@@ -4,6 +4,8 @@
 //! [signals](dlock_core::spi::Lock::signals): each engine has one as long as it lives. When the last is gone nobody believes in a lock any more: a session without
 //! requests is closed at once, and one with requests when it would have lapsed by itself. The driver would keep it for ever.
 //!
+//! Several engines may share the backend, and with it the session. One of them that is closed has released what was its own, and the session is closed with the last of them.
+//!
 //! What could break it, and why it does not:
 //!
 //! * *The connection breaks.* The driver makes another one, to any server of the ensemble, for the same session. Requests are not sent meanwhile, since the driver
@@ -12,6 +14,8 @@
 //!   any server's. Then every lease is told as lost, and what was owed is moot, since the nodes went with their session.
 //! * *A request is on its way when the session ends.* It belongs to that session: a server refuses it. Its grant, if it was answered in time, is refused by the
 //!   engine, which asks before it believes in a grant whether all was lost meanwhile.
+//! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all is lost before the session is closed. What it tells its guards comes a moment later;
+//!   whoever does that does it to himself.
 //! * *The servers are away for long.* The next session is tried for with pauses up to two seconds, for as long as there is anybody to use it.
 
 use std::collections::HashSet;
@@ -90,6 +94,8 @@ struct State {
     /// Why there is none.
     failure: Option<Error>,
     signals: Vec<mpsc::UnboundedSender<Signal>>,
+    /// One of several who use it was closed.
+    closing: bool,
 }
 
 impl Connection {
@@ -291,8 +297,23 @@ impl Connection {
         self.runtime.spawn(retiring.boxed());
     }
 
+    /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
     pub(crate) fn close(&self) {
+        {
+            let mut state = self.state();
+            state.signals.retain(|s| !s.is_closed());
+            if state.signals.len() > 1 {
+                state.closing = true;
+                return;
+            }
+        }
+        self.close_now();
+    }
+
+    fn close_now(&self) {
         self.closed.store(true, Ordering::Release);
+        // First this: with the session go its nodes.
+        self.signal(&Signal::Lost(LostLeases::All, LossReason::Closed));
         let session = self.state().session.take();
         if let Some(session) = session {
             session.end();
@@ -489,8 +510,13 @@ impl futures::Stream for Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         self.receive.close();
-        if !self.connection.is_used() {
-            self.connection.retire();
+        if self.connection.is_used() {
+            return;
+        }
+        let was_closed = self.connection.state().closing;
+        match was_closed {
+            true => self.connection.close_now(),
+            false => self.connection.retire(),
         }
     }
 }

@@ -30,7 +30,7 @@ const LONGEST_OWNER: usize = 1024;
 
 /// Locks in ZooKeeper.
 ///
-/// Clones share one session.
+/// Clones share one session, and so do clients that are built on the same one. Closing one of several such clients ends what is its own; the session is closed with the last of them.
 ///
 /// # What it guarantees
 ///

@@ -49,10 +49,12 @@ impl ZkLock {
         for tries in usize::from(!is_known)..=TRIES {
             if tries > 1 {
                 // Not only the line, but what is above it is missing.
-                self.connection
-                    .make_directory(&client, self.paths().locks())
-                    .await
-                    .map_err(|e| session.told(e, Effect::None))?;
+                let making = self.connection.make_directory(&client, self.paths().locks());
+                if let Err(e) = making.await {
+                    // Nothing was made, and nothing will be.
+                    session.forget(key);
+                    return Err(session.told(e, Effect::None));
+                }
             }
             let options = self.connection.node(CreateMode::EphemeralSequential);
             let sent = session.now();
@@ -194,6 +196,17 @@ impl ZkLock {
     pub(crate) async fn read_line(&self, session: &Arc<Session>, line: &str) -> Result<Line> {
         let client = session.client()?;
         match client.list_children(line).await {
+            Ok(children) => self.line(&children),
+            Err(Zk::NoNode) => Ok(Line::default()),
+            Err(e) => Err(session.told(e, Effect::None)),
+        }
+    }
+
+    /// The line of now, as the leader has it: no older than this call.
+    pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
+        let client = session.client()?;
+        let line = self.paths().lock(&key.name);
+        match session.synced(&client, || client.list_children(&line)).await {
             Ok(children) => self.line(&children),
             Err(Zk::NoNode) => Ok(Line::default()),
             Err(e) => Err(session.told(e, Effect::None)),

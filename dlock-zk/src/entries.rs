@@ -47,8 +47,17 @@ pub(crate) enum Child {
 
 /// The name of a node up to its place.
 pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode) -> String {
+    let who = who(layout, id);
     match layout {
-        Layout::Own => format!("{:032x}-{:x}-{}-", id.client(), id.sequence(), letter(mode)),
+        Layout::Own => format!("{who}{}-", letter(mode)),
+        Layout::Curator => who,
+    }
+}
+
+/// What the name of a node begins with that only one request has.
+pub(crate) fn who(layout: Layout, id: RequestId) -> String {
+    match layout {
+        Layout::Own => format!("{:032x}-{:x}-", id.client(), id.sequence()),
         Layout::Curator => format!("{}{CURATOR}", in_words(folded(id))),
     }
 }

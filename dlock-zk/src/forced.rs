@@ -3,6 +3,15 @@
 //! A session goes on when one of its nodes is deleted, so a holder would not notice: hearing of the session is all that its renewals are. So whoever ends locks by force says so in
 //! one node of the ensemble, in the same step, and every session watches that one. It has the last few that were ended; whoever has missed more looks for each of its nodes.
 //!
+//! What could break it, and why it does not:
+//!
+//! * *More are ended than the node keeps.* No step ends more than that, so what a step says is never cut short. A session that has not seen each step by itself knows it by the node's
+//!   version, and looks.
+//! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for each node as well.
+//! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed out or not, and what was forgotten is not [handed out](Session::grant).
+//! * *Its node is not known yet*, since the answer to its creation lies there unread. Then the line is read once more before it is believed.
+//! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the others go.
+//!
 //! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by their holder not at all: see `docs/zookeeper.md`.
 
 use std::collections::HashSet;
@@ -13,14 +22,15 @@ use dlock_core::{Error, ErrorKind, LockName, Result};
 use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 
 use crate::connection::Connection;
-use crate::entries::{Card, marker};
+use crate::entries::{Card, marker, who};
 use crate::failure::Effect;
 use crate::line::Line;
 use crate::lock::ZkLock;
-use crate::session::{Request, Session};
+use crate::paths::Paths;
+use crate::session::{Node, Request, Session};
 use crate::single::cause;
 
-/// How many are kept.
+/// How many are kept, and how many are ended in one step at the most.
 const KEPT: usize = 64;
 
 /// How often the line may change under a release by force.
@@ -30,20 +40,37 @@ const TRIES: usize = 16;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What stands there of an acquisition: no other one has it.
-fn said_of(paths: &crate::paths::Paths, name: &LockName, node: &str) -> String {
+fn said_of(paths: &Paths, name: &LockName, node: &str) -> String {
     let lock = paths.lock(name);
     let part = lock.rsplit('/').next().unwrap_or_default();
     format!("{part}/{node}")
 }
 
-/// What of a request stands there when it is ended.
-fn of_request(connection: &Connection, request: &Request) -> Option<String> {
-    let paths = &connection.settings.paths;
-    let node = request.node.as_ref()?;
-    Some(match paths.unfair {
-        true => said_of(paths, &request.key.name, &request.key.id.to_string()),
-        false => said_of(paths, &request.key.name, &node.name),
-    })
+/// What the node tells of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Its node was ended.
+    Ended,
+    /// One of its nodes was, and it may have had several: it has to be looked for.
+    Perhaps,
+    Nothing,
+}
+
+fn said(paths: &Paths, ended: &HashSet<String>, request: &Request) -> Said {
+    let (name, id) = (&request.key.name, request.key.id);
+    let (is_said, what) = match (&request.node, paths.unfair) {
+        // Both have the same name again if it was asked for again.
+        (_, true) => (
+            ended.contains(&said_of(paths, name, &id.to_string())),
+            Said::Perhaps,
+        ),
+        (Some(node), false) => (ended.contains(&said_of(paths, name, &node.name)), Said::Ended),
+        (None, false) => {
+            let beginning = said_of(paths, name, &who(paths.layout, id));
+            (ended.iter().any(|s| s.starts_with(&beginning)), Said::Perhaps)
+        }
+    };
+    if is_said { what } else { Said::Nothing }
 }
 
 /// The lines of the node.
@@ -51,9 +78,10 @@ pub(crate) fn read(data: &[u8]) -> HashSet<String> {
     String::from_utf8_lossy(data).lines().map(str::to_owned).collect()
 }
 
-fn with(data: &[u8], ended: &[String]) -> Vec<u8> {
+fn with(data: &[u8], ended: &[Holder]) -> Vec<u8> {
     let before = String::from_utf8_lossy(data);
-    let mut lines: Vec<&str> = before.lines().chain(ended.iter().map(String::as_str)).collect();
+    let now = ended.iter().map(|h| h.said.as_str());
+    let mut lines: Vec<&str> = before.lines().chain(now).collect();
     let surplus = lines.len().saturating_sub(KEPT);
     lines.drain(..surplus);
     lines.join("\n").into_bytes()
@@ -61,6 +89,7 @@ fn with(data: &[u8], ended: &[String]) -> Vec<u8> {
 
 /// Listens for what is ended by force, as long as the session lives.
 pub(crate) async fn listen(connection: Weak<Connection>, session: Arc<Session>) {
+    // Which node it was, and at which version.
     let mut seen = None;
     loop {
         let Some(c) = connection.upgrade() else {
@@ -72,14 +101,22 @@ pub(crate) async fn listen(connection: Weak<Connection>, session: Arc<Session>) 
         let path = c.settings.paths.forced();
         match client.get_and_watch_data(&path).await {
             Ok((data, stat, watcher)) => {
-                let before = seen.replace(stat.version);
-                if let Some(before) = before
-                    && before != stat.version
-                {
-                    let missed = stat.version.wrapping_sub(before) != 1;
-                    tell(&c, &session, &client, &read(&data), missed).await;
-                }
+                let now = (stat.czxid, stat.version);
+                let missed = match seen {
+                    Some(seen) if seen == now => None,
+                    Some((node, version)) => Some(node != now.0 || now.1.wrapping_sub(version) != 1),
+                    None => Some(true),
+                };
+                let told = match missed {
+                    Some(missed) => tell(&c, &session, &client, &read(&data), missed).await,
+                    None => Ok(()),
+                };
                 drop((client, c));
+                if told.is_err() {
+                    session.runtime.sleep(AFTER_FAILURE).await;
+                    continue;
+                }
+                seen = Some(now);
                 if watcher.changed().await.event_type == EventType::Session {
                     return;
                 }
@@ -109,66 +146,117 @@ pub(crate) async fn make(connection: &Connection, client: &Client) -> Result<(),
 }
 
 /// Ends the leases of this session that were ended there.
-async fn tell(c: &Connection, session: &Session, client: &Client, ended: &HashSet<String>, missed: bool) {
+///
+/// # Errors
+/// If not all could be looked for: then it is to be told again.
+async fn tell(
+    c: &Connection,
+    session: &Session,
+    client: &Client,
+    ended: &HashSet<String>,
+    missed: bool,
+) -> Result<(), Zk> {
+    let paths = &c.settings.paths;
     let mut lost = Vec::new();
-    for request in session.granted() {
-        let Some(said) = of_request(c, &request) else {
-            continue;
+    let mut told = Ok(());
+    for request in session.noted() {
+        let is_ended = match (said(paths, ended, &request), &request.node) {
+            (Said::Nothing, _) if !missed => false,
+            (Said::Ended, _) => true,
+            (_, Some(node)) => match is_gone(paths, session, client, &request, node).await {
+                Ok(gone) => gone,
+                Err(e) => {
+                    told = Err(e);
+                    false
+                }
+            },
+            (_, None) => {
+                session.change(&request.key, |r| r.doubted = true);
+                false
+            }
         };
-        let is_ended = match ended.contains(&said) {
-            // It may be asked for anew under the same name of an unfair lock, never under the same id.
-            true => true,
-            false if missed => is_gone(c, session, client, &request).await,
-            false => false,
-        };
-        if is_ended {
-            session.forget(&request.key);
+        // What it is by now: it may have been handed out while others were looked for, or be about another node.
+        if is_ended && session.forget_node(&request).is_some_and(|r| r.granted) {
             lost.push(request.key);
         }
     }
     c.lost(lost);
+    told
 }
 
-async fn is_gone(c: &Connection, session: &Session, client: &Client, request: &Request) -> bool {
-    let Some(node) = &request.node else {
-        return false;
+async fn is_gone(
+    paths: &Paths,
+    session: &Session,
+    client: &Client,
+    request: &Request,
+    node: &Node,
+) -> Result<bool, Zk> {
+    let path = match paths.unfair {
+        true => paths.holder(request.key.id),
+        false => format!("{}/{}", paths.lock(&request.key.name), node.name),
     };
-    let path = match c.settings.paths.unfair {
-        true => c.settings.paths.holder(request.key.id),
-        false => format!("{}/{}", c.settings.paths.lock(&request.key.name), node.name),
-    };
-    match client.check_stat(&path).await {
-        Ok(stat) => !stat.is_some_and(|stat| session.owns(&stat)),
-        Err(_) => false,
-    }
+    let stat = client.check_stat(&path).await?;
+    Ok(!stat.is_some_and(|stat| session.owns(&stat)))
+}
+
+/// A holder who is to be ended.
+struct Holder {
+    /// What is said of it.
+    said: String,
+    /// Its nodes.
+    paths: Vec<String>,
 }
 
 impl ZkLock {
-    /// Deletes the nodes of all holders, and says so, in one step.
+    /// Deletes the nodes of all who hold it at the first look, and says so: of so many in one step as can be said at once.
     pub(crate) async fn end_by_force(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
+        let mut ended = 0;
+        let all = self.end_all(name, &mut ended).await;
+        all.map_err(|e| match (ended, e.kind()) {
+            (0, _) | (_, ErrorKind::Unknown) => e,
+            _ => {
+                let message =
+                    format!("{ended} holders were ended, and it is not known whether others hold on");
+                Error::new(ErrorKind::Unknown, message).with_source(e)
+            }
+        })?;
+        Ok(ended)
+    }
+
+    async fn end_all(&self, name: &LockName, ended: &mut u32) -> Result<()> {
         let session = self.connection.session().await?;
         let client = session.client()?;
         let told = |e| session.told(e, Effect::None);
-        for _ in 0..TRIES {
-            let (paths, ended) = self.to_be_ended(&session, &client, name).await?;
-            if ended.is_empty() {
-                return Ok(0);
+        // Those of the first look: who is let in by the end of some of them is not meant.
+        let mut meant: Option<HashSet<String>> = None;
+        let mut tries = 0;
+        while tries < TRIES {
+            let mut holders = self.to_be_ended(&session, &client, name).await?;
+            match &meant {
+                Some(meant) => holders.retain(|h| meant.contains(&h.said)),
+                None => meant = Some(holders.iter().map(|h| h.said.clone()).collect()),
+            }
+            if holders.is_empty() {
+                return Ok(());
             }
             let forced = self.paths().forced();
             let (data, stat) = match client.get_data(&forced).await {
                 Ok(found) => found,
                 Err(Zk::NoNode) => {
                     make(&self.connection, &client).await.map_err(told)?;
+                    tries += 1;
                     continue;
                 }
                 Err(e) => return Err(told(e)),
             };
+            let is_last = holders.len() <= KEPT;
+            holders.truncate(KEPT);
             let mut all = client.new_multi_writer();
-            for path in &paths {
+            for path in holders.iter().flat_map(|h| &h.paths) {
                 all.add_delete(path, None).map_err(told)?;
             }
-            let said = with(&data, &ended);
+            let said = with(&data, &holders);
             all.add_set_data(&forced, &said, Some(stat.version))
                 .map_err(told)?;
             let answer = session
@@ -178,9 +266,15 @@ impl ZkLock {
                 })
                 .await;
             match answer {
-                Ok(_) => return Ok(u32::try_from(ended.len()).unwrap_or(u32::MAX)),
+                Ok(_) => {
+                    *ended += u32::try_from(holders.len()).unwrap_or(u32::MAX);
+                    if is_last {
+                        return Ok(());
+                    }
+                    tries = 0;
+                }
                 // One of them has let go, or somebody else does the same.
-                Err(Zk::NoNode | Zk::BadVersion) => {}
+                Err(Zk::NoNode | Zk::BadVersion) => tries += 1,
                 Err(e) => return Err(session.told(e, Effect::Perhaps)),
             }
         }
@@ -188,25 +282,20 @@ impl ZkLock {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// The nodes of the holders, and what is said of them.
-    async fn to_be_ended(
-        &self,
-        session: &Session,
-        client: &Client,
-        name: &LockName,
-    ) -> Result<(Vec<String>, Vec<String>)> {
+    /// The holders as the leader has them, first come first.
+    async fn to_be_ended(&self, session: &Session, client: &Client, name: &LockName) -> Result<Vec<Holder>> {
         let told = |e| session.told(e, Effect::None);
         let lock = self.paths().lock(name);
         if self.paths().unfair {
             return match session.synced(client, || client.get_data(&lock)).await {
                 Ok((data, _)) => match Card::read(&data).id {
-                    Some(id) => Ok((
-                        vec![self.paths().holder(id), lock],
-                        vec![said_of(self.paths(), name, &id.to_string())],
-                    )),
+                    Some(id) => Ok(vec![Holder {
+                        said: said_of(self.paths(), name, &id.to_string()),
+                        paths: vec![self.paths().holder(id), lock],
+                    }]),
                     None => Err(foreign()),
                 },
-                Err(Zk::NoNode) => Ok((Vec::new(), Vec::new())),
+                Err(Zk::NoNode) => Ok(Vec::new()),
                 Err(e) => Err(told(e)),
             };
         }
@@ -216,17 +305,17 @@ impl ZkLock {
             Err(e) => return Err(told(e)),
         };
         let line: Line = self.line(&children)?;
-        let mut paths = Vec::new();
-        let mut ended = Vec::new();
-        for entry in &line.entries()[..line.admitted()] {
-            ended.push(said_of(self.paths(), name, &entry.node));
-            paths.push(format!("{lock}/{}", entry.node));
+        let children: HashSet<&str> = children.iter().map(String::as_str).collect();
+        let holders = line.entries()[..line.admitted()].iter().map(|entry| {
+            let mut paths = vec![format!("{lock}/{}", entry.node)];
             let mark = marker(&entry.node, entry.mode);
-            if children.contains(&mark) {
+            if children.contains(mark.as_str()) {
                 paths.push(format!("{lock}/{mark}"));
             }
-        }
-        Ok((paths, ended))
+            let said = said_of(self.paths(), name, &entry.node);
+            Holder { said, paths }
+        });
+        Ok(holders.collect())
     }
 
     /// Which of these are nodes that were ended by force, as far as that is kept.
@@ -260,7 +349,8 @@ mod tests {
     fn the_last_few_are_kept() {
         let mut data = Vec::new();
         for i in 0..2 * KEPT {
-            data = with(&data, &[format!("orders/{i}")]);
+            let (said, paths) = (format!("orders/{i}"), Vec::new());
+            data = with(&data, &[Holder { said, paths }]);
         }
         let kept = read(&data);
         assert_eq!(kept.len(), KEPT);

@@ -23,7 +23,7 @@ use crate::leave::Left;
 use crate::line::{Line, Place};
 use crate::open::{Builder, Layout};
 use crate::paths::Paths;
-use crate::session::{Node, Session};
+use crate::session::{Node, Request, Session};
 
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;
@@ -161,10 +161,17 @@ impl ZkLock {
         let known = session.request(key);
         session.note(key, request.mode)?;
         // Once more: whoever abandons it from here on finds it.
-        if let Err(e) = self.check_buried(key) {
-            session.forget(key);
-            return Err(e);
-        }
+        self.check_buried(key)
+            .inspect_err(|_| drop(session.forget(key)))?;
+        let known = match known {
+            // What may be on its way out is not come back to: a server that is behind shows it for a while yet.
+            Some(before) if before.leaving => {
+                self.undo_in(&session, &before).await.map_err(in_line)?;
+                self.note_anew(&session, request)?;
+                None
+            }
+            known => known,
+        };
         if self.paths().unfair {
             return self.take(&session, request, known.is_some()).await;
         }
@@ -182,18 +189,13 @@ impl ZkLock {
                 None => {
                     let (made, listed) = self.enter(&session, request).await?;
                     match listed {
-                        Ok(children) => (made, self.line(&children)),
-                        // It is in the line, and where is not known yet.
-                        Err(_) => {
-                            let line = self.read_line(&session, &self.paths().lock(&key.name)).await;
-                            (made, line)
-                        }
+                        Ok(children) if !session.is_doubted(key) => (made, self.line(&children)),
+                        // It is in the line, and where is not known yet, or not any more.
+                        _ => (made, self.read_line_of_now(&session, key).await),
                     }
                 }
-                Some(node) => {
-                    let line = self.read_line(&session, &self.paths().lock(&key.name)).await;
-                    (node, line)
-                }
+                // The server that is asked may be behind the one that was asked before.
+                Some(node) => (node, self.read_line_of_now(&session, key).await),
             };
             let line = match line {
                 Ok(line) => line,
@@ -207,15 +209,25 @@ impl ZkLock {
                 Some(attempt) => return Ok(attempt),
                 // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock.
                 None => {
-                    session.forget(key);
-                    self.check_buried(key)?;
-                    session.note(key, request.mode)?;
+                    if let Some(request) = session.request(key).filter(|r| r.leaving) {
+                        self.undo_in(&session, &request).await.map_err(in_line)?;
+                    }
+                    self.note_anew(&session, request)?;
                 }
             }
         }
     }
 
-    /// What that line says of the request; `None` if its node is not in there.
+    /// Notes a request of which nothing is left.
+    fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
+        let key = &request.key;
+        session.forget(key);
+        session.note(key, request.mode)?;
+        // Whoever abandons it from here on finds it.
+        self.check_buried(key).inspect_err(|_| drop(session.forget(key)))
+    }
+
+    /// What that line says of the request; `None` if its node is not in there, or has been ended since.
     async fn answer(
         &self,
         session: &Arc<Session>,
@@ -228,7 +240,10 @@ impl ZkLock {
             None => return Ok(None),
             Some(Place::Admitted) => {
                 session.be_ample().await.map_err(in_line)?;
-                Attempt::Granted(session.grant(key, node))
+                match session.grant(key, node) {
+                    Some(grant) => Attempt::Granted(grant),
+                    None => return Ok(None),
+                }
             }
             Some(Place::Behind { ahead, watch }) if request.queue == Queueing::Join => {
                 let turn = self.turn(session, key, node, watch);
@@ -270,21 +285,27 @@ impl ZkLock {
             return Ok(None);
         }
         let session = self.connection.session().await?;
-        let Some(request) = session.request(key) else {
-            return Ok(None);
-        };
+        match session.request(key) {
+            Some(request) => self.undo_in(&session, &request).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same in that session, of what is noted there.
+    async fn undo_in(&self, session: &Session, request: &Request) -> Result<Option<(bool, Node, Left)>> {
+        let key = &request.key;
         let node = match &request.node {
             Some(node) => Some(node.clone()),
-            None if self.paths().unfair => self.find_taken(&session, key).await?,
-            None => self.find(&session, key, request.mode).await?,
+            None if self.paths().unfair => self.find_taken(session, key).await?,
+            None => self.find(session, key, request.mode).await?,
         };
         let Some(node) = node else {
             session.forget(key);
             return Ok(None);
         };
         let left = match self.paths().unfair {
-            true => self.give_back(&session, &request, &node).await?,
-            false => self.leave(&session, &request, &node).await?,
+            true => self.give_back(session, request, &node).await?,
+            false => self.leave(session, request, &node).await?,
         };
         Ok(Some((request.granted, node, left)))
     }

@@ -1,7 +1,7 @@
 //! Leases live with their session, so renewing them is hearing of it: one question for all, whatever their number.
 //!
-//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone, and what is in its line and not ours is told.
-//! Of many, that would be a list for each.
+//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone. What else is in its line is nothing to it: somebody else's node there
+//! keeps newcomers out, and ends nobody. Of many leases, that would be a question for each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use futures::future::{join, join_all};
 
+use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
-use crate::session::Session;
+use crate::session::{Node, Session};
 
 #[async_trait]
 impl Renew for ZkLock {
@@ -27,7 +28,6 @@ impl Renew for ZkLock {
         };
         if let [item] = items
             && item.kind == RenewKind::Lease
-            && !self.paths().unfair
         {
             return vec![self.renewed_alone(&session, &item.key).await];
         }
@@ -66,22 +66,42 @@ fn renewed(session: &Session, key: &LeaseKey, heard: &Result<()>) -> RenewOutcom
 }
 
 impl ZkLock {
-    async fn renewed_alone(&self, session: &Arc<Session>, key: &LeaseKey) -> RenewOutcome {
-        let Some(node) = session.request(key).and_then(|r| r.node) else {
+    async fn renewed_alone(&self, session: &Session, key: &LeaseKey) -> RenewOutcome {
+        let failed = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
+        let Some(request) = session.request(key) else {
             return RenewOutcome::Gone;
         };
-        let line = self.paths().lock(&key.name);
-        let (heard, read) = join(session.be_heard(), self.read_line(session, &line)).await;
-        let failed = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
-        match (read, heard) {
-            (Err(e), _) | (Ok(_), Err(e)) => failed(e),
-            (Ok(line), Ok(())) => match line.place(&node.name) {
-                None => {
-                    session.forget(key);
-                    RenewOutcome::Gone
+        let Some(node) = &request.node else {
+            return RenewOutcome::Gone;
+        };
+        let client = match session.client() {
+            Ok(client) => client,
+            Err(e) => return failed(e),
+        };
+        let path = self.proof(key, node);
+        let (heard, stat) = join(session.be_heard(), client.check_stat(&path)).await;
+        match (stat, heard) {
+            (Err(e), _) => failed(session.told(e, Effect::None)),
+            (Ok(_), Err(e)) => failed(e),
+            (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
+                renewed(session, key, &Ok(()))
+            }
+            (Ok(_), Ok(())) => {
+                session.forget_node(&request);
+                if self.paths().unfair {
+                    // What an operator left of it. If this fails, it goes with the session.
+                    let _ = client.delete(&self.paths().holder(key.id), None).await;
                 }
-                Some(_) => renewed(session, key, &Ok(())),
-            },
+                RenewOutcome::Gone
+            }
+        }
+    }
+
+    /// The node that is there as long as it holds, and has its token.
+    fn proof(&self, key: &LeaseKey, node: &Node) -> String {
+        match self.paths().unfair {
+            true => node.name.to_string(),
+            false => format!("{}/{}", self.paths().lock(&key.name), node.name),
         }
     }
 
@@ -112,7 +132,10 @@ impl ZkLock {
         };
         match line.place(&node.name) {
             Some(Place::Admitted) => match session.be_ample().await {
-                Ok(()) => RenewOutcome::Granted(session.grant(key, &node)),
+                Ok(()) => match session.grant(key, &node) {
+                    Some(grant) => RenewOutcome::Granted(grant),
+                    None => RenewOutcome::Gone,
+                },
                 Err(e) => named(e),
             },
             Some(Place::Behind { ahead, .. }) => RenewOutcome::Queued {

@@ -46,7 +46,10 @@ impl ZkLock {
             }
         }
         session.be_heard().await?;
-        Ok(Converted::Done(session.grant(lease, &node)))
+        let grant = session.grant(lease, &node);
+        grant
+            .map(Converted::Done)
+            .ok_or_else(|| Error::lost(LossReason::Refused))
     }
 
     async fn mark(&self, session: &Session, lease: &LeaseKey, node: &Node, to: Mode) -> Result<()> {

@@ -54,8 +54,10 @@ pub(crate) struct Request {
     pub(crate) converted: Option<Mode>,
     /// The mode of which there may be a mark beside its node.
     pub(crate) marked: Option<Mode>,
-    /// A deletion was sent.
+    /// A deletion was sent: it is never granted again.
     pub(crate) leaving: bool,
+    /// Locks were ended by force while the answer to its creation was under way, and whether it was among them was not told.
+    pub(crate) doubted: bool,
 }
 
 /// A node of ours.
@@ -216,6 +218,7 @@ impl Session {
             converted: None,
             marked: None,
             leaving: false,
+            doubted: false,
         });
         match request.key == *key && request.mode == mode {
             true => Ok(()),
@@ -233,15 +236,40 @@ impl Session {
         self.requests().remove(&key.id)
     }
 
-    /// Those that were handed out.
-    pub(crate) fn granted(&self) -> Vec<Request> {
-        self.requests().values().filter(|r| r.granted).cloned().collect()
+    /// Forgets a request, unless it is about another node by now.
+    pub(crate) fn forget_node(&self, seen: &Request) -> Option<Request> {
+        let mut requests = self.requests();
+        let same = requests.get(&seen.key.id).is_some_and(|r| r.node == seen.node);
+        if same { requests.remove(&seen.key.id) } else { None }
+    }
+
+    /// All that may have a node.
+    pub(crate) fn noted(&self) -> Vec<Request> {
+        self.requests().values().cloned().collect()
+    }
+
+    /// Whether something happened that makes what was read before worthless; and says that it will be read anew.
+    pub(crate) fn is_doubted(&self, key: &LeaseKey) -> bool {
+        let mut requests = self.requests();
+        let doubted = requests.get_mut(&key.id).map(|r| &mut r.doubted);
+        doubted.is_some_and(std::mem::take)
     }
 
     /// A grant of that node, which lasts as long as the session is believed in.
-    pub(crate) fn grant(&self, key: &LeaseKey, node: &Node) -> Grant {
-        self.change(key, |r| r.granted = true);
-        Grant::new(key.clone(), node.token(), self.life.confirmed(), self.life.span())
+    ///
+    /// `None` if the request has ended since its node was seen in the line: its deletion was sent, or it was ended by force. The look and the note are one step: whoever ends it
+    /// later finds that it was handed out.
+    pub(crate) fn grant(&self, key: &LeaseKey, node: &Node) -> Option<Grant> {
+        let mut requests = self.requests();
+        let request = requests
+            .get_mut(&key.id)
+            .filter(|r| r.key == *key && !r.leaving)?;
+        if request.node.as_ref().is_none_or(|n| n.name != node.name) {
+            return None;
+        }
+        request.granted = true;
+        let (from, span) = (self.life.confirmed(), self.life.span());
+        Some(Grant::new(key.clone(), node.token(), from, span))
     }
 
     /// Whether nothing is asked for or held.

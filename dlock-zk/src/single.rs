@@ -28,7 +28,7 @@ impl ZkLock {
     ) -> Result<Attempt> {
         let key = &request.key;
         if asked_before && let Some(node) = self.find_taken(session, key).await.map_err(in_line)? {
-            return Ok(Attempt::Granted(session.grant(key, &node)));
+            return handed_out(session, key, &node);
         }
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
@@ -38,28 +38,35 @@ impl ZkLock {
         if made == Err(Zk::NoNode) {
             for directory in [self.paths().locks(), &self.paths().holders()] {
                 let making = self.connection.make_directory(&client, directory).await;
-                making.map_err(|e| session.told(e, Effect::None))?;
+                if let Err(e) = making {
+                    // Nothing was made, and nothing will be.
+                    session.forget(key);
+                    return Err(session.told(e, Effect::None));
+                }
             }
             made = self.make_both(session, &client, [&lock, &holder], &data).await;
         }
         match made {
-            Ok(Some(czxid)) => {
-                let node = Node {
-                    name: lock.into(),
-                    czxid,
+            Ok(czxid) => {
+                let node = match czxid.filter(|_| !session.is_doubted(key)) {
+                    Some(czxid) => {
+                        let name = lock.into();
+                        Some(Node { name, czxid })
+                    }
+                    // The server has not said since when it is there; or it is not known whether it still is.
+                    None => self.find_taken(session, key).await.map_err(in_line)?,
                 };
-                session.change(key, |r| r.node = Some(node.clone()));
-                Ok(Attempt::Granted(session.grant(key, &node)))
-            }
-            // It is there, and the server has not said since when.
-            Ok(None) => match self.find_taken(session, key).await.map_err(in_line)? {
-                Some(node) => Ok(Attempt::Granted(session.grant(key, &node))),
-                None => {
-                    session.forget(key);
-                    let message = "the lock was removed as soon as it was taken";
-                    Err(Error::new(ErrorKind::Unavailable, message))
+                match node {
+                    Some(node) => {
+                        session.change(key, |r| r.node = Some(node.clone()));
+                        handed_out(session, key, &node)
+                    }
+                    None => {
+                        session.forget(key);
+                        Err(removed())
+                    }
                 }
-            },
+            }
             Err(Zk::NodeExists) => {
                 session.forget(key);
                 let (line, node) = lock.rsplit_once('/').unwrap_or(("", &lock));
@@ -154,6 +161,22 @@ impl ZkLock {
             Err(e) => Err(told(e)),
         }
     }
+}
+
+fn handed_out(session: &Session, key: &LeaseKey, node: &Node) -> Result<Attempt> {
+    let grant = session.grant(key, node).map(Attempt::Granted);
+    // Either it was ended by force, and both of its nodes are gone; or it is given up just now, by who sees to it that they go.
+    grant.ok_or_else(|| match session.request(key) {
+        None => removed(),
+        Some(_) => in_line(removed()),
+    })
+}
+
+fn removed() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the lock was removed as soon as it was taken",
+    )
 }
 
 /// Why nothing of several writes was done.

@@ -96,9 +96,9 @@ impl Waiter {
             match line.place(&self.node.name) {
                 Some(Place::Admitted) => {
                     self.session.be_ample().await.ok()?;
-                    // It was withdrawn meanwhile.
-                    self.session.request(&self.key)?;
-                    return Some(Push::Granted(self.session.grant(&self.key, &self.node)));
+                    // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
+                    let grant = self.session.grant(&self.key, &self.node);
+                    return Some(grant.map_or(Push::Changed, Push::Granted));
                 }
                 Some(Place::Behind { watch, .. }) => self.watch = watch,
                 // Whoever asks in full is told why.

@@ -84,6 +84,112 @@ async fn a_holder_that_missed_some_looks_for_its_own() {
     );
 }
 
+/// One more than the node that tells it keeps.
+#[tokio::test]
+async fn each_of_many_readers_is_told() {
+    const READERS: u64 = 65;
+    let server = start().await;
+    let lock = builder()
+        .session_timeout(Duration::from_secs(30))
+        .open(&server.address().to_string(), here())
+        .await
+        .unwrap();
+    let mut signals = lock.signals();
+    for n in 0..READERS {
+        let request = crate::Acquire::new(key("x", 1, n), Duration::from_secs(60));
+        granted(&lock, &request.with_mode(Mode::READER)).await;
+    }
+    let operator = open(&server).await;
+    let ended = operator.force_release(&key("x", 1, 0).name).await.unwrap();
+    assert_eq!(u64::from(ended), READERS);
+    let mut lost = std::collections::BTreeSet::new();
+    while (lost.len() as u64) < READERS {
+        match tokio::time::timeout(LONG, signals.next()).await {
+            Ok(Some(Signal::Lost(LostLeases::These(keys), _))) => lost.extend(keys),
+            other => panic!("{} are told, and then {other:?}", lost.len()),
+        }
+    }
+    assert!(crate::children(&server, "/dlock/locks/x").await.is_empty());
+}
+
+/// It was read that it is admitted, and nobody has been told so yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_under_way_is_not_handed_out_after_it_was_ended() {
+    let server = start().await;
+    let (lock, operator) = (open(&server).await, open(&server).await);
+    let mut signals = lock.signals();
+    let (first, later) = (key("x", 1, 1), key("y", 1, 2));
+    granted(&lock, &at_once(&later, X)).await;
+    let request = at_once(&first, X);
+    let mut asking = Box::pin(lock.attempt(&request));
+    // It is sent, and answered, and its answers lie there.
+    assert!(futures::poll!(&mut asking).is_pending());
+    crate::until("its node is there", LONG, async || {
+        crate::children(&server, "/dlock/locks/x").await.len() == 1
+    })
+    .await;
+    assert_eq!(operator.force_release(&first.name).await.unwrap(), 1);
+    // What was ended is told in order: with this the first one has been.
+    assert_eq!(operator.force_release(&later.name).await.unwrap(), 1);
+    let told = tokio::time::timeout(LONG, signals.next()).await.unwrap().unwrap();
+    assert!(matches!(told, Signal::Lost(LostLeases::These(_), _)), "{told:?}");
+    let dlock_core::spi::Attempt::Granted(grant) = asking.await.unwrap() else {
+        panic!("nobody has it");
+    };
+    let held = operator.inspect(&first.name).await.unwrap();
+    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
+    assert_eq!(tokens, [grant.token], "it is the one that is there");
+    assert_eq!(
+        lock.release(&first, Release::Now).await.unwrap(),
+        Released::Released
+    );
+}
+
+#[tokio::test]
+async fn somebody_elses_node_ends_no_hold() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let k = key("x", 1, 1);
+    granted(&lock, &at_once(&k, X)).await;
+    crate::hands(&server, |s| {
+        s.with_session(|s| s.create("/dlock/locks/x/somebody-else", b""))
+    })
+    .await;
+    let outcomes = lock.renew(&[RenewItem::lease(k.clone(), LONG)]).await;
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
+    let e = lock.attempt(&at_once(&key("x", 1, 2), X)).await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
+    assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
+}
+
+/// With `zkCli`: a hold that is the only one of its client hears of it by its next renewal.
+#[tokio::test]
+async fn a_hold_whose_node_was_deleted_is_not_renewed() {
+    let server = start().await;
+    let address = server.address().to_string();
+    for (lock, line) in [
+        (open(&server).await, "/dlock/locks/x"),
+        (
+            builder().unfair().open(&address, here()).await.unwrap(),
+            "/dlock/unfair",
+        ),
+    ] {
+        let k = key("x", 1, 1);
+        granted(&lock, &at_once(&k, X)).await;
+        let node = crate::children(&server, line).await.remove(0);
+        let path = format!("{line}/{node}");
+        crate::hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
+        let next = key("x", 1, 2);
+        granted(&lock, &at_once(&next, X)).await;
+        let outcomes = lock.renew(&[RenewItem::lease(k.clone(), LONG)]).await;
+        assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
+        assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
+        assert_eq!(crate::children(&server, line).await.len(), 1, "the next one's");
+        lock.release(&next, Release::Now).await.unwrap();
+    }
+    assert!(crate::children(&server, "/dlock/holders").await.is_empty());
+}
+
 #[tokio::test]
 async fn all_readers_are_ended_and_an_unfair_lock_too() {
     let server = start().await;

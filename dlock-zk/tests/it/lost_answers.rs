@@ -136,3 +136,37 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
         again.counted_from
     );
 }
+
+/// The deletion died with its server. The node is there yet, and was given up: whoever asks again stands behind everybody who came since.
+#[tokio::test]
+async fn a_node_that_was_given_up_is_never_granted_again() {
+    let server = start().await;
+    let lock = crate::builder()
+        .session_timeout(Duration::from_secs(10))
+        .open(&server.address().to_string(), crate::here())
+        .await
+        .unwrap();
+    let k = key("x", 1, 1);
+    let before = granted(&lock, &at_once(&k, Mode::Exclusive)).await;
+    hands(&server, |s| s.pause()).await;
+    unanswered(lock.release(&k, Release::Now)).await;
+    hands(&server, |s| {
+        s.crash()?;
+        s.start_again()
+    })
+    .await;
+    assert_eq!(children(&server, LINE).await.len(), 1, "it was not deleted");
+    until("it is held", Duration::from_secs(20), async || {
+        match lock.attempt(&at_once(&k, Mode::Exclusive)).await {
+            Ok(dlock_core::spi::Attempt::Granted(now)) => {
+                assert!(now.token > before.token, "{now:?} after {before:?}");
+                true
+            }
+            _ => false,
+        }
+    })
+    .await;
+    assert_eq!(children(&server, LINE).await.len(), 1);
+    assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
+    assert!(children(&server, LINE).await.is_empty());
+}

@@ -11,6 +11,7 @@
 //!   nothing of a session from a server that it has left. So what is not found by then does not come.
 //! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both requests fail, and the line is made with the next
 //!   two behind it; also where a name is asked for that this client has not used lately. It may be removed again just then, so this is repeated a few times.
+//! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds later that nothing came of the request.
 //! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of this session counts.
 
 use std::sync::Arc;
@@ -82,6 +83,9 @@ impl ZkLock {
                 Err(e) => {
                     if did_nothing(&e) {
                         session.forget(key);
+                        if tries > 0 {
+                            self.remove_line(&client, &line).await;
+                        }
                     }
                     return Err(session.told(e, Effect::Perhaps));
                 }
@@ -143,6 +147,13 @@ impl ZkLock {
                 Err(e) => Err(e),
             }
         }
+    }
+
+    /// Removes a line that may have been made for nothing: a server removes no container in which there never was a node. One that is in use it leaves alone, and one that is not is made
+    /// again by who needs it.
+    pub(crate) async fn remove_line(&self, client: &Client, line: &str) {
+        // If this fails it stays, as an empty node, until its name is used.
+        let _ = client.delete(line, None).await;
     }
 
     /// The node of a request whose creation was not answered, if there is one.

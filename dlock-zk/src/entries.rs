@@ -9,7 +9,7 @@
 //!
 //! The name says who it is and what is wanted, so that a list of the children is all that admission needs. It is made by the client, up to the
 //! place, so that a node is known again whose creation was never answered. The place is drawn by the server: a 32-bit number that starts anew with a new
-//! container and runs over into the negative, and so it orders a line and is never a token.
+//! container, and so it orders a line and is never a token. Where the numbers end, the line does: see [`END`].
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -155,9 +155,16 @@ fn in_words(guid: u128) -> String {
     )
 }
 
-/// How far `a` is behind `b` in their line. The numbers run over: what is less than half of them behind is before.
-pub(crate) fn distance(a: i64, b: i64) -> i32 {
-    a.wrapping_sub(b) as i32
+/// From this place on nobody stays in a line, and nobody is looked at.
+///
+/// A server counts the nodes that were ever made in a line, up to the largest number of 32 bits. From there on it gives that to all; or, while it has several in hand, the smallest and those after it:
+/// whoever goes by their order finds two who are first. So a line is left to run empty before, and begins anew. The distance is for no more than to stay away
+/// from there: whoever draws such a place takes its node out again, also if it is one of those.
+pub(crate) const END: i64 = i32::MAX as i64 - (1 << 20);
+
+/// Whether that is a place in which one may stay.
+pub(crate) fn is_place(place: i64) -> bool {
+    (0..END).contains(&place)
 }
 
 /// What stands in a node: for operators, and for `inspect`.
@@ -276,14 +283,6 @@ mod tests {
                 assert_eq!(parse(layout, name), None, "{name}");
             }
         }
-    }
-
-    #[test]
-    fn a_line_goes_on_where_the_numbers_run_over() {
-        assert_eq!((distance(1, 2), distance(2, 2), distance(3, 2)), (-1, 0, 1));
-        let (last, next) = (i64::from(i32::MAX), i64::from(i32::MIN));
-        assert_eq!((distance(next, last), distance(last, next)), (1, -1));
-        assert_eq!(distance(last + 1, last), 1, "a server with longer numbers");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod acl;
 mod address;
 mod connection;
+mod end;
 mod enter;
 mod entries;
 mod failure;

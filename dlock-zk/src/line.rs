@@ -13,13 +13,13 @@
 //!   take the lock from those who were admitted by the list of before, and its token would be above those of the line that waits behind it: so there are no upgrades.
 //! * *Tokens.* They are the czxids of the entries, and grow with the places. Whoever is admitted has all exclusive ones that were granted before it in front of it, and all that will be
 //!   behind it.
-//! * *Places that run over.* They are compared by their distance: see [`entries`](crate::entries).
+//! * *Places that run over.* Whoever draws one near the end of the numbers is not in the line, takes its node out again, and is in nobody's way: see [`END`](crate::entries::END).
 
 use std::collections::HashMap;
 
 use dlock_core::Mode;
 
-use crate::entries::{Child, Entry, distance, parse};
+use crate::entries::{Child, Entry, is_place, parse};
 use crate::open::Layout;
 
 /// The entries of a lock, first come first.
@@ -41,22 +41,25 @@ pub(crate) enum Place {
 }
 
 impl Line {
-    /// Of those children. A child that is none of a line is given back: somebody else's.
+    /// Of those children. A child that is none of a line, or stands where another one does, is given back: somebody else's.
     pub(crate) fn read(layout: Layout, children: &[String]) -> Result<Self, String> {
         let mut entries = Vec::with_capacity(children.len());
         let mut converted = HashMap::new();
         for child in children {
             match parse(layout, child) {
-                Some(Child::Entry(entry)) => entries.push(entry),
+                Some(Child::Entry(entry)) if is_place(entry.place) => entries.push(entry),
+                Some(Child::Entry(_)) => {}
                 Some(Child::Converted { entry, to }) => {
                     converted.insert(entry, to);
                 }
                 None => return Err(child.clone()),
             }
         }
-        // From any one of them: all are within half of the numbers.
-        let from = entries.first().map_or(0, |e| e.place);
-        entries.sort_by_key(|e| distance(e.place, from));
+        entries.sort_by_key(|e| e.place);
+        // No server draws one twice.
+        if let Some(twice) = entries.windows(2).find(|w| w[0].place == w[1].place) {
+            return Err(twice[1].node.clone());
+        }
         if !converted.is_empty() {
             for entry in &mut entries {
                 if let Some(to) = converted.get(&entry.node) {
@@ -273,16 +276,28 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_in_order_where_the_numbers_run_over() {
-        let id = |n| RequestId::new(1 << 100, n);
-        let name = |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, id(n), X));
+    fn who_drew_a_place_at_the_end_of_the_numbers_is_not_in_the_line() {
+        let name =
+            |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, RequestId::new(1 << 100, n), X));
         let nodes = [
-            name(3, "-2147483647"),
-            name(1, "2147483647"),
-            name(2, "-2147483648"),
+            name(4, "-2147483648"),
+            name(3, "2147483647"),
+            name(2, "2146435071"),
+            name(1, "2146435070"),
         ];
         let line = Line::read(Layout::Own, &nodes).unwrap();
-        let order: Vec<_> = line.entries().iter().map(|e| e.id.sequence()).collect();
-        assert_eq!(order, [1, 2, 3]);
+        let there: Vec<_> = line.entries().iter().map(|e| e.id.sequence()).collect();
+        assert_eq!(there, [1]);
+    }
+
+    #[test]
+    fn two_in_one_place_are_nobodys_line() {
+        let name = |n: u64| {
+            format!(
+                "{}0000000007",
+                prefix(Layout::Own, RequestId::new(1 << 100, n), X)
+            )
+        };
+        assert_eq!(Line::read(Layout::Own, &[name(1), name(2)]), Err(name(2)));
     }
 }

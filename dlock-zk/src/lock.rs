@@ -37,7 +37,8 @@ const LONGEST_OWNER: usize = 1024;
 /// * *Exclusion* by the order in which ZooKeeper made the nodes of a line, which all its servers agree on. A guard stops being valid by its own clock before any
 ///   server gives its lock away, also if nothing is heard from anybody: as long as clocks run at the same speed within the drift margin, and a tick of the servers is no longer than a
 ///   sixth of the session timeout.
-/// * *First come, first served*, for all modes. Whoever waits watches the one in front of it; a release wakes one client.
+/// * *First come, first served*, for all modes. Whoever waits watches the one in front of it, and a release wakes one client; or, of permits, as many waiters as there are permits, of whom one
+///   is let in.
 /// * *Tokens* are the transaction ids (czxid) of the nodes. They grow with each grant of a name for as long as the ensemble keeps its data.
 /// * *Nothing stays.* All nodes of a client go with its session, lines that are empty are removed by the server.
 ///
@@ -186,8 +187,21 @@ impl ZkLock {
         };
         loop {
             let (node_now, line) = match node.take() {
+                Some(node) if self.is_at_the_end(&node) => {
+                    match self.leave_to_the_end(&session, key, &node).await? {
+                        Some(wait) => return Ok(Attempt::Held(wait)),
+                        None => {
+                            self.note_anew(&session, request)?;
+                            continue;
+                        }
+                    }
+                }
                 None => {
                     let (made, listed) = self.enter(&session, request).await?;
+                    if self.is_at_the_end(&made) {
+                        node = Some(made);
+                        continue;
+                    }
                     match listed {
                         Ok(children) if !session.is_doubted(key) => (made, self.line(&children)),
                         // It is in the line, and where is not known yet, or not any more.
@@ -262,7 +276,7 @@ impl ZkLock {
     }
 
     /// Takes a node out of the line again.
-    async fn withdraw(&self, session: &Session, key: &LeaseKey, node: &Node) -> Result<()> {
+    pub(crate) async fn withdraw(&self, session: &Session, key: &LeaseKey, node: &Node) -> Result<()> {
         match session.request(key) {
             Some(request) => self.leave(session, &request, node).await.map(drop),
             None => Ok(()),
@@ -301,6 +315,11 @@ impl ZkLock {
         };
         let Some(node) = node else {
             session.forget(key);
+            if !self.paths().unfair {
+                // Its first half may have been done.
+                let line = self.paths().lock(&key.name);
+                self.remove_line(&*session.client()?, &line).await;
+            }
             return Ok(None);
         };
         let left = match self.paths().unfair {

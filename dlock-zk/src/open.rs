@@ -49,6 +49,8 @@ struct Certificates {
 }
 
 /// How the nodes of a lock are laid out.
+///
+/// All who use a lock must have it the same way: locks of one name in different layouts do not exclude one another, and nobody notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
@@ -138,7 +140,7 @@ impl Builder {
     }
 
     /// One node for each lock, and no line: a lock costs two requests instead of three, and whoever is quickest has it next. Exclusive locks alone, and
-    /// all who use a lock must have it the same way: fair and unfair locks of one name do not exclude one another.
+    /// all who use a lock must have it the same way: fair and unfair locks of one name do not exclude one another, and nobody notices.
     #[must_use]
     pub fn unfair(mut self) -> Self {
         self.unfair = true;

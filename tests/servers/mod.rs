@@ -22,6 +22,7 @@ mod resp;
 mod until;
 mod zookeeper;
 mod zookeeper_ensemble;
+mod zookeeper_numbers;
 mod zookeeper_options;
 mod zookeeper_wire;
 

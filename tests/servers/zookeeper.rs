@@ -298,6 +298,20 @@ impl ZkServer {
             .ok_or_else(|| io::Error::other("this server has the clock of the machine: ZkOptions::own_clock"))
     }
 
+    /// Stops it, and starts it again with a number for the next child of that node, which is there and has none.
+    pub(crate) fn number_next(&self, parent: &str, number: i32) -> io::Result<()> {
+        let status = self.four_letters("srvr")?;
+        let last = line(&status, "Zxid").and_then(|z| i64::from_str_radix(z.strip_prefix("0x")?, 16).ok());
+        let last = last.ok_or_else(|| {
+            self.process
+                .trouble("it does not say which transaction is its last")
+        })?;
+        self.stop_in_order()?;
+        let logs = self.process.folder().file("data").join("version-2");
+        super::zookeeper_numbers::write(&logs, last, parent, number)?;
+        self.start_again()
+    }
+
     /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its connection is closed.
     ///
     /// # Errors

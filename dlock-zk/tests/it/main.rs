@@ -12,6 +12,7 @@ mod forced;
 mod lost_answers;
 mod modes;
 mod names;
+mod numbers;
 mod sessions;
 mod stale_leader;
 mod unfair;

@@ -38,6 +38,35 @@ async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
     assert!(!format!("{stranger} {stranger:?}").contains("other"));
 }
 
+/// The line can be made, and no node in it: a server would keep such a container for ever.
+#[tokio::test]
+async fn a_line_in_which_nobody_may_stand_does_not_stay() {
+    let server = start().await;
+    crate::hands(&server, |s| {
+        s.with_session(|s| {
+            for path in ["/dlock", "/dlock/locks", "/dlock/sessions"] {
+                s.create(path, b"")?;
+            }
+            Ok(())
+        })
+    })
+    .await;
+    let may_not_create = Access::List("world:anyone:rdw".into());
+    let address = server.address().to_string();
+    let lock = builder()
+        .access(may_not_create)
+        .open(&address, here())
+        .await
+        .unwrap();
+    let e = lock
+        .attempt(&at_once(&key("x", 1, 1), Mode::Exclusive))
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+    let lines = crate::children(&server, "/dlock/locks").await;
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {

@@ -42,7 +42,7 @@ impl ZkLock {
         let line = self.paths().lock(&key.name);
         let prefix = prefix(self.paths().layout, key.id, request.mode);
         let path = format!("{line}/{prefix}");
-        let data = self.card(session, key, request).write(self.whereabouts());
+        let data = self.card(session, key, request).write();
         let client = session.client()?;
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be sure.
@@ -129,6 +129,7 @@ impl ZkLock {
         Card {
             id: (!whole_in_name).then_some(key.id),
             ttl: session.timeout,
+            whereabouts: Some(self.whereabouts.clone()),
             owner: request.owner.clone(),
         }
     }

@@ -174,14 +174,19 @@ pub(crate) struct Card {
     pub(crate) id: Option<RequestId>,
     /// How long the session of the node lives when it is not heard of.
     pub(crate) ttl: Duration,
+    /// See [`whereabouts`].
+    pub(crate) whereabouts: Option<Arc<str>>,
     pub(crate) owner: Option<Arc<str>>,
 }
 
 const CARD: &str = "dlock ";
 
 impl Card {
-    pub(crate) fn write(&self, whereabouts: &str) -> Vec<u8> {
-        let mut text = format!("{CARD}ttl={}ms {whereabouts}", self.ttl.as_millis());
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut text = format!("{CARD}ttl={}ms", self.ttl.as_millis());
+        if let Some(whereabouts) = &self.whereabouts {
+            let _ = write!(text, " {whereabouts}");
+        }
         if let Some(id) = self.id {
             let _ = write!(text, " id={id}");
         }
@@ -204,7 +209,10 @@ impl Card {
         };
         let value = |key: &str| head.split(' ').find_map(|word| word.strip_prefix(key));
         let ttl = value("ttl=").and_then(|ttl| ttl.strip_suffix("ms")?.parse().ok());
+        let whereabouts = value("host=").zip(value("pid="));
+        let whereabouts = whereabouts.map(|(host, pid)| format!("host={host} pid={pid}").into());
         Self {
+            whereabouts,
             id: value("id=").and_then(RequestId::parse),
             ttl: Duration::from_millis(ttl.unwrap_or(0)),
             owner,
@@ -291,9 +299,10 @@ mod tests {
             let card = Card {
                 id: Some(ID),
                 ttl: Duration::from_secs(12),
+                whereabouts: Some("host=web-1 pid=7".into()),
                 owner: owner.map(Into::into),
             };
-            assert_eq!(Card::read(&card.write("host=web-1 pid=7")), card);
+            assert_eq!(Card::read(&card.write()), card);
         }
         assert_eq!(Card::read(b"10.1.2.3"), Card::default());
         assert_eq!(Card::read(b"\xff"), Card::default());

@@ -48,7 +48,7 @@ const LONGEST_OWNER: usize = 1024;
 pub struct ZkLock {
     pub(crate) connection: Arc<Connection>,
     capabilities: Arc<Capabilities>,
-    whereabouts: Arc<str>,
+    pub(crate) whereabouts: Arc<str>,
 }
 
 impl ZkLock {
@@ -108,10 +108,6 @@ impl ZkLock {
 
     pub(crate) fn paths(&self) -> &Paths {
         &self.connection.settings.paths
-    }
-
-    pub(crate) fn whereabouts(&self) -> &str {
-        &self.whereabouts
     }
 
     pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {

@@ -153,7 +153,9 @@ impl ZkLock {
             false => believed(card.ttl),
         };
         Seen {
-            holder: Holder::new(id, entry.mode, token, expires_in).with_owner(card.owner),
+            holder: Holder::new(id, entry.mode, token, expires_in)
+                .with_owner(card.owner)
+                .with_whereabouts(card.whereabouts),
             session: stat.ephemeral_owner,
         }
     }

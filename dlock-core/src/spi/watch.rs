@@ -78,10 +78,12 @@ pub struct Holder {
     pub expires_in: Duration,
     /// The label that the holder gave itself.
     pub owner: Option<Arc<str>>,
+    /// On which machine and in which process it is, by its own account and in words, where the store keeps that. For operators.
+    pub whereabouts: Option<Arc<str>>,
 }
 
 impl Holder {
-    /// A holder without a label.
+    /// A holder without a label, of whom nobody knows where it is.
     pub fn new(id: RequestId, mode: Mode, token: Option<Token>, expires_in: Duration) -> Self {
         Self {
             id,
@@ -89,7 +91,15 @@ impl Holder {
             token,
             expires_in,
             owner: None,
+            whereabouts: None,
         }
+    }
+
+    /// Adds where it is.
+    #[must_use]
+    pub fn with_whereabouts(mut self, whereabouts: Option<Arc<str>>) -> Self {
+        self.whereabouts = whereabouts;
+        self
     }
 
     /// Adds the label.

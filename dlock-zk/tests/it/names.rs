@@ -95,6 +95,11 @@ async fn a_node_says_to_an_operator_whose_it_is() {
     let seen = other.inspect(&request.key.name).await.unwrap().holders.remove(0);
     assert_eq!((seen.id, seen.token), (request.key.id, grant.token));
     assert_eq!(seen.owner.as_deref(), Some("cron of host 7"));
+    let whereabouts = seen.whereabouts.unwrap();
+    assert!(
+        text.contains(&*whereabouts) && whereabouts.contains(" pid="),
+        "{whereabouts}"
+    );
     assert_eq!(seen.expires_in, crate::SESSION - crate::SESSION / 3);
 }
 

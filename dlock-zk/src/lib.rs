@@ -28,6 +28,7 @@ mod single;
 mod tombstones;
 mod waiting;
 mod watch;
+mod watches;
 
 pub use self::lock::ZkLock;
 pub use self::open::{Access, Builder, Layout};

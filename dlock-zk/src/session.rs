@@ -17,6 +17,7 @@ use crate::address::invalid;
 use crate::failure::{Effect, is_answer, told};
 use crate::life::Life;
 use crate::question::Questions;
+use crate::watches::Watches;
 
 /// A session with an ensemble.
 pub(crate) struct Session {
@@ -29,6 +30,7 @@ pub(crate) struct Session {
     pub(crate) at: Arc<str>,
     requests: Mutex<HashMap<RequestId, Request>>,
     questions: Questions,
+    pub(crate) watches: Arc<Watches>,
     mark: Arc<Mark>,
     /// The root under which `sync` is asked for.
     root: String,
@@ -92,6 +94,7 @@ impl Session {
             at,
             requests: Mutex::default(),
             questions: Questions::default(),
+            watches: Arc::default(),
             mark: Arc::new(mark),
             root,
         }

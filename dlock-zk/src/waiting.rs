@@ -8,6 +8,7 @@
 //! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once of what is gone. If the session is over the watch says that, and
 //!   the stream ends: the engine asks again, and joins the line anew.
 //! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is not granted anything.
+//! * *So many wait that not all can watch.* Those who cannot are asked for by the engine, now and then, and watch as soon as there is [room](crate::watches).
 //! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was heard of within half of its life, or it is asked now.
 
 use std::collections::HashMap;
@@ -115,17 +116,16 @@ async fn watched(
     nodes: &[String],
     mut versions: Option<&mut Versions>,
 ) -> Seen {
+    let room = nodes.iter().map(|node| format!("{line}/{node}")).collect();
+    // Dropped after the watches.
+    let room = session.watches.room(room).await;
     let watchers = {
         let Ok(client) = session.client() else {
             return Seen::Over;
         };
         let client = &*client;
         // With their data, since a watch on what is not there would stay.
-        join_all(nodes.iter().map(|node| {
-            let path = format!("{line}/{node}");
-            async move { client.get_and_watch_data(&path).await }
-        }))
-        .await
+        join_all(room.paths().iter().map(|path| client.get_and_watch_data(path))).await
     };
     let mut events = Vec::with_capacity(watchers.len());
     for (node, watcher) in nodes.iter().zip(watchers) {

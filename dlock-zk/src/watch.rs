@@ -28,9 +28,13 @@ use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
 use crate::open::Layout;
 use crate::session::Session;
+use crate::watches::Room;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// Until the next look where there is no room for a watch.
+const UNWATCHED: Duration = Duration::from_secs(1);
 
 /// How many changes may wait to be taken.
 const AHEAD: usize = 64;
@@ -225,6 +229,8 @@ struct Watching {
     pending: VecDeque<Change>,
     /// Until when there is nothing to be seen.
     quiet: Option<BoxFuture<'static, ()>>,
+    /// For its watch, and after it.
+    room: Option<Room>,
     /// Something may have been missed.
     skipped: bool,
     over: bool,
@@ -260,19 +266,32 @@ impl Watching {
         let empty = Look::default();
         let known = self.last.as_ref().unwrap_or(&empty);
         let mut look = Look::default();
+        let room = session.watches.take(vec![self.path.clone()]).ok();
+        let runtime = &self.lock.connection.runtime;
         // Of each look anew, since it tells once.
-        let quiet = match client.get_and_watch_children(&self.path).await {
-            Ok((children, stat, watcher)) => {
+        let looked = match &room {
+            Some(_) => {
+                let looked = client.get_and_watch_children(&self.path).await;
+                looked.map(|(children, stat, watcher)| (children, stat, watcher.changed().map(drop).boxed()))
+            }
+            None => {
+                let looked = client.get_children(&self.path).await;
+                looked.map(|(children, stat)| (children, stat, runtime.sleep(UNWATCHED)))
+            }
+        };
+        let quiet = match looked {
+            Ok((children, stat, quiet)) => {
                 look.line = self.lock.line(&children)?;
                 look.children = children.into_iter().collect();
                 look.count = Some((stat.czxid, stat.cversion));
                 self.lock
                     .holders(&session, &client, &mut look, known, &self.path)
                     .await?;
-                watcher
+                quiet
             }
+            Err(Zk::NoNode) if room.is_none() => runtime.sleep(UNWATCHED),
             Err(Zk::NoNode) => match client.check_and_watch_stat(&self.path).await.map_err(told)? {
-                (None, watcher) => watcher,
+                (None, watcher) => watcher.changed().map(drop).boxed(),
                 // It was made meanwhile.
                 (Some(_), _) => return Ok(()),
             },
@@ -288,7 +307,8 @@ impl Watching {
         }
         self.skipped = false;
         self.last = Some(look);
-        self.quiet = Some(quiet.changed().map(drop).boxed());
+        self.quiet = Some(quiet);
+        self.room = room;
         Ok(())
     }
 
@@ -353,6 +373,7 @@ impl Watch for ZkLock {
             last: None,
             pending: VecDeque::new(),
             quiet: None,
+            room: None,
             skipped: false,
             over: false,
         };

@@ -10,6 +10,7 @@ mod bad_input;
 mod counts;
 mod forced;
 mod lost_answers;
+mod many_waiters;
 mod modes;
 mod names;
 mod numbers;

@@ -1,0 +1,60 @@
+//! More watches than a driver can set again on its next connection.
+
+use std::time::Duration;
+
+use dlock_core::LockName;
+use dlock_core::spi::Watch as _;
+
+use crate::servers::Proxy;
+use crate::{LONG, builder, client, client_of, here, start, until};
+
+/// So long a name that each path has some 3 kB; the driver sets 128 KiB of them again.
+const NAME: usize = 1000;
+const WAITERS: usize = 60;
+
+#[tokio::test]
+async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_cut() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let name = LockName::new(vec![b'/'; NAME]).unwrap();
+    let lock = builder()
+        .session_timeout(Duration::from_secs(6))
+        .open(&proxy.address().to_string(), here())
+        .await
+        .unwrap();
+    let session = lock.session_id();
+    let (holder, waiting) = (client(&server).await, client_of(lock.clone()));
+    let guard = holder.lock(&name).unwrap().acquire().await.unwrap();
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let one = waiting.lock(&name).unwrap();
+            tokio::spawn(async move {
+                let guard = one.acquire().await.unwrap();
+                guard.release().await.unwrap();
+            })
+        })
+        .collect();
+    let in_line = async || {
+        let seen = lock.inspect(&name).await;
+        seen.is_ok_and(|seen| seen.waiting as usize == WAITERS)
+    };
+    until("all wait", LONG, in_line).await;
+    // So that each has set its watch.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    proxy.cut();
+    until("it is connected again", LONG, async || {
+        lock.inspect(&name).await.is_ok()
+    })
+    .await;
+    assert_eq!(lock.session_id(), session, "the same session goes on");
+    guard.release().await.unwrap();
+    let served = async {
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+    };
+    tokio::time::timeout(LONG, served)
+        .await
+        .expect("each has its turn");
+    assert_eq!(lock.session_id(), session);
+}

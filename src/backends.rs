@@ -278,6 +278,9 @@ fn zookeeper(mut address: Address) -> Result<Opener> {
     if address.take("unfair")?.unwrap_or(false) {
         builder = builder.unfair();
     }
+    if !address.take("containers")?.unwrap_or(true) {
+        builder = builder.without_containers();
+    }
     if let Some(access) = address.take::<String>("access")? {
         builder = builder.access(match &*access {
             "anyone" => dlock_zk::Access::Anyone,

@@ -58,6 +58,8 @@ const LINES_KNOWN: usize = 4096;
 pub(crate) struct Settings {
     pub(crate) paths: Paths,
     pub(crate) rights: Rights,
+    /// Lines are plain nodes from the beginning.
+    pub(crate) plain: bool,
     /// For messages.
     pub(crate) at: Arc<str>,
     /// As the driver takes it.
@@ -84,6 +86,8 @@ pub(crate) struct Connection {
     /// Told when there is a session, or a connection for it.
     changed: Event,
     closed: AtomicBool,
+    /// See [`plain`](crate::plain).
+    pub(crate) plain: AtomicBool,
 }
 
 #[derive(Default)]
@@ -103,6 +107,7 @@ impl Connection {
         let (session, states) = make(&settings, &runtime).await?;
         let session = Arc::new(session);
         let connection = Arc::new(Self {
+            plain: AtomicBool::new(settings.plain),
             settings,
             tombstones: Tombstones::default(),
             lines: Mutex::default(),
@@ -207,6 +212,9 @@ impl Connection {
         let weak = Arc::downgrade(self);
         let listening = forced::listen(weak.clone(), session.clone());
         self.runtime.spawn(listening.boxed());
+        if self.is_plain() {
+            self.sweep(&session);
+        }
         let tending = async move {
             loop {
                 let state = states.changed().await;
@@ -337,6 +345,12 @@ impl Connection {
             lines.clear();
         }
         lines.insert(line.to_owned());
+    }
+
+    /// That line was removed.
+    pub(crate) fn unlearn(&self, line: &str) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.remove(line);
     }
 
     /// For a node of that kind.

@@ -35,7 +35,7 @@ impl ZkLock {
     /// Makes the node of a request that was noted. Answers the line behind it, if that could be read.
     pub(crate) async fn enter(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         request: &Acquire,
     ) -> Result<(Node, Result<Vec<String>, Zk>)> {
         let key = &request.key;
@@ -78,6 +78,10 @@ impl ZkLock {
                     }
                     let node = self.entered(session, key, &prefix, &stat, sequence)?;
                     return Ok((node, listed));
+                }
+                // No containers here.
+                Err(Zk::NoNode) if made == Err(Zk::Unimplemented) && !self.connection.is_plain() => {
+                    self.connection.go_plain(session);
                 }
                 Err(Zk::NoNode) => last = made.err().filter(|e| *e != Zk::NoNode).unwrap_or(Zk::NoNode),
                 Err(e) => {
@@ -134,13 +138,16 @@ impl ZkLock {
         }
     }
 
-    /// A container, which the server removes when it has been used and is empty.
+    /// A container, which the server removes when it has been used and is empty; or what there is in its place, see [`plain`](crate::plain).
     fn make_line<'a>(
         &'a self,
         client: &'a Client,
         line: &'a str,
     ) -> impl Future<Output = Result<(), Zk>> + 'a {
-        let options = self.connection.node(CreateMode::Container);
+        let options = self.connection.node(match self.connection.is_plain() {
+            true => CreateMode::Persistent,
+            false => CreateMode::Container,
+        });
         let create = client.create(line, &[], &options);
         async move {
             match create.await {
@@ -150,11 +157,13 @@ impl ZkLock {
         }
     }
 
-    /// Removes a line that may have been made for nothing: a server removes no container in which there never was a node. One that is in use it leaves alone, and one that is not is made
-    /// again by who needs it.
+    /// Removes a line that may be empty where the server does not: a container in which there never was a node, or one that is [plain](crate::plain). One that is in use it leaves alone,
+    /// and one that is not is made again by who needs it.
     pub(crate) async fn remove_line(&self, client: &Client, line: &str) {
-        // If this fails it stays, as an empty node, until its name is used.
-        let _ = client.delete(line, None).await;
+        // If this fails it stays, as an empty node, until its name is used or it is swept.
+        if client.delete(line, None).await.is_ok() {
+            self.connection.unlearn(line);
+        }
     }
 
     /// The node of a request whose creation was not answered, if there is one.

@@ -1,7 +1,7 @@
 //! What the nodes in a line are called, and what is in them.
 //!
 //! ```text
-//! /dlock/locks/orders                                            the line of the lock `orders`, a container
+//! /dlock/locks/orders                                            the line of the lock `orders`, a container where there are such
 //!   4c1f...e0-2a-x-0000000007                                    client, number of its request, mode, place
 //!   91ab...77-3-r-0000000008
 //!   4c1f...e0-2a-x-0000000007~r                                  the first of them has become a reader

@@ -213,6 +213,11 @@ impl ZkLock {
         self.check_name(name)?;
         let mut ended = 0;
         let all = self.end_all(name, &mut ended).await;
+        if self.connection.is_plain()
+            && let Some(Ok(client)) = self.connection.present().map(|s| s.client())
+        {
+            self.remove_line(&client, &self.paths().lock(name)).await;
+        }
         all.map_err(|e| match (ended, e.kind()) {
             (0, _) | (_, ErrorKind::Unknown) => e,
             _ => {

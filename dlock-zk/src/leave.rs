@@ -28,6 +28,17 @@ impl ZkLock {
     /// # Errors
     /// `Unknown` if it may be there yet: then it is known as before.
     pub(crate) async fn leave(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+        if !self.connection.is_plain() {
+            return self.leave_line(session, request, node).await;
+        }
+        let client = session.client()?;
+        let line = self.paths().lock(&request.key.name);
+        // In this order, and in one round trip.
+        let leaving = self.leave_line(session, request, node);
+        join(leaving, self.remove_line(&client, &line)).await.0
+    }
+
+    async fn leave_line(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
         let key: &LeaseKey = &request.key;
         let line = self.paths().lock(&key.name);
         let client = session.client()?;

@@ -20,6 +20,7 @@ mod line;
 mod lock;
 mod open;
 mod paths;
+mod plain;
 mod question;
 mod renew;
 mod rwlock;

@@ -33,6 +33,7 @@ pub struct Builder {
     layout: Layout,
     access: Access,
     unfair: bool,
+    plain: bool,
     login: Option<(String, String)>,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, String)>,
@@ -87,6 +88,7 @@ impl Default for Builder {
             layout: Layout::Own,
             access: Access::Anyone,
             unfair: false,
+            plain: false,
             login: None,
             #[cfg(feature = "sasl")]
             sasl: None,
@@ -144,6 +146,15 @@ impl Builder {
     #[must_use]
     pub fn unfair(mut self) -> Self {
         self.unfair = true;
+        self
+    }
+
+    /// Makes the lines of locks of plain nodes, for servers that know no containers and do not say so in order. Where a container is refused as unknown, that is done by itself.
+    ///
+    /// Who leaves a line then removes it, which is a request more for each release; lines of clients that died are looked for once a minute, by one client for all.
+    #[must_use]
+    pub fn without_containers(mut self) -> Self {
+        self.plain = true;
         self
     }
 
@@ -233,6 +244,7 @@ impl Builder {
         Ok(Settings {
             paths: Paths::new(&address.chroot, root, self.layout, self.unfair),
             rights: Rights::of(&self.access)?,
+            plain: self.plain && !self.unfair,
             at: address.to_string().into(),
             servers: address.servers(),
             session_timeout: self.session_timeout,
@@ -275,6 +287,7 @@ impl fmt::Debug for Builder {
             .field("layout", &self.layout)
             .field("access", &self.access)
             .field("unfair", &self.unfair)
+            .field("plain", &self.plain)
             .field("login", &self.login.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()
     }

@@ -89,6 +89,11 @@ impl Paths {
         format!("{}/{id:016x}", self.sessions())
     }
 
+    /// Whoever has it removes lines that are empty, where the server does not.
+    pub(crate) fn sweeper(&self) -> String {
+        format!("{}/sweeper", self.ours)
+    }
+
     /// In it stands which locks were last ended by force.
     pub(crate) fn forced(&self) -> String {
         format!("{}/forced", self.ours)

@@ -14,6 +14,7 @@ mod many_waiters;
 mod modes;
 mod names;
 mod numbers;
+mod plain;
 mod sessions;
 mod stale_leader;
 mod unfair;

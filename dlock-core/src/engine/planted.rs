@@ -23,7 +23,7 @@ pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &T
     });
     let grant = Grant::new(key.clone(), None, now, options.ttl);
     // Refused by a client that closes: then it is not renewed.
-    let _ = core.hold(&Lease::new(grant, mode, options, now, false), core.losses());
+    let _ = core.hold(&Lease::new(grant, mode, options, now, false), core.heard());
 }
 
 /// Rule 12.05: what breaks the stream is swallowed, and there it stands.

@@ -3,8 +3,8 @@
 #[cfg(feature = "cluster")]
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
 
 /// What a connection is for.
 pub(crate) enum Role {

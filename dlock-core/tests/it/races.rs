@@ -249,6 +249,39 @@ fn one_renewal_that_hangs_costs_no_lock() {
     });
 }
 
+/// A grant that is provisional lives for a moment: the first try to confirm it must not take the time of a lease.
+#[test]
+fn a_confirmation_that_hangs_costs_no_grant() {
+    let mut plan = FaultPlan::healthy();
+    plan.hang = 1.0;
+    let sim = Sim::new(3);
+    let node = sim.client_runtime_with("client", ms(0), 0);
+    let server = sim.client_runtime_with("server", ms(0), 0);
+    let store = Memory::builder(Arc::new(server.clone()))
+        .claim_window(Some(ms(600)))
+        .build();
+    let link = Link::new(store.connect(), &node, &server, plan);
+    let client = Client::builder(link.clone(), Arc::new(node.clone()))
+        .build()
+        .unwrap();
+    let holder = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let held = holder.lock("a").unwrap().acquire().await.unwrap();
+        let lock = client.lock("a").unwrap();
+        let release = async {
+            sim.runtime().sleep(ms(200)).await;
+            held.release().await.unwrap();
+        };
+        let (guard, ()) = join(lock.acquire(), release).await;
+        let guard = guard.unwrap();
+        link.partition(Partition::Both);
+        sim.runtime().sleep(ms(350)).await;
+        link.heal();
+        sim.runtime().sleep(Duration::from_secs(5)).await;
+        assert!(guard.is_valid(), "{:?}", guard.loss());
+    });
+}
+
 #[test]
 fn a_body_takes_no_step_after_its_lock_is_gone() {
     for seed in 0..20 {

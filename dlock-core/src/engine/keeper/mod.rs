@@ -413,7 +413,9 @@ impl Keeper {
             let limits = batch.iter().filter_map(|t| match t {
                 Target::Lease(l) => {
                     let left = l.deadline().map(|d| now.until(d))?;
-                    Some((left / 3).max(l.options.ttl / PART_OF_TTL))
+                    // Of what it has now: a provisional grant lives for a moment, and the store may go on from one sign of life to the next.
+                    let life = l.span().min(l.options.ttl);
+                    Some((left / 3).max(life / PART_OF_TTL))
                 }
                 Target::Waiter(_) => None,
             });

@@ -289,16 +289,21 @@ impl Guard {
         // planted: 10.02
         let frees = self.engine.bug.is(Bug::FirstReleaseFrees);
         if self.leave() && !self.lease.leave() && !frees {
-            // Others of the same owner hold it yet.
-            return match self.lease.loss() {
-                Some(reason) => Err(Error::lost(reason).with_name(self.name())),
-                None => Ok(()),
-            };
+            // Others of the same owner hold it yet, unless it is over.
+            return self.check_held();
         }
         if self.lease.is_shared_by_others() && !frees {
             return Err(self.gone());
         }
         release(&self.engine, &self.lease).await
+    }
+
+    /// By the clock: nobody may have looked since the deadline.
+    fn check_held(&self) -> Result<()> {
+        match self.engine.remaining(&self.lease).is_zero() {
+            true => Err(self.gone()),
+            false => Ok(()),
+        }
     }
 
     fn gone(&self) -> Error {
@@ -332,7 +337,7 @@ impl Guard {
             return Err(self.gone());
         }
         if !self.lease.may_be_exclusive_in_store() {
-            return Ok(());
+            return self.check_held();
         }
         convert(&self.engine, &self.lease, Mode::READER).await.map(|_| ())
     }
@@ -368,7 +373,7 @@ impl Guard {
             return Err(self.gone());
         }
         if self.mode().is_exclusive() {
-            return Ok(Upgrade::Done);
+            return self.check_held().map(|()| Upgrade::Done);
         }
         Ok(match convert(&self.engine, &self.lease, Mode::Exclusive).await? {
             Converted::Done(_) => Upgrade::Done,

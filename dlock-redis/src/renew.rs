@@ -32,7 +32,7 @@ const AT_ONCE: usize = 4;
 /// Items by their numbers, and what became of them.
 type Outcomes = Vec<(usize, RenewOutcome)>;
 
-/// How long a node of a cluster has. The engine waits for two ninths of the shortest ttl if nothing went wrong before.
+/// How long a node of a cluster has. The engine waits for a sixth of the shortest ttl, or longer.
 pub(crate) fn patience(items: &[RenewItem]) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(50);
     let shortest = items.iter().map(|item| item.ttl).min();

@@ -74,6 +74,10 @@ pub(crate) fn has_server(backend: &str) -> bool {
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How many times the mean wait somebody may wait where there is no queue: whoever has just let go is the first to ask again, and the others take
+/// their chance at each look.
+const NO_QUEUE: u32 = 40;
+
 /// What the keys of the locks begin with.
 const PREFIX: &str = "dlock";
 /// How long a quorum waits for a member that does not answer.
@@ -582,6 +586,7 @@ impl Harness for Subjects {
                 .give_up(TIMEOUT * 2 + Duration::from_millis(500))
                 // Who waits looks every tenth of a second at the least, each for itself.
                 .wake_p99(Duration::from_millis(250))
+                .starvation_factor(NO_QUEUE)
                 .without(Need::BoundedWakes)
                 // To each member a request to acquire and one to release, and to one of a majority one to raise.
                 .round_trips(3 * MEMBERS as u32),
@@ -590,6 +595,7 @@ impl Harness for Subjects {
                 .give_up(TIMEOUT * 2 + Duration::from_millis(500))
                 // Who waits looks every tenth of a second at the least, each client for itself.
                 .wake_p99(Duration::from_millis(250))
+                .starvation_factor(NO_QUEUE)
                 .without(Need::BoundedWakes),
             Store::Redis { .. } => claims
                 .survives(Restart::Crash)
@@ -599,6 +605,7 @@ impl Harness for Subjects {
                 .quorum(redlock::MEMBERS)
                 .give_up(TIMEOUT * 2 + Duration::from_millis(500))
                 .wake_p99(Duration::from_millis(300))
+                .starvation_factor(NO_QUEUE)
                 .without(Need::BoundedWakes)
                 // As above; two of a majority of three may have to be raised.
                 .round_trips(3 * redlock::MEMBERS as u32),

@@ -107,11 +107,11 @@ impl Namespaced {
     }
 
     fn inside(&self, name: &LockName) -> LockName {
-        LockName::new([&self.prefix, name.as_bytes()].concat()).expect("a prefix is not empty")
+        name_inside(&self.prefix, name)
     }
 
     fn key_inside(&self, key: &LeaseKey) -> LeaseKey {
-        LeaseKey::new(self.inside(&key.name), key.id)
+        inside(&self.prefix, key)
     }
 
     /// The store speaks of its own names; whoever asked here knows ours.
@@ -136,6 +136,14 @@ fn prefix(namespace: &[u8]) -> Result<Vec<u8>> {
         ));
     }
     Ok([format!("{}:", namespace.len()).as_bytes(), namespace, b","].concat())
+}
+
+fn name_inside(prefix: &[u8], name: &LockName) -> LockName {
+    LockName::new([prefix, name.as_bytes()].concat()).expect("a prefix is not empty")
+}
+
+fn inside(prefix: &[u8], key: &LeaseKey) -> LeaseKey {
+    LeaseKey::new(name_inside(prefix, &key.name), key.id)
 }
 
 /// The name without the prefix; `None` if it belongs to another namespace.
@@ -195,6 +203,11 @@ impl Lock for Namespaced {
                         .filter_map(|key| Some(LeaseKey::new(strip(&prefix, &key.name)?, key.id)))
                         .collect();
                     (!keys.is_empty()).then_some(Signal::Lost(LostLeases::These(keys), reason))
+                }
+                Signal::Lost(lost @ LostLeases::Where(_), reason) => {
+                    let prefix = prefix.clone();
+                    let is_lost = move |key: &LeaseKey| lost.contains(&inside(&prefix, key));
+                    Some(Signal::Lost(LostLeases::of(is_lost), reason))
                 }
                 other => Some(other),
             })

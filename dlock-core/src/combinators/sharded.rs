@@ -42,9 +42,8 @@ use crate::token::{Strength, Token};
 ///
 /// # Signals
 ///
-/// When a shard says that *all* its leases are lost, the client behind this combinator has others that are not. Who holds what
-/// is not tracked here, so that word is passed on as [`Signal::Doubt`]: the engine renews at once, each shard answers
-/// for its own, and what is gone is found gone a round trip later. Losses that name leases pass unchanged.
+/// When a shard says that *all* its leases are lost, those are lost whose names it has ([`LostLeases::of`]); the others stand. Losses
+/// that name leases pass unchanged.
 ///
 /// *The idea of the hash: "A Name-Based Mapping Scheme for Rendezvous", D. Thaler and C. Ravishankar, 1996.*
 ///
@@ -65,11 +64,14 @@ use crate::token::{Strength, Token};
 /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
 /// ```
 pub struct Sharded {
-    shards: Vec<Shard>,
+    shards: Arc<[Shard]>,
     capabilities: Capabilities,
     runtime: Arc<dyn Runtime>,
     patience: Duration,
 }
+
+/// Renewals of very short leases are waited for at least that long; the engine gives them a little more.
+const SHORTEST_WAIT: Duration = Duration::from_millis(75);
 
 /// One of the backends of [`Sharded`], with the id by which every process knows it.
 #[derive(Clone)]
@@ -111,8 +113,8 @@ impl Sharded {
     ///
     /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how long the
     /// answers of the quick shards wait for a slow one before that one's items count as [`ErrorKind::Unknown`]. It must be well
-    /// below the client's operation timeout and a fifth of the shortest ttl, which a batch with such a lease is given little more than: else one
-    /// shard that hangs would cost the renewals of the others. A third of that timeout is a good choice where ttls are long, as they are unless set.
+    /// below the client's operation timeout; a third of that is a good choice. Renewals wait for a seventh of their shortest ttl if that is less, so that a
+    /// shard that hangs costs the others nothing.
     ///
     /// # Errors
     /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the shards cannot be one backend:
@@ -132,7 +134,7 @@ impl Sharded {
         }
         let capabilities = shared_claims("sharded", shards.iter().map(|shard| shard.backend.capabilities()))?;
         Ok(Self {
-            shards,
+            shards: shards.into(),
             capabilities,
             runtime,
             patience,
@@ -145,11 +147,7 @@ impl Sharded {
     }
 
     fn index_of(&self, name: &LockName) -> usize {
-        // Equal scores are decided by the id, so that the order of the list does not matter.
-        let by_score = |n: &usize| (self.shards[*n].score(name), &self.shards[*n].id);
-        (0..self.shards.len())
-            .max_by_key(by_score)
-            .expect("checked in `new`: there is a shard")
+        owner_of(&self.shards, name)
     }
 
     fn backend(&self, name: &LockName) -> &dyn Lock {
@@ -160,6 +158,7 @@ impl Sharded {
     async fn split<'a, I, A, F>(
         &'a self,
         items: &[I],
+        patience: Duration,
         name: impl Fn(&I) -> &LockName,
         ask: impl Fn(&'a dyn Lock, Vec<I>) -> F,
         failed: impl Fn(Error) -> A,
@@ -181,7 +180,7 @@ impl Sharded {
                 let answers = ask(&*shard.backend, batch.iter().map(|n| items[*n].clone()).collect());
                 let failed = &failed;
                 async move {
-                    let slow = self.runtime.sleep(self.patience);
+                    let slow = self.runtime.sleep(patience);
                     let answers = match future::select(std::pin::pin!(answers), slow).await {
                         Either::Left((answers, _)) => answers,
                         Either::Right(_) => Vec::new(),
@@ -221,6 +220,14 @@ impl Sharded {
     }
 }
 
+fn owner_of(shards: &[Shard], name: &LockName) -> usize {
+    // Equal scores are decided by the id, so that the order of the list does not matter.
+    let by_score = |n: &usize| (shards[*n].score(name), &shards[*n].id);
+    (0..shards.len())
+        .max_by_key(by_score)
+        .expect("checked in `new`: there is a shard")
+}
+
 impl fmt::Debug for Sharded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded")
@@ -249,13 +256,18 @@ impl Lock for Sharded {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        let of_one = |shard: &Shard| {
-            shard.backend.signals().map(|signal| match signal {
-                Signal::Lost(LostLeases::All, _) => Signal::Doubt,
+        let of_one = |(n, shard): (usize, &Shard)| {
+            let shards = self.shards.clone();
+            shard.backend.signals().map(move |signal| match signal {
+                Signal::Lost(LostLeases::All, reason) => {
+                    let shards = shards.clone();
+                    let is_there = move |key: &LeaseKey| owner_of(&shards, &key.name) == n;
+                    Signal::Lost(LostLeases::of(is_there), reason)
+                }
                 other => other,
             })
         };
-        select_all(self.shards.iter().map(of_one)).boxed()
+        select_all(self.shards.iter().enumerate().map(of_one)).boxed()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -267,7 +279,8 @@ impl Lock for Sharded {
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        self.split(requests, |key| &key.name, abandon_all, Err).await
+        self.split(requests, self.patience, |key| &key.name, abandon_all, Err)
+            .await
     }
 
     async fn close(&self) -> Result<()> {
@@ -284,8 +297,17 @@ async fn abandon_all(backend: &dyn Lock, keys: Vec<LeaseKey>) -> Vec<Result<Aban
 #[async_trait]
 impl Renew for Sharded {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        self.split(items, |item| &item.key.name, renew_all, RenewOutcome::Failed)
-            .await
+        // Longer than a shard of several stores takes to answer for those that it reached, and well within what the engine gives a batch.
+        let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
+        let patience = self.patience.min((shortest / 7).max(SHORTEST_WAIT));
+        self.split(
+            items,
+            patience,
+            |item| &item.key.name,
+            renew_all,
+            RenewOutcome::Failed,
+        )
+        .await
     }
 }
 

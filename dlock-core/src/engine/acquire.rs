@@ -22,13 +22,14 @@ use std::time::Duration;
 use futures::FutureExt as _;
 
 use super::ask::closed;
-use super::core::{Core, Engine};
+use super::core::{Core, Engine, Heard};
 use super::jobs::{Duty, Job};
 use super::lease::{Lease, deadline_of};
 use super::planted::keep_renewing;
+use super::release::drop_lease;
 use super::validity::Look;
 use super::wait::{Woken, wait};
-use crate::capabilities::Capability;
+use crate::capabilities::{Capability, Nature};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -127,8 +128,8 @@ pub(super) struct Request<'a> {
     armed: bool,
     /// The store has it: in the queue, or granted.
     in_store: bool,
-    /// [`Core::losses`](super::core::Core::losses) before the last of its messages was sent.
-    losses: u64,
+    /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
+    heard: Heard,
     /// A copy of it went unanswered, under the key of now.
     strayed: bool,
 }
@@ -153,7 +154,7 @@ impl<'a> Request<'a> {
             waited: false,
             armed: true,
             in_store: false,
-            losses: engine.losses(),
+            heard: engine.heard(),
             strayed: false,
         }
     }
@@ -204,8 +205,10 @@ impl<'a> Request<'a> {
         if !bug.is(Bug::NoCheckAfterWait) && !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
-        self.engine.hold(&lease, self.losses)?;
+        self.engine.hold(&lease, self.heard)?;
         self.armed = false;
+        // From here on the keeper would renew it, and no guard would ever let it go.
+        let unclaimed = Unclaimed(self.engine, &lease);
         // planted: 1.04
         if self.engine.bug.is(Bug::EarlyUnlock) && self.waited {
             let moot_at = self.engine.moot_at(lease.span());
@@ -214,7 +217,17 @@ impl<'a> Request<'a> {
         }
         let waited_since = self.started.filter(|_| self.waited);
         observe::acquired(&self.engine.caps, &lease, expires_in, waited_since, now);
+        std::mem::forget(unclaimed);
         Ok(lease)
+    }
+}
+
+/// A lease under the keeper's care that is nobody's yet. Dropped, because an observer panicked, it is given back.
+struct Unclaimed<'a>(&'a Core, &'a Arc<Lease>);
+
+impl Drop for Unclaimed<'_> {
+    fn drop(&mut self) {
+        drop_lease(self.0, self.1);
     }
 }
 
@@ -309,8 +322,8 @@ async fn pursue(
                 request.disarm();
                 return Err(timed_out());
             }
-            Woken::Granted(grant, losses) => {
-                request.losses = losses.unwrap_or(request.losses);
+            Woken::Granted(grant, heard) => {
+                request.heard = heard.unwrap_or(request.heard);
                 let confirmed = match confirm_if_needed(&request, grant).await {
                     Ok(grant) => grant,
                     Err(e) => {
@@ -406,7 +419,7 @@ async fn pursue(
             return Err(give_up(request).await);
         }
         asked_at = engine.now();
-        request.losses = engine.losses();
+        request.heard = engine.heard();
         let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
         answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
     }
@@ -485,7 +498,7 @@ impl Failing {
 }
 
 /// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is refused as well, there is no use in
-/// trying it again, and the ttl ends what there is.
+/// trying it for ever, and the ttl ends what there is; of a session it does not, so there it is tried for as long as a ttl lasts.
 async fn refused(request: Request<'_>, why: Error) -> Error {
     let engine = request.engine;
     let keys = [request.key().clone()];
@@ -494,8 +507,15 @@ async fn refused(request: Request<'_>, why: Error) -> Error {
         Ok(mut answers) => answers.pop(),
         Err(e) => Some(Err(e)),
     };
-    if !matches!(answer, Some(Err(e)) if e.is_retryable()) {
-        request.disarm();
+    match answer {
+        // Cut off by the end of the client, which pays what is owed before it ends.
+        Some(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Closed => {}
+        Some(Err(_)) if engine.caps.nature == Nature::Session => {
+            let until = engine.now() + request.acquire.ttl + engine.op_timeout;
+            engine.owe(Job::new(Duty::Abandon, request.key().clone(), until));
+            request.disarm();
+        }
+        _ => request.disarm(),
     }
     why
 }

@@ -13,6 +13,7 @@ use super::limit::{Limited, Over};
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Terms;
+use crate::runtime::let_others_run;
 use crate::saboteur::Bug;
 use crate::timestamp::Timestamp;
 
@@ -62,22 +63,8 @@ impl Core {
     /// Sleeps, unless the client closes.
     pub(super) async fn pause(&self, d: Duration) -> Result<()> {
         self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await?;
-        self.let_others_run().await;
+        let_others_run().await;
         Ok(())
-    }
-
-    /// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
-    /// would keep the tasks from being dropped that tell it to end.
-    pub(super) async fn let_others_run(&self) {
-        let mut yielded = false;
-        poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
-            true => Poll::Ready(()),
-            false => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        })
-        .await;
     }
 
     /// Gives a request of the keeper its time limit.

@@ -1,6 +1,6 @@
 //! What a client, its guards, its waiting futures and its keeper share.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,8 +79,10 @@ pub(crate) struct Core {
     retired: AtomicBool,
     /// Requests whose outcome somebody still has to take: closing waits for them.
     pub(super) in_flight: AtomicUsize,
-    /// How often all leases were lost at once. Only changed under the lock of the state.
+    /// How often leases were lost by the lot. Only changed under the lock of the state.
     losses: AtomicU64,
+    /// How often it was in doubt whether leases stand. Only changed under the lock of the state.
+    doubts: AtomicU64,
     /// How many pollers there are, to be seen without the lock.
     pub(super) pollers: AtomicUsize,
     state: Mutex<State>,
@@ -131,6 +133,13 @@ impl State {
     }
 }
 
+/// How often the store has said something about leases by the lot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    losses: u64,
+    doubts: u64,
+}
+
 /// Where the life of an engine has got to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -169,6 +178,7 @@ impl Engine {
             retired: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             losses: AtomicU64::new(0),
+            doubts: AtomicU64::new(0),
             pollers: AtomicUsize::new(0),
             state: Mutex::new(State {
                 timers: Timers::default(),
@@ -347,37 +357,50 @@ impl Core {
     /// The store has said that leases are lost; `held` are those under the keeper's care. Grants that are on their way count too.
     pub(super) fn note_loss(&self, state: &mut State, what: &LostLeases, held: &[Arc<Lease>]) {
         match what {
-            LostLeases::All => {
+            LostLeases::All | LostLeases::Where(_) => {
                 self.losses.fetch_add(1, Ordering::AcqRel);
             }
             LostLeases::These(keys) if self.in_flight.load(Ordering::Acquire) > 0 => {
-                let early = keys.iter().filter(|key| !held.iter().any(|l| l.key == **key));
+                let held: HashSet<_> = held.iter().map(|lease| &lease.key).collect();
+                let early = keys.iter().filter(|key| !held.contains(key));
                 state.note_lost_early(early.cloned());
             }
             LostLeases::These(_) => state.lost_early.clear(),
         }
     }
 
-    /// How often all leases were lost at once; to be asked before a request is sent.
-    pub(super) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
+    /// The store has said that it is in doubt whether leases stand: those whose grants are on their way are renewed as soon as they are here.
+    pub(super) fn note_doubt(&self, _: &mut State) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What the store has said so far; to be asked before a request is sent.
+    pub(super) fn heard(&self) -> Heard {
+        Heard {
+            losses: self.losses.load(Ordering::Acquire),
+            doubts: self.doubts.load(Ordering::Acquire),
+        }
     }
 
     /// Puts a lease under the keeper's care. Refused if the client is closing, or if the lease was lost while its grant was on its way
-    /// from the store; `losses` was read before the request was sent. Then the caller gives it back.
-    pub(super) fn hold(&self, lease: &Arc<Lease>, losses: u64) -> Result<()> {
-        let Some(at) = lease.next_event() else {
-            return Err(Error::lost(LossReason::Expired));
-        };
+    /// from the store; `before` was asked before the request was sent. Then the caller gives it back.
+    pub(super) fn hold(&self, lease: &Arc<Lease>, before: Heard) -> Result<()> {
         let earlier = {
             let mut state = self.state();
             // Under the lock, so that closing, which takes the lock to end what is held, cannot miss it.
             if self.phase() != Phase::Open {
                 return Err(closed());
             }
-            if self.losses() != losses || state.was_lost_early(lease) {
+            let heard = self.heard();
+            if heard.losses != before.losses || state.was_lost_early(lease) {
                 return Err(Error::lost(LossReason::SessionLost));
             }
+            if heard.doubts != before.doubts && lease.options.renew_period(lease.span()).is_some() {
+                lease.renew_at(self.now());
+            }
+            let Some(at) = lease.next_event() else {
+                return Err(Error::lost(LossReason::Expired));
+            };
             state.timers.set(at, Entry::Lease(lease.clone()));
             at < state.armed
         };
@@ -415,10 +438,16 @@ impl Core {
 
     /// Hands an obligation to the keeper.
     pub(super) fn owe(&self, job: Job) {
-        if self.phase() == Phase::Closed {
-            return;
+        let job = Arc::new(job);
+        {
+            let mut state = self.state();
+            // Under the lock, which the keeper takes to end: it finds the job, or nobody owes it any more.
+            if self.phase() == Phase::Closed {
+                drop(state);
+                return;
+            }
+            state.inbox.push(job);
         }
-        self.state().inbox.push(Arc::new(job));
         self.wake_keeper();
     }
 

@@ -25,7 +25,7 @@ pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &T
     // Refused by a client that closes: then it is not renewed.
     let _ = core.hold(
         &Lease::new(grant, mode, options, now, false, core.caps.nature),
-        core.losses(),
+        core.heard(),
     );
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::acquire::Request;
-use super::core::{Engine, Phase};
+use super::core::{Engine, Heard, Phase};
 use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};
@@ -26,8 +26,8 @@ use crate::timestamp::Timestamp;
 
 /// Why the wait ended.
 pub(super) enum Woken {
-    /// And, if it was asked for since the attempt, `Core::losses` before that.
-    Granted(Grant, Option<u64>),
+    /// And, if it was asked for since the attempt, `Core::heard` before that.
+    Granted(Grant, Option<Heard>),
     AskAgain,
     /// The store's pushes ended.
     PushesEnded,
@@ -84,7 +84,7 @@ pub(super) async fn wait(
         let deaf = engine.bug.is(Bug::NeverWakes); // planted: 2.03
         if !deaf && let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
             return Poll::Ready(match delivery {
-                Delivery::Granted(grant, losses) => Woken::Granted(grant, Some(losses)),
+                Delivery::Granted(grant, heard) => Woken::Granted(grant, Some(heard)),
                 Delivery::AskAgain => Woken::AskAgain,
                 Delivery::Failed(e) => Woken::Failed(e),
             });

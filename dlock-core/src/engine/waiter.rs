@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::task::AtomicWaker;
 
+use super::core::Heard;
 use super::timers::Place;
 use crate::error::Error;
 use crate::spi::{Grant, LeaseKey};
@@ -38,8 +39,8 @@ pub(crate) struct Waiter {
 /// What the keeper has for a waiter.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// And `Core::losses` before it was asked for.
-    Granted(Grant, u64),
+    /// And `Core::heard` before it was asked for.
+    Granted(Grant, Heard),
     /// Attempt again: something changed, or the store does not know the queue entry any more.
     AskAgain,
     Failed(Error),

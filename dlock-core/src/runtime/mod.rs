@@ -26,6 +26,8 @@ pub use self::smol::Smol;
 pub use self::tokio::Tokio;
 
 use std::fmt::Debug;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -56,4 +58,18 @@ pub trait Runtime: Send + Sync + Debug + 'static {
 
     /// A short name for messages: `tokio`, `smol`, `async-std`, `sim`.
     fn name(&self) -> &'static str;
+}
+
+/// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
+/// would keep the tasks from being dropped that tell it to end. So each pause in a loop is followed by this.
+pub(crate) async fn let_others_run() {
+    let mut yielded = false;
+    poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }

@@ -519,4 +519,34 @@ pub enum LostLeases {
     All,
     /// These.
     These(Vec<LeaseKey>),
+    /// Every one of which this is true: see [`LostLeases::of`].
+    Where(LeasesWhere),
+}
+
+impl LostLeases {
+    /// Every lease whose key that says so of: for a backend that has some of the names elsewhere, and does not know by heart who holds
+    /// what. It is asked by the engine, as often as it likes, of leases that are held or owed; grants that are on their way are
+    /// refused whatever it says, and acquired anew.
+    pub fn of(is_lost: impl Fn(&LeaseKey) -> bool + Send + Sync + 'static) -> Self {
+        Self::Where(LeasesWhere(Arc::new(is_lost)))
+    }
+
+    /// Whether that lease is among them.
+    pub fn contains(&self, key: &LeaseKey) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(keys) => keys.contains(key),
+            Self::Where(is_lost) => (is_lost.0)(key),
+        }
+    }
+}
+
+/// What tells lost leases from others.
+#[derive(Clone)]
+pub struct LeasesWhere(Arc<dyn Fn(&LeaseKey) -> bool + Send + Sync>);
+
+impl fmt::Debug for LeasesWhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeasesWhere(..)")
+    }
 }

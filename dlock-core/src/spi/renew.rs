@@ -20,6 +20,9 @@ pub trait Renew: Send + Sync {
     ///
     /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a successor's lease.
     ///
+    /// A request is given a sixth of the shortest ttl in it, or more; what has no answer by then has failed, all of it. So a backend of several
+    /// stores answers for those that it reached within an eighth, and those that it did not reach fail by themselves.
+    ///
     /// # Cancel safety
     /// Dropped, each item may be renewed or not, and a queued request may be granted. The engine moves no deadline without an answer,
     /// and asks again under the same keys: an earlier grant is recognised.

@@ -266,6 +266,7 @@ fn losses_of_other_namespaces_are_not_told() {
         these(vec![key("1:n,x", 1), key("1:m,x", 2), key("x", 3)]),
         these(vec![key("1:m,y", 4)]),
         Signal::Lost(LostLeases::All, LossReason::SessionLost),
+        Signal::Lost(LostLeases::of(|k| *k == key("1:n,z", 5)), LossReason::SessionLost),
     ];
     let backend = Namespaced::new(Arc::new(odd), "n").unwrap();
     let told: Vec<_> = block_on(backend.signals().collect());
@@ -273,8 +274,10 @@ fn losses_of_other_namespaces_are_not_told() {
         [
             Signal::Lost(LostLeases::These(keys), LossReason::SessionLost),
             Signal::Lost(LostLeases::All, _),
+            Signal::Lost(lost, _),
         ] => {
             assert_eq!(*keys, [key("x", 1)]);
+            assert!(lost.contains(&key("z", 5)) && !lost.contains(&key("z", 6)));
         }
         other => panic!("{other:?}"),
     }
@@ -425,7 +428,7 @@ fn a_shard_that_hangs_costs_no_renewal_of_another() {
 }
 
 #[test]
-fn the_loss_of_one_shard_is_doubt_for_all_and_loss_for_none() {
+fn the_loss_of_one_shard_is_that_of_its_names() {
     let (a, b) = (Memory::new(rt()), Memory::new(rt()));
     let mut odd = Odd::on(&a);
     odd.says = vec![
@@ -439,10 +442,17 @@ fn the_loss_of_one_shard_is_doubt_for_all_and_loss_for_none() {
     let told: Vec<_> = block_on(backend.signals().take(3).collect());
     match &told[..] {
         [
-            Signal::Doubt,
+            Signal::Lost(lost @ LostLeases::Where(_), LossReason::SessionLost),
             Signal::Lost(LostLeases::These(keys), _),
             Signal::Back,
-        ] => assert_eq!(*keys, [key("x", 1)]),
+        ] => {
+            assert_eq!(*keys, [key("x", 1)]);
+            let names: Vec<_> = (0..100).map(|n| key(format!("name{n}"), n)).collect();
+            assert!(names.iter().any(|k| lost.contains(k)) && !names.iter().all(|k| lost.contains(k)));
+            for k in &names {
+                assert_eq!(lost.contains(k), backend.shard_of(&k.name) == "a", "{k:?}");
+            }
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -18,8 +18,14 @@ mod runtimes;
 #[cfg(feature = "sim")]
 mod shared_holds;
 #[cfg(feature = "sim")]
+mod shut_down;
+#[cfg(feature = "sim")]
+mod signals;
+#[cfg(feature = "sim")]
 mod simulation;
 #[cfg(feature = "sim")]
 mod sizes;
+#[cfg(feature = "sim")]
+mod twisted;
 #[cfg(feature = "sim")]
 mod world;

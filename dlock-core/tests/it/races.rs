@@ -1,26 +1,25 @@
 //! Interleavings that once broke a promise, each played out on purpose.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
 use dlock_core::spi::{
-    self, Abandoned, Acquire, Attempt, LeaseKey, LostLeases, Part, PartKind, Release, Released, Renew,
-    RenewItem, RenewOutcome, Signal,
+    self, Abandoned, Acquire, Attempt, LeaseKey, Part, PartKind, Release, Released, Signal,
 };
 use dlock_core::{
-    AutoRenew, Capabilities, Client, Error, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result,
-    Runtime, Timestamp, Upgrade,
+    AutoRenew, Capabilities, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result, Runtime,
+    Upgrade,
 };
-use futures::channel::mpsc;
-use futures::future::BoxFuture;
 use futures::future::join;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt};
+
+use crate::twisted::Twisted;
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -55,130 +54,6 @@ impl Remote {
             client,
             local,
         }
-    }
-}
-
-/// The memory store, with what a test wants to go wrong.
-struct Twisted {
-    inner: Arc<dyn spi::Lock>,
-    signals: Mutex<Option<mpsc::UnboundedReceiver<Signal>>>,
-    tell: mpsc::UnboundedSender<Signal>,
-    runtime: Arc<dyn Runtime>,
-    /// The next grant is lost before its reply is read.
-    lose_next_grant: AtomicBool,
-    /// Renewals are refused for want of a permission.
-    deny_renewals: AtomicBool,
-    /// The next request is granted, and then refused: something after the grant was not allowed.
-    refuse_next_grant: AtomicBool,
-    /// Nothing can be given back.
-    no_release: AtomicBool,
-    /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits for it.
-    away: Mutex<Option<(&'static str, Duration)>>,
-}
-
-impl Twisted {
-    fn new(store: &Memory, runtime: Arc<dyn Runtime>) -> Arc<Self> {
-        let (tell, signals) = mpsc::unbounded();
-        Arc::new(Self {
-            inner: store.connect(),
-            signals: Mutex::new(Some(signals)),
-            tell,
-            runtime,
-            lose_next_grant: AtomicBool::new(false),
-            deny_renewals: AtomicBool::new(false),
-            refuse_next_grant: AtomicBool::new(false),
-            no_release: AtomicBool::new(false),
-            away: Mutex::new(None),
-        })
-    }
-}
-
-#[async_trait]
-impl spi::Lock for Twisted {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::Renew => Some(Part::Renew(self)),
-            other => self.inner.part(other),
-        }
-    }
-
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        self.signals.lock().unwrap().take().unwrap().boxed()
-    }
-
-    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let answer = self.inner.attempt(request).await;
-        if matches!(answer, Ok(Attempt::Granted(_))) && self.lose_next_grant.swap(false, Ordering::SeqCst) {
-            // The connection dies with the reply in the buffer: its leases end at once, and the client is told.
-            self.inner.release(&request.key, Release::Now).await?;
-            self.tell
-                .unbounded_send(Signal::Lost(LostLeases::All, LossReason::SessionLost))
-                .unwrap();
-            self.runtime.sleep(ms(5)).await;
-        }
-        if matches!(answer, Ok(Attempt::Granted(_))) && self.refuse_next_grant.swap(false, Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::PermissionDenied, "not that as well"));
-        }
-        answer
-    }
-
-    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        if self.no_release.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
-        }
-        self.inner.release(lease, how).await
-    }
-
-    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        self.inner.abandon(requests).await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
-}
-
-#[async_trait]
-impl Renew for Twisted {
-    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        if self.deny_renewals.load(Ordering::SeqCst) {
-            let denied = Error::new(ErrorKind::PermissionDenied, "not any more");
-            return vec![RenewOutcome::Failed(denied); items.len()];
-        }
-        let mut outcomes = self.inner.renew_part().unwrap().renew(items).await;
-        let away = *self.away.lock().unwrap();
-        if let Some((name, known_after)) = away {
-            for (item, outcome) in items.iter().zip(&mut outcomes) {
-                if item.key.name.as_bytes() == name.as_bytes() {
-                    self.runtime.sleep(known_after).await;
-                    *outcome = RenewOutcome::Failed(Error::new(ErrorKind::Unavailable, "away"));
-                }
-            }
-        }
-        outcomes
-    }
-}
-
-#[test]
-fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
-    for seed in 0..20 {
-        let sim = Sim::new(seed);
-        let store = Memory::new(sim.runtime());
-        let backend = Twisted::new(&store, sim.runtime());
-        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
-        let watching = Client::builder(store.connect(), sim.runtime()).build().unwrap();
-        sim.block_on(async {
-            backend.lose_next_grant.store(true, Ordering::SeqCst);
-            let guard = client.lock("a").unwrap().acquire().await.unwrap();
-            assert!(guard.is_valid());
-            let holders = watching.inspect("a").await.unwrap().holders;
-            assert_eq!(holders.len(), 1);
-            assert_eq!(holders[0].id, guard.id());
-        });
     }
 }
 
@@ -232,68 +107,6 @@ fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
             assert!(renewed >= 2, "seed {seed}: {renewed}");
         });
     }
-}
-
-/// Its tasks run on one thread, and its timers complete at once: so it is when a runtime is shut down.
-struct ShutDown {
-    tasks: Mutex<mpsc::UnboundedSender<BoxFuture<'static, ()>>>,
-    ended: AtomicBool,
-}
-
-impl std::fmt::Debug for ShutDown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ShutDown")
-    }
-}
-
-impl Runtime for ShutDown {
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let _ = self.tasks.lock().unwrap().unbounded_send(task);
-    }
-
-    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
-        match self.ended.load(Ordering::SeqCst) {
-            true => futures::future::ready(()).boxed(),
-            false => futures::future::pending().boxed(),
-        }
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    fn fill_random(&self, buffer: &mut [u8]) {
-        buffer.fill(7);
-    }
-
-    fn name(&self) -> &'static str {
-        "shut down"
-    }
-}
-
-/// What is owed cannot be paid, and each pause before the next try is over at once.
-#[test]
-fn a_keeper_lets_a_runtime_end_that_is_shut_down() {
-    let (send, mut tasks) = mpsc::unbounded();
-    let runtime = Arc::new(ShutDown {
-        tasks: Mutex::new(send),
-        ended: AtomicBool::new(false),
-    });
-    let store = Memory::new(runtime.clone());
-    let backend = Twisted::new(&store, runtime.clone());
-    let client = Client::builder(backend.clone(), runtime.clone()).build().unwrap();
-    let guard = futures::executor::block_on(client.lock("a").unwrap().acquire()).unwrap();
-    backend.no_release.store(true, Ordering::SeqCst);
-    runtime.ended.store(true, Ordering::SeqCst);
-    drop(guard);
-    let from = std::time::Instant::now();
-    let mut keeper = tasks.try_recv().unwrap();
-    // Polled as often as that it has come back as often.
-    for _ in 0..100 {
-        let polled = keeper.poll_unpin(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        assert!(polled.is_pending());
-    }
-    assert!(from.elapsed() < Duration::from_secs(5), "{:?}", from.elapsed());
 }
 
 #[test]
@@ -432,6 +245,39 @@ fn one_renewal_that_hangs_costs_no_lock() {
         w.sim.runtime().sleep(ms(400)).await;
         w.link.heal();
         w.sim.runtime().sleep(Duration::from_secs(20)).await;
+        assert!(guard.is_valid(), "{:?}", guard.loss());
+    });
+}
+
+/// A grant that is provisional lives for a moment: the first try to confirm it must not take the time of a lease.
+#[test]
+fn a_confirmation_that_hangs_costs_no_grant() {
+    let mut plan = FaultPlan::healthy();
+    plan.hang = 1.0;
+    let sim = Sim::new(3);
+    let node = sim.client_runtime_with("client", ms(0), 0);
+    let server = sim.client_runtime_with("server", ms(0), 0);
+    let store = Memory::builder(Arc::new(server.clone()))
+        .claim_window(Some(ms(600)))
+        .build();
+    let link = Link::new(store.connect(), &node, &server, plan);
+    let client = Client::builder(link.clone(), Arc::new(node.clone()))
+        .build()
+        .unwrap();
+    let holder = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let held = holder.lock("a").unwrap().acquire().await.unwrap();
+        let lock = client.lock("a").unwrap();
+        let release = async {
+            sim.runtime().sleep(ms(200)).await;
+            held.release().await.unwrap();
+        };
+        let (guard, ()) = join(lock.acquire(), release).await;
+        let guard = guard.unwrap();
+        link.partition(Partition::Both);
+        sim.runtime().sleep(ms(350)).await;
+        link.heal();
+        sim.runtime().sleep(Duration::from_secs(5)).await;
         assert!(guard.is_valid(), "{:?}", guard.loss());
     });
 }
@@ -599,4 +445,60 @@ fn a_store_whose_pushes_end_at_once_is_asked_with_pauses() {
         let asked = backend.1.load(Ordering::SeqCst);
         assert!(asked < 60, "asked {asked} times in ten seconds");
     });
+}
+
+/// The deadline has passed, and nobody has had the time to notice: whoever is asked notices.
+#[test]
+fn what_is_asked_of_a_guard_is_answered_by_the_clock() {
+    for seed in 0..20 {
+        let w = Remote::new(seed, FaultPlan::healthy());
+        w.sim.block_on(async {
+            let owner = w.client.owner();
+            let passive = LockOptions::new().ttl(ms(500)).auto_renew(AutoRenew::Off);
+            let lock = w.client.lock("a").unwrap().options(passive.clone()).unwrap();
+            let lock = lock.reentrant(&owner).unwrap();
+            let (_outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+            let other = w.client.rwlock("b").unwrap();
+            let reader = other.read().clone().options(passive.clone()).unwrap();
+            let reader = reader.acquire().await.unwrap();
+            let writer = w.client.rwlock("c").unwrap();
+            let writer = writer.write().clone().options(passive).unwrap();
+            let writer = writer.acquire().await.unwrap();
+            w.node.world().stall(Duration::from_secs(2));
+            let answers = [
+                inner.release().now_or_never().unwrap(),
+                reader.downgrade().now_or_never().unwrap(),
+                writer.try_upgrade().now_or_never().unwrap().map(|_| ()),
+            ];
+            for (n, answer) in answers.into_iter().enumerate() {
+                let e = answer.unwrap_err();
+                assert_eq!(
+                    (e.kind(), e.loss_reason()),
+                    (ErrorKind::Lost, Some(LossReason::Expired)),
+                    "{n}"
+                );
+            }
+        });
+    }
+}
+
+/// A part of the store hangs, and many guards of what is there were dropped. Those of what is elsewhere need not wait for them.
+#[test]
+fn releases_that_hang_keep_no_others_up() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let store = Memory::new(sim.runtime());
+        let backend = Twisted::new(&store, sim.runtime());
+        let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+        let other = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            *backend.silent.lock().unwrap() = Some("sick");
+            for n in 0..300 {
+                drop(client.lock(format!("sick{n}")).unwrap().acquire().await.unwrap());
+            }
+            drop(client.lock("well").unwrap().acquire().await.unwrap());
+            sim.runtime().sleep(ms(600)).await;
+            assert!(other.lock("well").unwrap().try_acquire().await.unwrap().is_some());
+        });
+    }
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -145,6 +146,50 @@ fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
         panic!("one hand-off");
     };
     assert!(hand_off < 0.01, "{hand_off}");
+}
+
+/// Panics at the first grant that it is told of.
+#[derive(Default)]
+struct Panics(AtomicU64);
+
+impl metrics::Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let is_first = key.name() == "dlock_acquired_total" && self.0.fetch_add(1, Ordering::SeqCst) == 0;
+        assert!(!is_first, "this recorder is broken");
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// Or it would be renewed for as long as the client lives, and no guard would ever let it go.
+#[test]
+fn a_grant_of_which_an_observer_panics_is_given_back() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    metrics::with_local_recorder(&Panics::default(), || {
+        let sim = Sim::new(7);
+        let runtime = sim.runtime();
+        let store = Memory::builder(runtime.clone()).build();
+        let w = World { runtime, store };
+        let (one, two) = (w.client(), w.client());
+        sim.block_on(async {
+            let lock = one.lock("a").unwrap();
+            let panicked = AssertUnwindSafe(lock.acquire()).catch_unwind().await;
+            assert!(panicked.is_err());
+            w.runtime.sleep(ms(50)).await;
+            assert!(two.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+        });
+    });
 }
 
 #[test]

@@ -116,6 +116,8 @@ pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Re
         });
     }
     let (mut raised, mut gone) = (0, members - calls.running().count());
+    // Members whose lease has a larger token of its own: it was granted late, or anew. They count for that, and not for less.
+    let mut beyond = Vec::new();
     let mut failure = None;
     loop {
         let answer = match calls.ready().await {
@@ -125,6 +127,7 @@ pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Re
         };
         let Some((_, answer)) = answer else { break };
         match answer {
+            Ok(Raised::Raised(token)) if token > to => beyond.push(token),
             Ok(Raised::Raised(_)) => raised += 1,
             Ok(Raised::NotHeld) => gone += 1,
             Err(e) => drop(failure.get_or_insert(e)),
@@ -134,6 +137,11 @@ pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Re
     if raised >= shared.majority {
         round.raise(to);
         return Ok(Raised::Raised(to));
+    }
+    if raised + beyond.len() >= shared.majority
+        && let Some(highest) = beyond.into_iter().max()
+    {
+        return Box::pin(raise(shared, key, highest)).await;
     }
     if gone > members - shared.majority {
         shared.give_back(key, &round);

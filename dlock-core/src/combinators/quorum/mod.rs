@@ -156,7 +156,7 @@ use crate::token::{Strength, Token};
 /// # Failures
 ///
 /// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or a quarter of the ttl if
-/// that is less. One that did not answer in that time is asked again like the others, and is not waited for until it has answered.
+/// that is less, and an eighth of it for a renewal. One that did not answer in that time is asked again like the others, and is not waited for until it has answered.
 /// Fewer than a majority within reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
 ///
 /// # Examples
@@ -210,8 +210,7 @@ struct Member {
 }
 
 impl Quorum {
-    /// A majority of those members decides. With a ttl under five times the `patience`, one member that hangs may cost a lease that all others renewed, if it was
-    /// asked for along with one that they cannot decide without it.
+    /// A majority of those members decides.
     ///
     /// `patience` is how long one that does not answer is waited for at most; it must be
     /// well below the client's operation timeout. A fifth of it is a good choice.

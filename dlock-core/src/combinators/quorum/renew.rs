@@ -12,6 +12,9 @@ use crate::saboteur::Bug;
 use crate::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 use crate::timestamp::Timestamp;
 
+/// Members of leases that are very short are waited for at least that long; the engine gives them a little more.
+const SHORTEST_WAIT: Duration = Duration::from_millis(75);
+
 /// Renews each at every member where it may be, in one call to each member.
 ///
 /// * *Only a minority could be renewed.* That is a failure: the deadline stays where it was, and the engine asks again. A lease there that
@@ -29,7 +32,9 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
         .map(|item| Tally::new(shared, item, sent_at))
         .collect();
     let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
-    let mut calls = Calls::new(shared, shared.patience_of(shortest));
+    // Well within what the engine gives a batch: whoever needs a member that hangs fails alone.
+    let patience = (shortest / 8).max(SHORTEST_WAIT.min(shortest / 4));
+    let mut calls = Calls::new(shared, shared.patience.min(patience));
     for (member, at) in shared.members.iter().enumerate() {
         let asked: Vec<_> = (0..items.len())
             .filter(|n| tallies[*n].may_be_at(member))

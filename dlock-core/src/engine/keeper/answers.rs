@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Answer, Keeper, Target};
+use crate::engine::core::Heard;
 use crate::engine::lease::Lease;
 use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
@@ -22,7 +23,7 @@ impl Keeper {
         match answer {
             Answer::Renewed {
                 targets,
-                losses,
+                heard,
                 answer,
             } => {
                 let outcomes = match answer {
@@ -38,7 +39,7 @@ impl Keeper {
                 for (target, outcome) in targets.into_iter().zip(outcomes) {
                     match target {
                         Target::Lease(lease) => self.renewed(&lease, outcome),
-                        Target::Waiter(waiter) => self.asked(&waiter, outcome, losses, &mut granted),
+                        Target::Waiter(waiter) => self.asked(&waiter, outcome, heard, &mut granted),
                     }
                 }
                 for (name, was_one_of_the_first) in granted {
@@ -67,10 +68,15 @@ impl Keeper {
             }
             Answer::Released(job, answer) => {
                 self.releasing -= 1;
+                self.places.answered();
                 match answer {
                     Ok(released) => self.paid(&job, Some(released)),
                     Err(e) => self.unpaid(job, &e),
                 }
+                self.pay(Vec::new());
+            }
+            Answer::Crowded => {
+                self.places.waited();
                 self.pay(Vec::new());
             }
             Answer::Looked(poller, answer) => self.looked(&poller, &answer),
@@ -155,7 +161,7 @@ impl Keeper {
         &self,
         waiter: &Arc<Waiter>,
         outcome: RenewOutcome,
-        losses: u64,
+        heard: Heard,
         granted: &mut Vec<(LockName, bool)>,
     ) {
         waiter.end_ask();
@@ -163,7 +169,7 @@ impl Keeper {
         match outcome {
             RenewOutcome::Granted(grant) => {
                 granted.push((grant.key.name.clone(), waiter.was_one_of_the_first()));
-                waiter.deliver(Delivery::Granted(grant, losses));
+                waiter.deliver(Delivery::Granted(grant, heard));
             }
             RenewOutcome::Queued { recheck_in, ahead } => {
                 waiter.succeeded();

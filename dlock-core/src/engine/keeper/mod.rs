@@ -22,7 +22,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use crate::engine::core::{Core, Phase};
+use crate::engine::core::{Core, Heard, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Over};
@@ -33,6 +33,7 @@ use crate::engine::validity::Look;
 use crate::engine::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
+use crate::runtime::let_others_run;
 use crate::saboteur::Bug;
 use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
@@ -42,6 +43,10 @@ const BATCH: usize = 256;
 
 /// A renewal is given at least this long before it is tried again.
 const SHORTEST_TRY: Duration = Duration::from_millis(100);
+
+/// And at least this part of the ttl: whoever asks several stores has decided by then what of them is out of reach, and answers
+/// for the others. See [`Renew::renew`](crate::spi::Renew::renew).
+const PART_OF_TTL: u32 = 6;
 
 /// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the keeper looks at
 /// the clock at least this often.
@@ -57,6 +62,7 @@ pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
         jobs: 0,
         releases: VecDeque::new(),
         releasing: 0,
+        places: pay::Places::default(),
         closing_since: None,
         core,
     };
@@ -88,6 +94,8 @@ struct Keeper {
     /// Releases that wait for one of those on their way to be answered.
     releases: VecDeque<Arc<Job>>,
     releasing: usize,
+    /// How many may be on their way.
+    places: pay::Places,
     closing_since: Option<Timestamp>,
 }
 
@@ -102,12 +110,14 @@ enum Target {
 enum Answer {
     Renewed {
         targets: Vec<Target>,
-        /// [`Core::losses`] before it was sent.
-        losses: u64,
+        /// [`Core::heard`] before it was sent.
+        heard: Heard,
         answer: Result<Vec<RenewOutcome>>,
     },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
+    /// Releases have waited for a place for a while.
+    Crowded,
     Looked(Arc<Poller>, Result<Looked>),
     Signal(Signal),
 }
@@ -191,7 +201,7 @@ impl Keeper {
         .await;
         // Before its time: the runtime is being shut down.
         if is_over && self.core.now() < until {
-            self.core.let_others_run().await;
+            let_others_run().await;
         }
     }
 
@@ -396,15 +406,21 @@ impl Keeper {
             let rest = targets.split_off(targets.len().min(BATCH));
             let batch = std::mem::replace(&mut targets, rest);
             let core = self.core.clone();
-            let losses = core.losses();
-            // A lost answer must leave time for another try: one renewal may take a third of the shortest life in its batch.
+            let heard = core.heard();
+            // A lost answer must leave time for another try: one renewal may take a third of the shortest life in its batch. But however little
+            // is left, one that waits for a store that is away must not cost those in its batch that need not wait for it.
             let now = core.now();
-            let lives = batch.iter().filter_map(|t| match t {
-                Target::Lease(l) => l.deadline().map(|d| now.until(d) / 3),
+            let limits = batch.iter().filter_map(|t| match t {
+                Target::Lease(l) => {
+                    let left = l.deadline().map(|d| now.until(d))?;
+                    // Of what it has now: a provisional grant lives for a moment, and the store may go on from one sign of life to the next.
+                    let life = l.span().min(l.options.ttl);
+                    Some((left / 3).max(life / PART_OF_TTL))
+                }
                 Target::Waiter(_) => None,
             });
-            let limit = lives.min().map_or(core.op_timeout, |third| {
-                third.max(SHORTEST_TRY).min(core.op_timeout)
+            let limit = limits.min().map_or(core.op_timeout, |limit| {
+                limit.max(SHORTEST_TRY).min(core.op_timeout)
             });
             self.send(async move {
                 let items: Vec<_> = batch
@@ -432,7 +448,7 @@ impl Keeper {
                 let answer = guarded(&core, limit, renewal).await.and_then(|a| a);
                 Answer::Renewed {
                     targets: batch,
-                    losses,
+                    heard,
                     answer,
                 }
             });

@@ -1,6 +1,7 @@
 //! Working off what is owed to the store (I1).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Answer, BATCH, Keeper, guarded};
 use crate::engine::jobs::{Duty, Job};
@@ -11,8 +12,43 @@ use crate::error::{Error, ErrorKind};
 use crate::saboteur::Bug;
 use crate::spi::{Release, Released};
 
-/// How many releases are on their way at once.
-const RELEASES: usize = 64;
+/// How many releases are on their way at once, at first and at most.
+const RELEASES: (usize, usize) = (64, 1024);
+
+/// How long all places may be taken by releases that are not answered. A part of the store hangs then, and what is elsewhere need not wait.
+const CROWDED_FOR: Duration = Duration::from_millis(100);
+
+/// Places for releases: as many more as there were at first, each time that none came free for a while.
+pub(super) struct Places {
+    how_many: usize,
+    /// None was answered since it was looked at last.
+    is_stuck: bool,
+    /// It is about to be looked at again.
+    watched: bool,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            how_many: RELEASES.0,
+            is_stuck: true,
+            watched: false,
+        }
+    }
+}
+
+impl Places {
+    pub(super) fn answered(&mut self) {
+        self.is_stuck = false;
+    }
+
+    pub(super) fn waited(&mut self) {
+        self.watched = false;
+        if self.is_stuck {
+            self.how_many = (self.how_many + RELEASES.0).min(RELEASES.1);
+        }
+    }
+}
 
 impl Keeper {
     pub(super) fn pay(&mut self, jobs: Vec<Arc<Job>>) {
@@ -41,7 +77,7 @@ impl Keeper {
                 Answer::Abandoned(batch, answer)
             });
         }
-        while self.releasing < RELEASES
+        while self.releasing < self.places.how_many
             && let Some(job) = self.releases.pop_front()
         {
             if job.moot_at <= now {
@@ -65,6 +101,17 @@ impl Keeper {
                 };
                 let answer = guarded(&core, core.op_timeout, release).await.and_then(|a| a);
                 Answer::Released(job, answer)
+            });
+        }
+        if self.releases.is_empty() {
+            self.places.how_many = RELEASES.0;
+        } else if self.places.how_many < RELEASES.1 && !self.places.watched {
+            self.places.watched = true;
+            self.places.is_stuck = true;
+            let wait = self.core.runtime.sleep(CROWDED_FOR);
+            self.send(async move {
+                wait.await;
+                Answer::Crowded
             });
         }
     }

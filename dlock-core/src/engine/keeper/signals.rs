@@ -1,10 +1,18 @@
 //! What the store says by itself about connections and leases.
+//!
+//! A signal may be late: by the time it is read here, the backend may have another session, with leases and debts of its own, and which
+//! session a lease is of is not known here. So whatever a loss hits is given back all the same. A lease of the session that ended is not
+//! known to the store any more, which costs a request; one of the next session would otherwise be kept, and be nobody's, for as
+//! long as the process lives. And what is owed stays owed.
+
+use std::sync::Arc;
 
 use super::Keeper;
 use crate::capabilities::Nature;
-use crate::engine::lease::Lease;
+use crate::engine::jobs::{Duty, Job};
+use crate::engine::release::settle;
 use crate::engine::timers::Entry;
-use crate::spi::{LostLeases, Signal};
+use crate::spi::{LostLeases, Released, Signal};
 
 impl Keeper {
     pub(super) fn signalled(&mut self, signal: Signal) {
@@ -23,32 +31,28 @@ impl Keeper {
                     Entry::Poller(_) | Entry::Limit(_) => {}
                 }
             }
-            if let Signal::Lost(what, _) = &signal {
-                core.note_loss(&mut state, what, &leases);
-                if session && matches!(what, LostLeases::All) {
-                    for job in &jobs {
-                        state.timers.remove(&job.place);
-                    }
-                }
+            match &signal {
+                Signal::Lost(what, _) => core.note_loss(&mut state, what, &leases),
+                Signal::Doubt => core.note_doubt(&mut state),
+                Signal::Back => {}
             }
         }
         match signal {
             Signal::Lost(what, reason) => {
-                let is_lost = |lease: &Lease| match &what {
-                    LostLeases::All => true,
-                    LostLeases::These(keys) => keys.contains(&lease.key),
-                };
-                for lease in leases.iter().filter(|l| is_lost(l)) {
-                    core.lose(lease, reason, !session);
+                for lease in leases.iter().filter(|l| what.contains(&l.key)) {
+                    core.lose(lease, reason, true);
                 }
-                if matches!(what, LostLeases::All) {
-                    // Their entries in the queue went with the leases.
-                    waiters.iter().for_each(|waiter| core.hasten(waiter));
-                    if session {
-                        // With the session went everything that was owed to it.
-                        jobs.extend(std::mem::take(&mut self.releases));
-                        jobs.iter().for_each(|job| self.paid(job, None));
-                    }
+                if matches!(what, LostLeases::These(_)) {
+                    return;
+                }
+                // Their entries in the queue went with the leases.
+                let are_lost = waiters.iter().filter(|w| what.contains(&w.key));
+                are_lost.for_each(|waiter| core.hasten(waiter));
+                if session {
+                    // Whoever waits to hear of a release need not wait for the store.
+                    let owed = jobs.iter().chain(&self.releases);
+                    owed.filter(|job| what.contains(&job.key))
+                        .for_each(|job| tell_of_loss(self, job));
                 }
             }
             Signal::Doubt | Signal::Back => {
@@ -62,5 +66,11 @@ impl Keeper {
                 waiters.iter().for_each(|waiter| core.hasten(waiter));
             }
         }
+    }
+}
+
+fn tell_of_loss(keeper: &Keeper, job: &Arc<Job>) {
+    if let Duty::Release(Some(lease)) = &job.duty {
+        settle(&keeper.core, lease, Released::NotHeld);
     }
 }

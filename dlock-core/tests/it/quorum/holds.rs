@@ -204,3 +204,26 @@ fn guards_know_the_token_and_the_deadline_of_the_whole() {
         held.release().await.unwrap();
     });
 }
+
+/// One hold cannot be decided without a member that hangs: asked for in one call, it must not cost the other, which the rest renewed.
+#[test]
+fn a_hold_that_needs_a_member_that_hangs_costs_no_other() {
+    simulate(3, async |w| {
+        let a = w.client("a");
+        let client = a.client();
+        // Much shorter than five times the patience.
+        let options = LockOptions::new().ttl(ms(1_600));
+        let held = async |name: &str| {
+            let lock = client.lock(name).unwrap().options(options.clone()).unwrap();
+            lock.acquire().await.unwrap()
+        };
+        a.reaches(&[0, 2]);
+        let needs_it = held("x").await;
+        a.reaches(&[0, 1, 2]);
+        let does_not = held("y").await;
+        a.links[2].partition(Partition::Both);
+        w.sleep(ms(10_000)).await;
+        assert!(!needs_it.is_valid());
+        assert!(does_not.is_valid(), "{:?}", does_not.loss());
+    });
+}

@@ -16,35 +16,33 @@
 //! * Whatever is connected to is looked at first, each time: another server may be there than was before, or the same one may have been
 //!   started again (`server.rs`, `rejoin.rs`).
 
+mod probing;
+mod role;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::{Runtime, Timestamp};
+use dlock_core::Runtime;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, Shared, select};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult};
 
+use self::probing::Asked;
+pub(crate) use self::role::Role;
 use crate::failure::is_of_a_replica;
-use crate::link::{self, Cause, Failed, load, timed_out, within};
+use crate::link::{Cause, Failed, load, timed_out, within};
 use crate::pushes::Pushes;
 use crate::rejoin::Bar;
 use crate::scripts::Script;
 #[cfg(feature = "sentinel")]
 use crate::sentinels::Sentinels;
 use crate::server::{self, Demands, Refusal};
-
-/// How long a request may be without an answer, when it is given up, before the connection is suspected.
-const SUSPICIOUS: Duration = Duration::from_millis(100);
-
-/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a wait renews its place, with a lease as
-/// long as usual.
-const PROBE: Duration = Duration::from_secs(10);
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -58,21 +56,6 @@ pub(crate) enum Source {
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
 }
-
-/// What a connection is for.
-pub(crate) enum Role {
-    /// Whatever there is.
-    Everything,
-    /// To ask on. Nothing is listened to.
-    #[cfg(feature = "cluster")]
-    Commands,
-    /// To listen on, at a node of a cluster: channels are those of its slots. `moved` is told of one that is not heard there any more.
-    #[cfg(feature = "cluster")]
-    Ears { moved: Moved },
-}
-
-#[cfg(feature = "cluster")]
-pub(crate) type Moved = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 pub(crate) struct Single {
     source: Source,
@@ -172,17 +155,9 @@ impl Single {
         request: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, Failed> {
         let up = self.up().await.map_err(Failed::unsent)?;
-        let mut asked = Asked {
-            single: self,
-            generation: up.generation,
-            since: Timestamp::now(),
-            answered: false,
-        };
+        let asked = Asked::new(self, up.generation);
         let answer = request(up.connection).await;
-        asked.answered = true;
-        if answer.is_ok() {
-            self.heard.store(asked.since.as_nanos(), Ordering::Relaxed);
-        }
+        asked.answered(answer.is_ok());
         answer.map_err(|e| {
             if is_of_a_replica(&e) || e.is_unrecoverable_error() {
                 self.lost(up.generation);
@@ -496,131 +471,6 @@ impl Single {
         drop(state);
         drop(attempt);
         self.pushes.disconnected();
-    }
-
-    /// Finds out whether that connection still answers.
-    fn suspect(&self, generation: u64) {
-        let mut state = self.state();
-        let connection = match &state.line {
-            Line::Up(up) if up.generation == generation => up.connection.clone(),
-            _ => return,
-        };
-        if std::mem::replace(&mut state.checking, true) {
-            return;
-        }
-        drop(state);
-        let (limit, me) = (self.runtime.sleep(self.timeout), self.me.clone());
-        let checking = async move {
-            let mut connection = connection;
-            let ping = redis::cmd("PING");
-            let answers = match select(pin!(ping.exec_async(&mut connection)), limit).await {
-                // Who is not allowed to ask that is answered too.
-                Either::Left((Err(e), _)) => e.code() == Some("NOPERM"),
-                Either::Left((Ok(()), _)) => true,
-                Either::Right(_) => false,
-            };
-            let Some(me) = me.upgrade() else { return };
-            me.state().checking = false;
-            if !answers {
-                me.lost(generation);
-            }
-        };
-        self.runtime.spawn(checking.boxed());
-    }
-
-    /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
-    fn probe(&self, state: &mut State) {
-        if state.closed || state.channels.is_empty() || state.probing.is_some() {
-            return;
-        }
-        let (probing, ended) = oneshot::channel();
-        state.probing = Some(probing);
-        self.runtime
-            .spawn(probe(self.me.clone(), self.runtime.clone(), ended).boxed());
-    }
-
-    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is listened to.
-    fn probed(&self) -> Option<Duration> {
-        let mut state = self.state();
-        if state.closed || state.channels.is_empty() {
-            state.probing = None;
-            return None;
-        }
-        let heard = Timestamp::from_nanos(self.heard.load(Ordering::Relaxed));
-        let pause = Timestamp::now().until(heard + PROBE);
-        if !pause.is_zero() {
-            return Some(pause);
-        }
-        // One that is not there is being made, or will be.
-        if let Line::Up(up) = &state.line {
-            let generation = up.generation;
-            drop(state);
-            self.suspect(generation);
-        }
-        Some(PROBE)
-    }
-}
-
-impl Role {
-    #[cfg(feature = "cluster")]
-    fn moved(&self) -> Option<&Moved> {
-        match self {
-            Self::Ears { moved } => Some(moved),
-            _ => None,
-        }
-    }
-
-    async fn subscribe(&self, connection: &mut MultiplexedConnection, channel: &[u8]) -> RedisResult<()> {
-        match self {
-            #[cfg(feature = "cluster")]
-            Self::Ears { .. } => redis::cmd("SSUBSCRIBE").arg(channel).exec_async(connection).await,
-            _ => connection.subscribe(channel).await,
-        }
-    }
-
-    async fn unsubscribe(&self, connection: &mut MultiplexedConnection, channel: &[u8]) -> RedisResult<()> {
-        match self {
-            #[cfg(feature = "cluster")]
-            Self::Ears { .. } => {
-                redis::cmd("SUNSUBSCRIBE")
-                    .arg(channel)
-                    .exec_async(connection)
-                    .await
-            }
-            _ => connection.unsubscribe(channel).await,
-        }
-    }
-}
-
-/// A request that is under way. Dropped without an answer after a while, it makes the connection suspicious.
-struct Asked<'a> {
-    single: &'a Single,
-    generation: u64,
-    since: Timestamp,
-    answered: bool,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        if !self.answered && Timestamp::now() > self.since + SUSPICIOUS {
-            self.single.suspect(self.generation);
-        }
-    }
-}
-
-/// As long as anything is listened to: asks on the connection when it has been silent.
-async fn probe(me: Weak<Single>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
-    let mut pause = PROBE;
-    loop {
-        // Without the connection: it may be given up meanwhile.
-        if let Either::Right(_) = select(pin!(link::pause(runtime.sleep(pause))), &mut ended).await {
-            return;
-        }
-        let Some(me) = me.upgrade() else { return };
-        match me.probed() {
-            Some(next) => pause = next,
-            None => return,
-        }
     }
 }
 

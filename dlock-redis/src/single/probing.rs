@@ -1,0 +1,136 @@
+//! Whether a connection still answers: asked when a request went without an answer, and now and then where it is only listened on.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dlock_core::{Runtime, Timestamp};
+use futures::FutureExt as _;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+
+use super::{Line, Single, State};
+use crate::link;
+
+/// How long a request may be without an answer, when it is given up, before the connection is suspected.
+const SUSPICIOUS: Duration = Duration::from_millis(100);
+
+/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a wait renews its place, with a lease as
+/// long as usual.
+const PROBE: Duration = Duration::from_secs(10);
+
+/// A request that is under way. Dropped without an answer after a while, it makes the connection suspicious.
+pub(super) struct Asked<'a> {
+    single: &'a Single,
+    generation: u64,
+    since: Timestamp,
+    answered: bool,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(single: &'a Single, generation: u64) -> Self {
+        Self {
+            single,
+            generation,
+            since: Timestamp::now(),
+            answered: false,
+        }
+    }
+
+    /// With what it was asked for, or with an error.
+    pub(super) fn answered(mut self, well: bool) {
+        self.answered = true;
+        if well {
+            self.single.heard.store(self.since.as_nanos(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.answered && Timestamp::now() > self.since + SUSPICIOUS {
+            self.single.suspect(self.generation);
+        }
+    }
+}
+
+impl Single {
+    /// Finds out whether that connection still answers.
+    fn suspect(&self, generation: u64) {
+        let mut state = self.state();
+        let connection = match &state.line {
+            Line::Up(up) if up.generation == generation => up.connection.clone(),
+            _ => return,
+        };
+        if std::mem::replace(&mut state.checking, true) {
+            return;
+        }
+        drop(state);
+        let (limit, me) = (self.runtime.sleep(self.timeout), self.me.clone());
+        let checking = async move {
+            let mut connection = connection;
+            let ping = redis::cmd("PING");
+            let answers = match select(pin!(ping.exec_async(&mut connection)), limit).await {
+                // Who is not allowed to ask that is answered too.
+                Either::Left((Err(e), _)) => e.code() == Some("NOPERM"),
+                Either::Left((Ok(()), _)) => true,
+                Either::Right(_) => false,
+            };
+            let Some(me) = me.upgrade() else { return };
+            me.state().checking = false;
+            if !answers {
+                me.lost(generation);
+            }
+        };
+        self.runtime.spawn(checking.boxed());
+    }
+
+    /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
+    pub(super) fn probe(&self, state: &mut State) {
+        if state.closed || state.channels.is_empty() || state.probing.is_some() {
+            return;
+        }
+        let (probing, ended) = oneshot::channel();
+        state.probing = Some(probing);
+        self.runtime
+            .spawn(probe(self.me.clone(), self.runtime.clone(), ended).boxed());
+    }
+
+    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is listened to.
+    fn probed(&self) -> Option<Duration> {
+        let mut state = self.state();
+        if state.closed || state.channels.is_empty() {
+            state.probing = None;
+            return None;
+        }
+        let heard = Timestamp::from_nanos(self.heard.load(Ordering::Relaxed));
+        let pause = Timestamp::now().until(heard + PROBE);
+        if !pause.is_zero() {
+            return Some(pause);
+        }
+        // One that is not there is being made, or will be.
+        if let Line::Up(up) = &state.line {
+            let generation = up.generation;
+            drop(state);
+            self.suspect(generation);
+        }
+        Some(PROBE)
+    }
+}
+
+/// As long as anything is listened to: asks on the connection when it has been silent.
+async fn probe(me: Weak<Single>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
+    let mut pause = PROBE;
+    loop {
+        // Without the connection: it may be given up meanwhile.
+        if let Either::Right(_) = select(pin!(link::pause(runtime.sleep(pause))), &mut ended).await {
+            return;
+        }
+        let Some(me) = me.upgrade() else { return };
+        match me.probed() {
+            Some(next) => pause = next,
+            None => return,
+        }
+    }
+}

@@ -207,6 +207,10 @@ impl Builder {
     /// `Unsupported` if the server is too old, or for a form whose feature is not enabled.
     pub async fn open(self, address: &str, runtime: Arc<dyn Runtime>) -> Result<ZkLock> {
         let settings = self.read(address)?;
+        #[cfg(feature = "tls")]
+        if settings.tls.is_some() {
+            choose_provider();
+        }
         let connection = Connection::open(settings, runtime).await?;
         Ok(ZkLock::new(connection))
     }
@@ -255,6 +259,15 @@ impl Builder {
             sasl: self.sasl.clone(),
             login: self.login.clone().or(address.login),
         })
+    }
+}
+
+/// Where a program has not chosen a provider, and its crates bring several, rustls would panic.
+#[cfg(feature = "tls")]
+fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Where somebody else was faster, it is chosen as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }
 

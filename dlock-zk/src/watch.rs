@@ -25,13 +25,14 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
-use crate::entries::{Card, Entry};
+use crate::entries::{Card, Entry, HELD};
 use crate::failure::Effect;
 use crate::forced::foreign;
 use crate::life::believed;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
 use crate::open::Layout;
+use crate::priority::other_order;
 use crate::session::Session;
 use crate::watches::Room;
 
@@ -182,6 +183,9 @@ impl ZkLock {
                 line: self.line(&children)?,
                 ..Look::default()
             };
+            if look.line.has_priorities() {
+                return self.inspect_priorities(session, client, &look.line, &lock).await;
+            }
             self.holders(session, client, &mut look, &Look::default(), &lock)
                 .await?;
             if !look.missed {
@@ -189,6 +193,32 @@ impl ZkLock {
             }
         }
         Ok(look.now())
+    }
+
+    /// Who has it stands beside the line, and it waits in it as well.
+    async fn inspect_priorities(
+        &self,
+        session: &Session,
+        client: &Client,
+        line: &Line,
+        lock: &str,
+    ) -> Result<Inspection> {
+        let mut waiting = line.entries().len();
+        let mut holders = Vec::new();
+        match client.get_data(&format!("{lock}/{HELD}")).await {
+            Ok((data, stat)) => {
+                let id = Card::read(&data).id.ok_or_else(foreign)?;
+                waiting -= line.entries().iter().filter(|e| e.id == id).count();
+                let entry = Entry::alone(id);
+                holders.push(self.seen(session, &entry, &data, &stat).holder);
+            }
+            Err(Zk::NoNode) => {}
+            Err(e) => return Err(session.told(e, Effect::None)),
+        }
+        Ok(Inspection::new(
+            holders,
+            u32::try_from(waiting).unwrap_or(u32::MAX),
+        ))
     }
 
     async fn inspect_single(
@@ -200,12 +230,7 @@ impl ZkLock {
         let lock = self.paths().lock(name);
         match session.synced(client, || client.get_data(&lock)).await {
             Ok((data, stat)) => {
-                let entry = Entry {
-                    node: String::new(),
-                    id: Card::read(&data).id.ok_or_else(foreign)?,
-                    mode: dlock_core::Mode::Exclusive,
-                    place: 0,
-                };
+                let entry = Entry::alone(Card::read(&data).id.ok_or_else(foreign)?);
                 let holder = self.seen(session, &entry, &data, &stat).holder;
                 Ok(Inspection::new(vec![holder], 0))
             }
@@ -287,6 +312,9 @@ impl Watching {
         let quiet = match looked {
             Ok((children, stat, quiet)) => {
                 look.line = self.lock.line(&children)?;
+                if look.line.has_priorities() {
+                    return Err(other_order());
+                }
                 look.children = children.into_iter().collect();
                 look.count = Some((stat.czxid, stat.cversion));
                 self.lock
@@ -369,7 +397,9 @@ impl Watch for ZkLock {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
         if !dlock_core::spi::Lock::capabilities(self).has(Capability::Watch) {
-            return Err(named(unsupported("unfair locks are not watched")));
+            return Err(named(unsupported(
+                "unfair locks and those with priorities are not watched",
+            )));
         }
         let mut watching = Watching {
             lock: self.clone(),

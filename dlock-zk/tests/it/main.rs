@@ -15,6 +15,7 @@ mod modes;
 mod names;
 mod numbers;
 mod plain;
+mod priorities;
 mod sessions;
 mod stale_leader;
 mod unfair;

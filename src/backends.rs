@@ -278,6 +278,9 @@ fn zookeeper(mut address: Address) -> Result<Opener> {
     if address.take("unfair")?.unwrap_or(false) {
         builder = builder.unfair();
     }
+    if address.take("priorities")?.unwrap_or(false) {
+        builder = builder.priorities();
+    }
     if !address.take("containers")?.unwrap_or(true) {
         builder = builder.without_containers();
     }

@@ -158,6 +158,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `timeout` | how long it may take to be connected, `5s` unless given, `1h` at most |
 /// | `layout` | `curator`: nodes as Apache Curator's `InterProcessMutex` has them, so that both exclude one another; see [`Layout`](https://docs.rs/dlock-zk) |
 /// | `unfair` | `true`: one node for each lock and no queue; see [`Builder::unfair`](https://docs.rs/dlock-zk) |
+/// | `priorities` | `true`: the most urgent of those who wait is next; see [`Builder::priorities`](https://docs.rs/dlock-zk) |
 /// | `containers` | `false`: lines are plain nodes, which the clients remove; see [`Builder::without_containers`](https://docs.rs/dlock-zk) |
 /// | `access` | who may see and change the nodes: `anyone` as it is unless given, `creator`, or a list as `digest:app:...=:cdrwa,world:anyone:r` |
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts (`zookeeper-tls`) |

@@ -64,6 +64,12 @@ impl Address {
             None => (place, ""),
         };
         let hosts = hosts.split(',').map(host).collect::<Result<Vec<_>>>()?;
+        #[cfg(feature = "tls")]
+        if tls && !hosts.iter().all(|(host, _)| is_in_certificates(host)) {
+            return Err(invalid(
+                "with TLS a server is named as its certificate does: a name in ASCII, or an IP address without a zone",
+            ));
+        }
         let chroot = decode(path.trim_end_matches('/'))?;
         check_path(&chroot, "behind the hosts comes a path below which everything is")?;
         Ok(Self {
@@ -114,6 +120,13 @@ fn host(text: &str) -> Result<(String, u16)> {
         true => Ok((host.to_owned(), port)),
         false => Err(wrong()),
     }
+}
+
+/// Whether a certificate can name that host. The driver panics where it cannot.
+#[cfg(feature = "tls")]
+fn is_in_certificates(host: &str) -> bool {
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    rustls::pki_types::ServerName::try_from(name).is_ok()
 }
 
 fn credentials(text: &str) -> Result<(String, String)> {
@@ -203,6 +216,18 @@ mod tests {
             let e = Address::parse(wrong).map(|a| a.to_string()).expect_err(wrong);
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{wrong}");
             assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_host_that_no_certificate_can_name_is_refused_with_tls() {
+        for host in ["h\u{f6}st", "a..b", "-", "[fe80::1%eth0]"] {
+            let e = Address::parse(&format!("zks://{host}/x")).map(|a| a.to_string());
+            assert_eq!(e.expect_err(host).kind(), ErrorKind::InvalidInput, "{host}");
+        }
+        for host in ["zk-1.eu.example", "127.0.0.1", "[::1]", "a_b"] {
+            Address::parse(&format!("zks://{host}/x")).map(drop).expect(host);
         }
     }
 

@@ -16,12 +16,12 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{Acquire, LeaseKey};
-use dlock_core::{Error, ErrorKind, Mode, Result};
+use dlock_core::spi::{Acquire, LeaseKey, RequestId};
+use dlock_core::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
 
-use crate::entries::{Card, prefix};
+use crate::entries::{Card, prefix, who};
 use crate::failure::{Effect, did_nothing};
 use crate::line::Line;
 use crate::lock::ZkLock;
@@ -40,9 +40,12 @@ impl ZkLock {
     ) -> Result<(Node, Result<Vec<String>, Zk>)> {
         let key = &request.key;
         let line = self.paths().lock(&key.name);
-        let prefix = prefix(self.paths().layout, key.id, request.mode);
+        let priority = self.paths().priorities.then_some(request.priority);
+        let prefix = prefix(self.paths().layout, key.id, request.mode, priority);
         let path = format!("{line}/{prefix}");
-        let data = self.card(session, key, request).write();
+        // In dlock's own layout it stands in the name.
+        let id = (self.paths().layout != Layout::Own).then_some(key.id);
+        let data = self.card(session, id, request.owner.clone()).write();
         let client = session.client()?;
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be sure.
@@ -128,13 +131,12 @@ impl ZkLock {
         Ok(node)
     }
 
-    pub(crate) fn card(&self, session: &Session, key: &LeaseKey, request: &Acquire) -> Card {
-        let whole_in_name = self.paths().layout == Layout::Own && !self.paths().unfair;
+    pub(crate) fn card(&self, session: &Session, id: Option<RequestId>, owner: Option<Arc<str>>) -> Card {
         Card {
-            id: (!whole_in_name).then_some(key.id),
+            id,
             ttl: session.timeout,
             whereabouts: Some(self.whereabouts.clone()),
-            owner: request.owner.clone(),
+            owner,
         }
     }
 
@@ -167,7 +169,7 @@ impl ZkLock {
     }
 
     /// The node of a request whose creation was not answered, if there is one.
-    pub(crate) async fn find(&self, session: &Session, key: &LeaseKey, mode: Mode) -> Result<Option<Node>> {
+    pub(crate) async fn find(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
         let told = |e| session.told(e, Effect::None);
         let client = session.client()?;
         let line = self.paths().lock(&key.name);
@@ -176,7 +178,7 @@ impl ZkLock {
             Err(Zk::NoNode) => Vec::new(),
             Err(e) => return Err(told(e)),
         };
-        let prefix = prefix(self.paths().layout, key.id, mode);
+        let prefix = who(self.paths().layout, key.id);
         // In a session of before, the same request may have left one.
         let alike = children
             .iter()

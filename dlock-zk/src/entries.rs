@@ -31,7 +31,22 @@ pub(crate) struct Entry {
     /// In the layout of Curator, what is left of it in 128 bits; see [`in_words`].
     pub(crate) id: RequestId,
     pub(crate) mode: Mode,
+    /// Where all have one: see [`priority`](crate::priority).
+    pub(crate) priority: Option<u8>,
     pub(crate) place: i64,
+}
+
+impl Entry {
+    /// Of who has a lock alone, and not by its place in a line.
+    pub(crate) fn alone(id: RequestId) -> Self {
+        Self {
+            node: String::new(),
+            id,
+            mode: Mode::Exclusive,
+            priority: None,
+            place: 0,
+        }
+    }
 }
 
 /// What a child of a line is.
@@ -43,14 +58,22 @@ pub(crate) enum Child {
         entry: String,
         to: Mode,
     },
+    /// Says who of those with priorities has it.
+    Held,
 }
 
+/// The node beside a line with priorities that there is as long as somebody has the lock.
+pub(crate) const HELD: &str = "held";
+
+pub(crate) const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=10;
+
 /// The name of a node up to its place.
-pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode) -> String {
+pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode, priority: Option<u8>) -> String {
     let who = who(layout, id);
-    match layout {
-        Layout::Own => format!("{who}{}-", letter(mode)),
-        Layout::Curator => who,
+    match (layout, priority) {
+        (Layout::Own, None) => format!("{who}{}-", letter(mode)),
+        (Layout::Own, Some(priority)) => format!("{who}q{priority}-"),
+        (Layout::Curator, _) => who,
     }
 }
 
@@ -70,6 +93,7 @@ pub(crate) fn marker(node: &str, to: Mode) -> String {
 /// Reads the name of a child; `None` if it is not one of such a line.
 pub(crate) fn parse(layout: Layout, child: &str) -> Option<Child> {
     match layout {
+        Layout::Own if child == HELD => Some(Child::Held),
         Layout::Own => match child.split_once('~') {
             Some((entry, to)) => {
                 own(entry)?;
@@ -90,10 +114,19 @@ fn own(name: &str) -> Option<Entry> {
     }
     let client = u128::from_str_radix(client, 16).ok()?;
     let sequence = u64::from_str_radix(sequence, 16).ok()?;
+    let wanted = parts.next()?;
+    let (mode, priority) = match wanted.strip_prefix('q') {
+        Some(priority) => {
+            let priority = priority.parse().ok().filter(|p| PRIORITIES.contains(p))?;
+            (Mode::Exclusive, Some(priority))
+        }
+        None => (mode(wanted)?, None),
+    };
     Some(Entry {
         node: name.to_owned(),
         id: RequestId::new(client, sequence),
-        mode: mode(parts.next()?)?,
+        mode,
+        priority,
         // The rest: it may have a sign.
         place: place(parts.next()?)?,
     })
@@ -107,6 +140,7 @@ fn curator(name: &str) -> Option<Entry> {
         node: name.to_owned(),
         id: RequestId::new(id, 0),
         mode: Mode::Exclusive,
+        priority: None,
         place: place(&name[at + CURATOR.len()..])?,
     })
 }
@@ -253,7 +287,7 @@ mod tests {
                 ("-2147483648", -(1 << 31)),
                 ("0000000000002147483648", 1 << 31),
             ] {
-                let name = format!("{}{digits}", prefix(Layout::Own, ID, mode));
+                let name = format!("{}{digits}", prefix(Layout::Own, ID, mode, None));
                 let read = entry(Layout::Own, &name);
                 assert_eq!((read.id, read.mode, read.place), (ID, mode, place));
                 let converted = parse(Layout::Own, &marker(&name, Mode::READER));
@@ -264,10 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn a_priority_stands_in_the_name() {
+        let name = format!("{}0000000007", prefix(Layout::Own, ID, Mode::Exclusive, Some(10)));
+        let read = entry(Layout::Own, &name);
+        assert_eq!((read.id, read.priority, read.place), (ID, Some(10), 7));
+        assert_eq!(parse(Layout::Own, HELD), Some(Child::Held));
+        assert_eq!(parse(Layout::Curator, HELD), None);
+    }
+
+    #[test]
     fn what_curator_makes_is_read_and_what_we_make_looks_like_it() {
         let theirs = "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab-lock-0000000012";
         assert_eq!(entry(Layout::Curator, theirs).place, 12);
-        let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive));
+        let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive, None));
         assert_eq!(ours.len(), theirs.len());
         let read = entry(Layout::Curator, &ours);
         assert_eq!((read.id.client(), read.place), (folded(ID), 13));
@@ -284,6 +327,8 @@ mod tests {
                 "zz000000000000000000000000000000-2a-x-0000000001",
                 "ab000000000000000000000000000000-2a-p0-0000000001",
                 "ab000000000000000000000000000000-2a-x-1",
+                "ab000000000000000000000000000000-2a-q0-0000000001",
+                "ab000000000000000000000000000000-2a-q11-0000000001",
                 "ab000000000000000000000000000000-2a-x-0000000001~q",
                 "_c_0f2a6d1e-lock-0000000012",
                 "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab__WRIT__0000000012",

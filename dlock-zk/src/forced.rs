@@ -22,7 +22,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result};
 use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 
 use crate::connection::Connection;
-use crate::entries::{Card, marker, who};
+use crate::entries::{Card, HELD, marker, who};
 use crate::failure::Effect;
 use crate::line::Line;
 use crate::lock::ZkLock;
@@ -310,6 +310,9 @@ impl ZkLock {
             Err(e) => return Err(told(e)),
         };
         let line: Line = self.line(&children)?;
+        if line.has_priorities() {
+            return self.has_by_priority(session, client, name, &line).await;
+        }
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
         let holders = line.entries()[..line.admitted()].iter().map(|entry| {
             let mut paths = vec![format!("{lock}/{}", entry.node)];
@@ -321,6 +324,29 @@ impl ZkLock {
             Holder { said, paths }
         });
         Ok(holders.collect())
+    }
+
+    /// Who has it of those with priorities: its node in the line, and the one that says so.
+    async fn has_by_priority(
+        &self,
+        session: &Session,
+        client: &Client,
+        name: &LockName,
+        line: &Line,
+    ) -> Result<Vec<Holder>> {
+        let lock = self.paths().lock(name);
+        let held = format!("{lock}/{HELD}");
+        let id = match client.get_data(&held).await {
+            Ok((data, _)) => Card::read(&data).id.ok_or_else(foreign)?,
+            Err(Zk::NoNode) => return Ok(Vec::new()),
+            Err(e) => return Err(session.told(e, Effect::None)),
+        };
+        let entry = line.entries().iter().find(|e| e.id == id);
+        let mut paths: Vec<_> = entry.map(|e| format!("{lock}/{}", e.node)).into_iter().collect();
+        paths.push(held);
+        let node = entry.map_or_else(|| who(self.paths().layout, id), |e| e.node.clone());
+        let said = said_of(self.paths(), name, &node);
+        Ok(vec![Holder { said, paths }])
     }
 
     /// Which of these are nodes that were ended by force, as far as that is kept.

@@ -39,6 +39,11 @@ impl ZkLock {
     }
 
     async fn leave_line(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+        if self.paths().priorities
+            && let Some(left) = self.leave_held(session, request, node).await?
+        {
+            return Ok(left);
+        }
         let key: &LeaseKey = &request.key;
         let line = self.paths().lock(&key.name);
         let client = session.client()?;

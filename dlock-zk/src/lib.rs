@@ -21,6 +21,7 @@ mod lock;
 mod open;
 mod paths;
 mod plain;
+mod priority;
 mod question;
 mod renew;
 mod rwlock;

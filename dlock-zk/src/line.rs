@@ -15,16 +15,21 @@
 //!   behind it.
 //! * *Places that run over.* Whoever draws one near the end of the numbers is not in the line, takes its node out again, and is in nobody's way: see [`END`](crate::entries::END).
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use dlock_core::Mode;
 
-use crate::entries::{Child, Entry, is_place, parse};
+use crate::entries::{Child, Entry, HELD, is_place, parse};
 use crate::open::Layout;
 
 /// The entries of a lock, first come first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line(Vec<Entry>);
+pub(crate) struct Line {
+    entries: Vec<Entry>,
+    /// Somebody with a priority has it.
+    held: bool,
+}
 
 /// Where in the line an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +43,10 @@ pub(crate) enum Place {
     },
     /// The lock is in use with shared holders or waiters of this other kind.
     Mismatch(Mode),
+    /// First by its priority, and nobody seems to have it: it may take it, see [`priority`](crate::priority).
+    Next,
+    /// The lock is in use with priorities by one who has none, or without by one who has.
+    OtherOrder,
 }
 
 impl Line {
@@ -45,6 +54,7 @@ impl Line {
     pub(crate) fn read(layout: Layout, children: &[String]) -> Result<Self, String> {
         let mut entries = Vec::with_capacity(children.len());
         let mut converted = HashMap::new();
+        let mut held = false;
         for child in children {
             match parse(layout, child) {
                 Some(Child::Entry(entry)) if is_place(entry.place) => entries.push(entry),
@@ -52,6 +62,7 @@ impl Line {
                 Some(Child::Converted { entry, to }) => {
                     converted.insert(entry, to);
                 }
+                Some(Child::Held) => held = true,
                 None => return Err(child.clone()),
             }
         }
@@ -67,23 +78,36 @@ impl Line {
                 }
             }
         }
-        Ok(Self(entries))
+        Ok(Self { entries, held })
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
-        &self.0
+        &self.entries
     }
 
-    /// How many of the first are admitted.
+    /// Whether one with a priority has it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Whether the lock is in use with priorities.
+    pub(crate) fn has_priorities(&self) -> bool {
+        self.held || self.entries.first().is_some_and(|e| e.priority.is_some())
+    }
+
+    /// How many of the first are admitted. Of those with priorities it is not seen in the line.
     pub(crate) fn admitted(&self) -> usize {
         let holds = |i: &usize| self.is_admitted(*i);
-        (0..self.0.len()).take_while(holds).count()
+        (0..self.entries.len()).take_while(holds).count()
     }
 
     fn is_admitted(&self, i: usize) -> bool {
-        match self.0[i].mode {
+        if self.has_priorities() || self.entries[i].priority.is_some() {
+            return false;
+        }
+        match self.entries[i].mode {
             Mode::Shared { limit } => {
-                let alike = self.0[..i].iter().all(|e| e.mode == self.0[i].mode);
+                let alike = self.entries[..i].iter().all(|e| e.mode == self.entries[i].mode);
                 alike && limit.is_none_or(|n| i < n.get() as usize)
             }
             _ => i == 0,
@@ -92,11 +116,17 @@ impl Line {
 
     /// Where the node of that name is; `None` if it is not there.
     pub(crate) fn place(&self, node: &str) -> Option<Place> {
-        let i = self.0.iter().position(|e| e.node == node)?;
+        let i = self.entries.iter().position(|e| e.node == node)?;
+        let (mode, before) = (self.entries[i].mode, &self.entries[..i]);
+        if let Some(priority) = self.entries[i].priority {
+            return Some(self.place_by_priority(i, priority));
+        }
+        if self.held || before.iter().any(|e| e.priority.is_some()) {
+            return Some(Place::OtherOrder);
+        }
         if self.is_admitted(i) {
             return Some(Place::Admitted);
         }
-        let (mode, before) = (self.0[i].mode, &self.0[..i]);
         if !mode.is_exclusive()
             && let Some(first) = before.iter().find(|e| !e.mode.is_exclusive())
             && first.mode != mode
@@ -113,8 +143,29 @@ impl Line {
         };
         Some(Place::Behind {
             ahead: u32::try_from(i - self.admitted().min(i)).unwrap_or(u32::MAX),
-            watch: self.0[watch].iter().map(|e| e.node.clone()).collect(),
+            watch: self.entries[watch].iter().map(|e| e.node.clone()).collect(),
         })
+    }
+}
+
+impl Line {
+    /// Those who came later are looked at as well, if they are more urgent. One without a priority who came later is refused, and in nobody's way.
+    fn place_by_priority(&self, i: usize, priority: u8) -> Place {
+        if self.entries[..i].iter().any(|e| e.priority.is_none()) {
+            return Place::OtherOrder;
+        }
+        let order = |(at, priority): (usize, u8)| (Reverse(priority), at);
+        let others = self.entries.iter().enumerate();
+        let others = others.filter_map(|(at, e)| Some(order((at, e.priority?))));
+        let own = order((i, priority));
+        let ahead: Vec<_> = others.filter(|other| *other < own).collect();
+        match ahead.iter().max() {
+            None if !self.held => Place::Next,
+            last => Place::Behind {
+                ahead: u32::try_from(ahead.len()).unwrap_or(u32::MAX),
+                watch: vec![last.map_or(HELD.to_owned(), |(_, at)| self.entries[*at].node.clone())],
+            },
+        }
     }
 }
 
@@ -133,7 +184,7 @@ mod tests {
 
     fn node(i: usize, mode: Mode) -> String {
         let id = RequestId::new(1 << 100, i as u64);
-        format!("{}{:010}", prefix(Layout::Own, id, mode), i)
+        format!("{}{:010}", prefix(Layout::Own, id, mode, None), i)
     }
 
     fn nodes(modes: &[Mode]) -> Vec<String> {
@@ -277,8 +328,12 @@ mod tests {
 
     #[test]
     fn who_drew_a_place_at_the_end_of_the_numbers_is_not_in_the_line() {
-        let name =
-            |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, RequestId::new(1 << 100, n), X));
+        let name = |n: u64, place: &str| {
+            format!(
+                "{}{place}",
+                prefix(Layout::Own, RequestId::new(1 << 100, n), X, None)
+            )
+        };
         let nodes = [
             name(4, "-2147483648"),
             name(3, "2147483647"),
@@ -295,9 +350,65 @@ mod tests {
         let name = |n: u64| {
             format!(
                 "{}0000000007",
-                prefix(Layout::Own, RequestId::new(1 << 100, n), X)
+                prefix(Layout::Own, RequestId::new(1 << 100, n), X, None)
             )
         };
         assert_eq!(Line::read(Layout::Own, &[name(1), name(2)]), Err(name(2)));
+    }
+
+    /// In the order in which they came.
+    fn urgent(priorities: &[Option<u8>], held: bool) -> (Line, Vec<String>) {
+        let name = |(i, p): (usize, &Option<u8>)| {
+            let id = RequestId::new(1 << 100, i as u64);
+            format!("{}{i:010}", prefix(Layout::Own, id, X, *p))
+        };
+        let nodes: Vec<_> = priorities.iter().enumerate().map(name).collect();
+        let mut children = nodes.clone();
+        if held {
+            children.push(HELD.to_owned());
+        }
+        (Line::read(Layout::Own, &children).unwrap(), nodes)
+    }
+
+    #[test]
+    fn the_most_urgent_is_next_and_of_equals_the_first() {
+        let (line, nodes) = urgent(&[Some(5), Some(9), Some(9), Some(1)], false);
+        let watches = |i: usize| match line.place(&nodes[i]) {
+            Some(Place::Behind { watch, ahead }) => Some((watch[0].clone(), ahead)),
+            Some(Place::Next) => None,
+            other => panic!("{other:?}"),
+        };
+        let behind = |i: usize, ahead| Some((nodes[i].clone(), ahead));
+        assert_eq!(
+            [0, 1, 2, 3].map(watches),
+            [behind(2, 2), None, behind(1, 1), behind(0, 3)]
+        );
+    }
+
+    #[test]
+    fn who_is_first_waits_for_who_has_it() {
+        let (line, nodes) = urgent(&[Some(5), Some(9)], true);
+        let place = line.place(&nodes[1]);
+        assert_eq!(
+            place,
+            Some(Place::Behind {
+                ahead: 0,
+                watch: vec![HELD.to_owned()]
+            })
+        );
+        assert_eq!(line.admitted(), 0);
+    }
+
+    #[test]
+    fn with_priorities_and_without_exclude_one_another() {
+        let place = |priorities: &[Option<u8>], held, i: usize| {
+            let (line, nodes) = urgent(priorities, held);
+            line.place(&nodes[i])
+        };
+        assert_eq!(place(&[Some(5), None], false, 1), Some(Place::OtherOrder));
+        assert_eq!(place(&[None, Some(9)], false, 1), Some(Place::OtherOrder));
+        assert_eq!(place(&[None], true, 0), Some(Place::OtherOrder));
+        assert_eq!(place(&[None, Some(9)], false, 0), Some(Place::Admitted));
+        assert_eq!(place(&[Some(5), None], false, 0), Some(Place::Next));
     }
 }

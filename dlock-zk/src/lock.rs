@@ -18,11 +18,12 @@ use futures::stream::BoxStream;
 
 use crate::address::invalid;
 use crate::connection::Connection;
-use crate::entries::whereabouts;
+use crate::entries::{PRIORITIES, whereabouts};
 use crate::leave::Left;
 use crate::line::{Line, Place};
 use crate::open::{Builder, Layout};
 use crate::paths::Paths;
+use crate::priority::other_order;
 use crate::session::{Node, Request, Session};
 
 /// The longest label of an owner, in bytes.
@@ -53,7 +54,9 @@ pub struct ZkLock {
 
 impl ZkLock {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        use Capability::{Downgrade, ForceRelease, Gate, Inspect, Permits, Queue, Renew, Shared, Watch};
+        use Capability::{
+            Downgrade, ForceRelease, Gate, Inspect, Permits, Priority, Queue, Renew, Shared, Watch,
+        };
         let paths = &connection.settings.paths;
         let exclusive = &[Queue, Renew, Gate, Watch, Inspect, ForceRelease][..];
         let all = &[
@@ -69,6 +72,7 @@ impl ZkLock {
         ][..];
         let claimed = match paths.layout {
             _ if paths.unfair => &exclusive[1..],
+            _ if paths.priorities => &[Queue, Priority, Renew, Gate, Inspect, ForceRelease],
             Layout::Curator => exclusive,
             Layout::Own => all,
         };
@@ -141,11 +145,16 @@ impl ZkLock {
         };
         if wanted.is_some_and(|c| !self.capabilities.has(c)) {
             return Err(unsupported(
-                "these locks are exclusive: unfair ones, and those in the layout of Curator",
+                "these locks are exclusive: unfair ones, those with priorities, and those in the layout of Curator",
             ));
         }
-        if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported("a line in ZooKeeper has no priorities"));
+        if !self.capabilities.has(Capability::Priority) && request.priority != Acquire::DEFAULT_PRIORITY {
+            return Err(unsupported(
+                "these locks have no priorities: all who use them have to open them so",
+            ));
+        }
+        if !PRIORITIES.contains(&request.priority) {
+            return Err(invalid("a priority is 1 to 10"));
         }
         Ok(())
     }
@@ -156,7 +165,7 @@ impl ZkLock {
         self.check_buried(key)?;
         let session = self.connection.session().await?;
         let known = session.request(key);
-        session.note(key, request.mode)?;
+        session.note(request)?;
         // Once more: whoever abandons it from here on finds it.
         self.check_buried(key)
             .inspect_err(|_| drop(session.forget(key)))?;
@@ -178,7 +187,7 @@ impl ZkLock {
             Some(before) => match before.node {
                 Some(node) => Some(node),
                 // Its first message may have been carried out.
-                None => self.find(&session, key, request.mode).await.map_err(in_line)?,
+                None => self.find(&session, key).await.map_err(in_line)?,
             },
         };
         loop {
@@ -215,7 +224,14 @@ impl ZkLock {
                 }
                 Err(e) => return Err(in_line(e)),
             };
-            match self.answer(&session, request, &node_now, &line).await? {
+            let answer = match self.paths().priorities {
+                true => {
+                    self.answer_by_priority(&session, request, &node_now, line)
+                        .await?
+                }
+                false => self.answer(&session, request, &node_now, &line).await?,
+            };
+            match answer {
                 Some(attempt) => return Ok(attempt),
                 // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock.
                 None => {
@@ -232,7 +248,7 @@ impl ZkLock {
     fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
         let key = &request.key;
         session.forget(key);
-        session.note(key, request.mode)?;
+        session.note(request)?;
         // Whoever abandons it from here on finds it.
         self.check_buried(key).inspect_err(|_| drop(session.forget(key)))
     }
@@ -267,6 +283,10 @@ impl ZkLock {
             Some(Place::Mismatch(other)) => {
                 self.withdraw(session, key, node).await?;
                 return Err(mismatch(other, request.mode));
+            }
+            Some(Place::Next | Place::OtherOrder) => {
+                self.withdraw(session, key, node).await?;
+                return Err(other_order());
             }
         }))
     }
@@ -307,7 +327,7 @@ impl ZkLock {
         let node = match &request.node {
             Some(node) => Some(node.clone()),
             None if self.paths().unfair => self.find_taken(session, key).await?,
-            None => self.find(session, key, request.mode).await?,
+            None => self.find(session, key).await?,
         };
         let Some(node) = node else {
             session.forget(key);

@@ -33,6 +33,7 @@ pub struct Builder {
     layout: Layout,
     access: Access,
     unfair: bool,
+    priorities: bool,
     plain: bool,
     login: Option<(String, String)>,
     #[cfg(feature = "sasl")]
@@ -88,6 +89,7 @@ impl Default for Builder {
             layout: Layout::Own,
             access: Access::Anyone,
             unfair: false,
+            priorities: false,
             plain: false,
             login: None,
             #[cfg(feature = "sasl")]
@@ -149,6 +151,16 @@ impl Builder {
         self
     }
 
+    /// Of those who wait for a lock the one with the highest priority is next, and of equals the one who came first. Exclusive locks alone, which are not watched. Uncontended they cost four requests in
+    /// three round trips.
+    ///
+    /// All who use a lock must have it the same way: who uses it with priorities while somebody uses it without, or the other way round, is told so by `InvalidInput`.
+    #[must_use]
+    pub fn priorities(mut self) -> Self {
+        self.priorities = true;
+        self
+    }
+
     /// Makes the lines of locks of plain nodes, for servers that know no containers and do not say so in order. Where a container is refused as unknown, that is done by itself.
     ///
     /// Who leaves a line then removes it, which is a request more for each release; lines of clients that died are looked for once a minute, by one client for all.
@@ -207,6 +219,10 @@ impl Builder {
     /// `Unsupported` if the server is too old, or for a form whose feature is not enabled.
     pub async fn open(self, address: &str, runtime: Arc<dyn Runtime>) -> Result<ZkLock> {
         let settings = self.read(address)?;
+        #[cfg(feature = "tls")]
+        if settings.tls.is_some() {
+            choose_provider();
+        }
         let connection = Connection::open(settings, runtime).await?;
         Ok(ZkLock::new(connection))
     }
@@ -235,6 +251,11 @@ impl Builder {
             let message = "Curator's mutex has a line: it cannot be unfair";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
+        if self.priorities && (self.unfair || self.layout == Layout::Curator) {
+            return Err(invalid(
+                "priorities need a line of dlock's own: no unfair locks, and not the layout of Curator",
+            ));
+        }
         let root = match (&self.root, self.layout) {
             (Some(root), _) => root.trim_end_matches('/'),
             (None, Layout::Own) => ROOT,
@@ -242,7 +263,8 @@ impl Builder {
         };
         check_path(root, "a root is a path")?;
         Ok(Settings {
-            paths: Paths::new(&address.chroot, root, self.layout, self.unfair),
+            paths: Paths::new(&address.chroot, root, self.layout, self.unfair)
+                .with_priorities(self.priorities),
             rights: Rights::of(&self.access)?,
             plain: self.plain && !self.unfair,
             at: address.to_string().into(),
@@ -255,6 +277,15 @@ impl Builder {
             sasl: self.sasl.clone(),
             login: self.login.clone().or(address.login),
         })
+    }
+}
+
+/// Where a program has not chosen a provider, and its crates bring several, rustls would panic.
+#[cfg(feature = "tls")]
+fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Where somebody else was faster, it is chosen as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }
 
@@ -287,6 +318,7 @@ impl fmt::Debug for Builder {
             .field("layout", &self.layout)
             .field("access", &self.access)
             .field("unfair", &self.unfair)
+            .field("priorities", &self.priorities)
             .field("plain", &self.plain)
             .field("login", &self.login.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()

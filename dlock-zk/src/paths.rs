@@ -21,6 +21,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) struct Paths {
     pub(crate) layout: Layout,
     pub(crate) unfair: bool,
+    pub(crate) priorities: bool,
     /// The directory of the locks.
     locks: String,
     /// Whatever is no lock.
@@ -39,9 +40,16 @@ impl Paths {
         Self {
             layout,
             unfair,
+            priorities: false,
             locks,
             ours,
         }
+    }
+
+    /// The same, of locks with priorities.
+    pub(crate) fn with_priorities(mut self, priorities: bool) -> Self {
+        self.priorities = priorities;
+        self
     }
 
     /// Where all locks are; empty for the root itself.

@@ -11,9 +11,11 @@ use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use futures::future::{join, join_all};
 
+use crate::entries::HELD;
 use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
+use crate::priority::Turn;
 use crate::session::{Node, Session};
 
 #[async_trait]
@@ -101,6 +103,7 @@ impl ZkLock {
     fn proof(&self, key: &LeaseKey, node: &Node) -> String {
         match self.paths().unfair {
             true => node.name.to_string(),
+            false if self.paths().priorities => format!("{}/{HELD}", self.paths().lock(&key.name)),
             false => format!("{}/{}", self.paths().lock(&key.name), node.name),
         }
     }
@@ -130,6 +133,14 @@ impl ZkLock {
             Some(Err(e)) => return named(e.clone()),
             None => return RenewOutcome::Gone,
         };
+        if self.paths().priorities {
+            return match self.turn_by_priority(session, key, &node, line.clone()).await {
+                Ok(Turn::Granted(grant)) => RenewOutcome::Granted(grant),
+                Ok(Turn::Behind { ahead, .. }) => queued(ahead),
+                Ok(Turn::OtherOrder | Turn::Gone) => RenewOutcome::Gone,
+                Err(e) => named(e),
+            };
+        }
         match line.place(&node.name) {
             Some(Place::Admitted) => match session.be_ample().await {
                 Ok(()) => match session.grant(key, &node) {
@@ -138,12 +149,16 @@ impl ZkLock {
                 },
                 Err(e) => named(e),
             },
-            Some(Place::Behind { ahead, .. }) => RenewOutcome::Queued {
-                recheck_in: None,
-                ahead: Some(ahead),
-            },
+            Some(Place::Behind { ahead, .. }) => queued(ahead),
             // The attempt that follows says why.
-            Some(Place::Mismatch(_)) | None => RenewOutcome::Gone,
+            _ => RenewOutcome::Gone,
         }
+    }
+}
+
+fn queued(ahead: u32) -> RenewOutcome {
+    RenewOutcome::Queued {
+        recheck_in: None,
+        ahead: Some(ahead),
     }
 }

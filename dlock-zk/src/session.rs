@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use dlock_core::spi::{Grant, LeaseKey, RequestId};
+use dlock_core::spi::{Acquire, Grant, LeaseKey, RequestId};
 use dlock_core::{Error, Mode, Result, Runtime, Timestamp, Token};
 use futures::future::join;
 use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
@@ -60,6 +60,10 @@ pub(crate) struct Request {
     pub(crate) leaving: bool,
     /// Locks were ended by force while the answer to its creation was under way, and whether it was among them was not told.
     pub(crate) doubted: bool,
+    /// It was tried to have the lock beside the line: see [`priority`](crate::priority). Never taken back: another try may be under way.
+    pub(crate) taking: bool,
+    /// The label that its holder gives itself.
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 /// A node of ours.
@@ -211,7 +215,8 @@ impl Session {
     ///
     /// # Errors
     /// `InvalidInput` if one with that id asked for something else.
-    pub(crate) fn note(&self, key: &LeaseKey, mode: Mode) -> Result<()> {
+    pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
+        let (key, mode, owner) = (&request.key, request.mode, &request.owner);
         let mut requests = self.requests();
         let request = requests.entry(key.id).or_insert_with(|| Request {
             key: key.clone(),
@@ -222,6 +227,8 @@ impl Session {
             marked: None,
             leaving: false,
             doubted: false,
+            taking: false,
+            owner: owner.clone(),
         });
         match request.key == *key && request.mode == mode {
             true => Ok(()),

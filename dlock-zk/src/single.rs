@@ -32,7 +32,7 @@ impl ZkLock {
         }
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
-        let data = self.card(session, key, request).write();
+        let data = self.card(session, Some(key.id), request.owner.clone()).write();
         let holder = self.paths().holder(key.id);
         let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
         if made == Err(Zk::NoNode) {

@@ -20,8 +20,10 @@ use futures::future::{join_all, select_all};
 use futures::stream::{self, BoxStream};
 use zookeeper_client::{Error as Zk, EventType};
 
+use crate::entries::HELD;
 use crate::line::Place;
 use crate::lock::ZkLock;
+use crate::priority::Turn;
 use crate::session::{Node, Session};
 
 /// A waiter of this client.
@@ -94,6 +96,17 @@ impl Waiter {
                 return None;
             }
             let line = self.lock.read_line(&self.session, &self.line).await.ok()?;
+            if self.lock.paths().priorities {
+                let turn = self
+                    .lock
+                    .turn_by_priority(&self.session, &self.key, &self.node, line);
+                match turn.await.ok()? {
+                    Turn::Granted(grant) => return Some(Push::Granted(grant)),
+                    Turn::Behind { watch, .. } => self.watch = watch,
+                    Turn::OtherOrder | Turn::Gone => return Some(Push::Changed),
+                }
+                continue;
+            }
             match line.place(&self.node.name) {
                 Some(Place::Admitted) => {
                     self.session.be_ample().await.ok()?;
@@ -103,10 +116,16 @@ impl Waiter {
                 }
                 Some(Place::Behind { watch, .. }) => self.watch = watch,
                 // Whoever asks in full is told why.
-                Some(Place::Mismatch(_)) | None => return Some(Push::Changed),
+                _ => return Some(Push::Changed),
             }
         }
     }
+}
+
+/// At which version a node is when nobody changed it since it was made.
+fn first(node: &str) -> i32 {
+    // Who makes this one writes to it in the same step.
+    i32::from(node == HELD)
 }
 
 /// Waits until one of those nodes has gone or is changed.
@@ -132,7 +151,7 @@ async fn watched(
         match watcher {
             Ok((_, stat, watcher)) => {
                 if let Some(versions) = &mut versions
-                    && versions.insert(node.clone(), stat.version).unwrap_or(0) != stat.version
+                    && versions.insert(node.clone(), stat.version).unwrap_or(first(node)) != stat.version
                 {
                     return Seen::Changed;
                 }

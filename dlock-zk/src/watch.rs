@@ -1,8 +1,13 @@
 //! Looking on: a list of the line with a watch on it, and another one each time it has changed.
 //!
 //! What one list and the next differ in is told as changes, where they can be told apart from all that may have happened in between: the line counts the changes to it, and
-//! if it has counted as many as are seen, nothing was missed. Otherwise the state as a whole is told, and that something was skipped. One watch serves for that, on each server since
-//! 3.4, and also while the connection breaks: a persistent watch would tell more steps, and none of those that were missed meanwhile.
+//! if it has counted as many as are seen, nothing was missed. Otherwise the state as a whole is told, and that something was skipped.
+//!
+//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That would tell more of holds that are shorter than a look: of 2,000 in a row, with nothing between
+//! taking and releasing, 838 were told so, and 1,964 tokens could be read by a persistent watch; of 2,000 that lasted two milliseconds 1,917 and all. But after a reconnect the driver (0.11.2) does not set
+//! persistent watches again: it sends the list of the one-shot ones alone, so that nothing is told any more, and no error either. Servers before 3.6 break the
+//! connection of whoever asks for one, with all its locks on it. And its events pile up without bound in front of a watcher that is slow. What is skipped is said in either case, since nobody
+//! keeps what was missed meanwhile.
 //!
 //! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its own, which goes with it: if that is there, it was
 //! let go. One that is closed at once after it let go is told as expired, if the watcher looks later than that.
@@ -20,13 +25,14 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
-use crate::entries::{Card, Entry};
+use crate::entries::{Card, Entry, HELD};
 use crate::failure::Effect;
 use crate::forced::foreign;
 use crate::life::believed;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
 use crate::open::Layout;
+use crate::priority::other_order;
 use crate::session::Session;
 use crate::watches::Room;
 
@@ -177,6 +183,9 @@ impl ZkLock {
                 line: self.line(&children)?,
                 ..Look::default()
             };
+            if look.line.has_priorities() {
+                return self.inspect_priorities(session, client, &look.line, &lock).await;
+            }
             self.holders(session, client, &mut look, &Look::default(), &lock)
                 .await?;
             if !look.missed {
@@ -184,6 +193,32 @@ impl ZkLock {
             }
         }
         Ok(look.now())
+    }
+
+    /// Who has it stands beside the line, and it waits in it as well.
+    async fn inspect_priorities(
+        &self,
+        session: &Session,
+        client: &Client,
+        line: &Line,
+        lock: &str,
+    ) -> Result<Inspection> {
+        let mut waiting = line.entries().len();
+        let mut holders = Vec::new();
+        match client.get_data(&format!("{lock}/{HELD}")).await {
+            Ok((data, stat)) => {
+                let id = Card::read(&data).id.ok_or_else(foreign)?;
+                waiting -= line.entries().iter().filter(|e| e.id == id).count();
+                let entry = Entry::alone(id);
+                holders.push(self.seen(session, &entry, &data, &stat).holder);
+            }
+            Err(Zk::NoNode) => {}
+            Err(e) => return Err(session.told(e, Effect::None)),
+        }
+        Ok(Inspection::new(
+            holders,
+            u32::try_from(waiting).unwrap_or(u32::MAX),
+        ))
     }
 
     async fn inspect_single(
@@ -195,12 +230,7 @@ impl ZkLock {
         let lock = self.paths().lock(name);
         match session.synced(client, || client.get_data(&lock)).await {
             Ok((data, stat)) => {
-                let entry = Entry {
-                    node: String::new(),
-                    id: Card::read(&data).id.ok_or_else(foreign)?,
-                    mode: dlock_core::Mode::Exclusive,
-                    place: 0,
-                };
+                let entry = Entry::alone(Card::read(&data).id.ok_or_else(foreign)?);
                 let holder = self.seen(session, &entry, &data, &stat).holder;
                 Ok(Inspection::new(vec![holder], 0))
             }
@@ -282,6 +312,9 @@ impl Watching {
         let quiet = match looked {
             Ok((children, stat, quiet)) => {
                 look.line = self.lock.line(&children)?;
+                if look.line.has_priorities() {
+                    return Err(other_order());
+                }
                 look.children = children.into_iter().collect();
                 look.count = Some((stat.czxid, stat.cversion));
                 self.lock
@@ -364,7 +397,9 @@ impl Watch for ZkLock {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
         if !dlock_core::spi::Lock::capabilities(self).has(Capability::Watch) {
-            return Err(named(unsupported("unfair locks are not watched")));
+            return Err(named(unsupported(
+                "unfair locks and those with priorities are not watched",
+            )));
         }
         let mut watching = Watching {
             lock: self.clone(),

@@ -134,6 +134,7 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
         ("zk://h?root=x", "path"),
         ("zk://h?layout=hunter2", "`layout` must be `curator`"),
         ("zk://h?unfair=1", "`unfair` must be"),
+        ("zk://h?unfair=true&priorities=true", "priorities need a line"),
         ("zk://h?containers=1", "`containers` must be"),
         ("zk://h?unfair=true&layout=curator", "cannot be unfair"),
         ("zk://h?session_timeout=12", "`session_timeout` must be"),

@@ -1,7 +1,7 @@
 //! One ZooKeeper server: alone, or a member of an ensemble.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,6 +247,10 @@ impl ZkServer {
             }
             let environment = four_letters(self.address(), "envi", EARLY)?;
             self.mode_within(EARLY)?;
+            if let Some(address) = self.tls_address() {
+                // It listens there a moment later.
+                TcpStream::connect(address)?;
+            }
             Ok(environment
                 .lines()
                 .any(|l| l.strip_prefix("user.dir=") == Some(&folder)))

@@ -12,6 +12,7 @@
 //! | `expired.rs` | a session is ended at the server |
 //! | `stopped.rs` | a client is stopped past its session, goes on, and writes |
 //! | `black_hole.rs` | nothing comes through any more, and no connection breaks |
+//! | `secured.rs` | everything by TLS and SASL, as a URL says it |
 //! | `dropped.rs` | a thousand waits are given up at any point, and nothing is left in the store |
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
@@ -23,5 +24,7 @@ mod dropped;
 mod expired;
 mod lagging;
 mod leader;
+#[cfg(all(feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
+mod secured;
 mod site;
 mod stopped;

@@ -15,6 +15,7 @@ mod modes;
 mod names;
 mod numbers;
 mod plain;
+mod priorities;
 mod sessions;
 mod stale_leader;
 mod unfair;
@@ -29,7 +30,7 @@ use dlock_core::{Client, LockName, Mode, Runtime, runtime};
 use dlock_zk::{Builder, ZkLock};
 use futures::StreamExt as _;
 
-use servers::ZkServer;
+use servers::{ZkOptions, ZkServer};
 
 /// Of the tests' own: long enough for a machine that is busy, short enough to wait for.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
@@ -136,7 +137,11 @@ pub(crate) async fn expire(server: &Arc<ZkServer>, session: i64) {
 }
 
 pub(crate) async fn start() -> Arc<ZkServer> {
-    tokio::task::spawn_blocking(|| Arc::new(ZkServer::start().unwrap()))
+    with(ZkOptions::new()).await
+}
+
+pub(crate) async fn with(options: ZkOptions) -> Arc<ZkServer> {
+    tokio::task::spawn_blocking(|| Arc::new(ZkServer::with(options).unwrap()))
         .await
         .unwrap()
 }

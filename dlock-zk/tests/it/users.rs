@@ -1,10 +1,11 @@
 //! Users and what they may do.
 
-use dlock_core::spi::{Lock as _, Release};
+use dlock_core::spi::{Lock as _, Release, Released, Renew as _, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
-use dlock_zk::Access;
+use dlock_zk::{Access, ZkLock};
 
-use crate::{at_once, builder, granted, here, key, start};
+use crate::servers::{Proxy, ZkOptions};
+use crate::{LONG, SESSION, at_once, builder, granted, here, key, start, until, with};
 
 #[tokio::test]
 async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
@@ -70,12 +71,7 @@ async fn a_line_in_which_nobody_may_stand_does_not_stay() {
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {
-    use crate::servers::{ZkOptions, ZkServer};
-
-    let options = ZkOptions::new().user("app", "hunter2");
-    let server = tokio::task::spawn_blocking(|| ZkServer::with(options).unwrap())
-        .await
-        .unwrap();
+    let server = with(ZkOptions::new().user("app", "hunter2")).await;
     let address = server.address().to_string();
     let own = || builder().access(Access::Creator);
     let lock = own()
@@ -93,21 +89,126 @@ async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {
     assert!(!format!("{e} {e:?}").contains("wrong-one"));
 }
 
-#[cfg(feature = "tls")]
+/// Nobody comes in without SASL there.
+#[cfg(feature = "sasl")]
 #[tokio::test]
-async fn a_server_with_tls_is_reached_by_whoever_trusts_it() {
-    use crate::servers::{Tls, ZkOptions, ZkServer};
-
-    let options = ZkOptions::new().tls(Tls::Server);
-    let server = tokio::task::spawn_blocking(|| ZkServer::with(options).unwrap())
-        .await
-        .unwrap();
-    let port = server.tls_address().unwrap().port();
-    let root = server.certificates().unwrap();
-    let pem = std::fs::read_to_string(root.authority()).unwrap();
-    let url = format!("zks://localhost:{port}");
-    let lock = builder().root_certificate(&pem).open(&url, here()).await.unwrap();
+async fn a_server_that_wants_sasl_says_so_to_whoever_comes_without() {
+    let options = ZkOptions::new()
+        .user("app", "hunter2")
+        .line("sessionRequireClientSASLAuth=true");
+    let server = with(options).await;
+    let address = server.address().to_string();
+    let e = builder().open(&address, here()).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+    let own = builder().sasl_login("app", "hunter2");
+    let lock = own.open(&address, here()).await.unwrap();
     granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
-    let e = builder().open(&url, here()).await.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+}
+
+/// A connection does not remember who had the one before.
+#[tokio::test]
+async fn a_user_is_known_again_when_the_connection_broke() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let own = builder().access(Access::Creator).login("app", "hunter2");
+    let lock = own.open(&proxy.address().to_string(), here()).await.unwrap();
+    goes_on(&lock, &proxy).await;
+}
+
+/// Cuts its connection; what only its user may do is done in the same session after it.
+async fn goes_on(lock: &ZkLock, proxy: &Proxy) {
+    let (session, held) = (lock.session_id(), key("x", 1, 1));
+    granted(lock, &at_once(&held, Mode::Exclusive)).await;
+    proxy.cut();
+    until("it is connected again", LONG, async || {
+        let renewed = lock.renew(&[RenewItem::lease(held.clone(), LONG)]).await;
+        matches!(renewed[..], [RenewOutcome::Renewed(_)])
+    })
+    .await;
+    assert_eq!(
+        lock.release(&held, Release::Now).await.unwrap(),
+        Released::Released
+    );
+    granted(lock, &at_once(&key("x", 1, 2), Mode::Exclusive)).await;
+    assert_eq!(lock.session_id(), session);
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use super::*;
+    use crate::servers::{Tls, ZkServer};
+
+    fn authority(server: &ZkServer) -> String {
+        let made = server.certificates().unwrap();
+        std::fs::read_to_string(made.authority()).unwrap()
+    }
+
+    fn url(server: &ZkServer) -> String {
+        format!("zks://localhost:{}", server.tls_address().unwrap().port())
+    }
+
+    /// Another address of this machine, from which all goes there.
+    fn elsewhere(to: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.2:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                let server = TcpStream::connect(to).unwrap();
+                let ways = [(&client, &server), (&server, &client)];
+                for (from, to) in ways.map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap())) {
+                    std::thread::spawn(move || std::io::copy(&mut &from, &mut &to));
+                }
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_server_with_tls_is_reached_by_whoever_trusts_it() {
+        let server = with(ZkOptions::new().tls(Tls::Server)).await;
+        let trusts = || builder().root_certificate(&authority(&server));
+        let lock = trusts().open(&url(&server), here()).await.unwrap();
+        granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
+        let e = builder().open(&url(&server), here()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        // The same server at an address that is not in its certificate.
+        let other = format!("zks://{}", elsewhere(server.tls_address().unwrap()));
+        let e = trusts().timeout(SESSION).open(&other, here()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        // Without TLS, where TLS is spoken.
+        let plain = url(&server).replace("zks:", "zk:");
+        let e = builder().timeout(SESSION).open(&plain, here()).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_wants_certificates_takes_whoever_has_one_of_its_authority() {
+        let server = with(ZkOptions::new().tls(Tls::Both)).await;
+        let trusts = || builder().root_certificate(&authority(&server));
+        let (certificate, key_file) = server.certificates().unwrap().client();
+        let [certificate, key_file] =
+            [certificate, key_file].map(|file| std::fs::read_to_string(file).unwrap());
+        let lock = trusts().client_certificate(&certificate, &key_file);
+        let lock = lock.open(&url(&server), here()).await.unwrap();
+        granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
+        let e = trusts().timeout(SESSION).open(&url(&server), here()).await;
+        assert_eq!(e.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    /// The connection is broken under it, and made again with all of that.
+    #[cfg(feature = "sasl")]
+    #[tokio::test]
+    async fn who_comes_by_tls_and_sasl_is_known_again_when_the_connection_broke() {
+        let server = with(ZkOptions::new().tls(Tls::Server).user("app", "hunter2")).await;
+        let proxy = Proxy::start(server.tls_address().unwrap()).unwrap();
+        let own = builder()
+            .root_certificate(&authority(&server))
+            .sasl_login("app", "hunter2")
+            .access(Access::Creator);
+        let url = format!("zks://localhost:{}", proxy.address().port());
+        let lock = own.open(&url, here()).await.unwrap();
+        goes_on(&lock, &proxy).await;
+    }
 }

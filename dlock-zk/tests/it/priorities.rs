@@ -1,0 +1,275 @@
+//! Locks with priorities: the most urgent is next, one at a time, and tokens grow whatever the order was.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Lock as _, LostLeases, Push, Release, Released, Renew as _, RenewItem,
+    RenewOutcome, Signal, Watch as _,
+};
+use dlock_core::{ErrorKind, LockOptions, Mode, Token};
+use dlock_zk::ZkLock;
+use futures::StreamExt as _;
+
+use crate::servers::ZkServer;
+use crate::{
+    LONG, at_once, builder, children, client_of, expire, granted, hands, here, key, pushed, queued, start,
+    turn, unanswered, until, waits,
+};
+
+const X: Mode = Mode::Exclusive;
+const LINE: &str = "/dlock/locks/x";
+const SOON: Duration = Duration::from_millis(100);
+
+async fn open(server: &ZkServer) -> ZkLock {
+    let builder = builder().priorities();
+    builder.open(&server.address().to_string(), here()).await.unwrap()
+}
+
+fn urgent(client: u128, n: u64, priority: u8) -> Acquire {
+    queued(&key("x", client, n), X).with_priority(priority)
+}
+
+#[tokio::test]
+async fn the_most_urgent_is_next_and_of_equals_the_first() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    let mut last = granted(&a, &urgent(1, 0, 5)).await.token;
+    let mut waiting = Vec::new();
+    for (n, priority) in [(1, 1), (2, 9), (3, 5), (4, 9), (5, 10)] {
+        let lock = if n % 2 == 0 { &a } else { &b };
+        waiting.push((n, lock, waits(lock, &urgent(1, n, priority)).await));
+    }
+    let seen = b.inspect(&key("x", 1, 0).name).await.unwrap();
+    assert_eq!((seen.holders.len(), seen.waiting), (1, 5));
+    assert_eq!(
+        (seen.holders[0].id, seen.holders[0].token),
+        (key("x", 1, 0).id, last)
+    );
+    a.release(&key("x", 1, 0), Release::Now).await.unwrap();
+    for next in [5, 2, 4, 3, 1] {
+        for (n, _, wait) in &mut waiting {
+            if *n != next {
+                assert!(pushed(wait, SOON).await.is_none(), "{n} before {next}");
+            }
+        }
+        let at = waiting.iter().position(|(n, ..)| *n == next).unwrap();
+        let (n, lock, mut wait) = waiting.remove(at);
+        let token = turn(&mut wait).await.token;
+        assert!(token > last, "{token:?} after {last:?}");
+        last = token;
+        lock.release(&key("x", 1, n), Release::Now).await.unwrap();
+    }
+    assert!(children(&server, LINE).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_takes_turns_and_tokens_grow() {
+    let server = start().await;
+    let (inside, last) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut crowd = Vec::new();
+    for _ in 0..3 {
+        let client = client_of(open(&server).await);
+        for n in 0..10_u8 {
+            let (client, inside, last) = (client.clone(), inside.clone(), last.clone());
+            crowd.push(tokio::spawn(async move {
+                for round in 0..5 {
+                    let options = LockOptions::new().priority(1 + (n * 7 + round * 3) % 10);
+                    let lock = client.lock("x").unwrap().options(options).unwrap();
+                    let guard = tokio::time::timeout(LONG * 2, lock.acquire())
+                        .await
+                        .unwrap()
+                        .unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    let token = guard.token().map_or(0, Token::get);
+                    assert!(last.swap(token, Ordering::SeqCst) < token, "tokens grow");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for one in crowd {
+        one.await.unwrap();
+    }
+    assert!(children(&server, LINE).await.is_empty());
+}
+
+/// Asks, and gives up when the lock has been taken and the answer to that is on its way.
+async fn taken_without_an_answer(server: &Arc<ZkServer>, lock: &ZkLock, request: &Acquire) {
+    // So that the line is known.
+    let before = urgent(9, 9, 5);
+    granted(lock, &before).await;
+    lock.release(&before.key, Release::Now).await.unwrap();
+    let mut asking = Box::pin(lock.attempt(request));
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(server, LINE).await.len() == 1
+    })
+    .await;
+    hands(server, |s| s.pause()).await;
+    unanswered(asking).await;
+    hands(server, |s| s.go_on()).await;
+    until("it is taken", LONG, async || {
+        children(server, LINE).await.len() == 2
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hold_whose_answer_was_lost_is_known_again() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let request = urgent(1, 1, 5);
+    taken_without_an_answer(&server, &lock, &request).await;
+    let grant = granted(&lock, &request).await;
+    assert_eq!(granted(&lock, &request).await.token, grant.token);
+    assert_eq!(
+        children(&server, LINE).await.len(),
+        2,
+        "its place, and that it has it"
+    );
+    let items = [RenewItem::lease(request.key.clone(), LONG)];
+    let outcomes = lock.renew(&items).await;
+    assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
+    assert_eq!(
+        lock.release(&request.key, Release::Now).await.unwrap(),
+        Released::Released
+    );
+    assert_eq!(
+        lock.release(&request.key, Release::Now).await.unwrap(),
+        Released::NotHeld
+    );
+    assert!(children(&server, LINE).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_hold_whose_answer_was_lost_is_given_up() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let request = urgent(1, 1, 5);
+    taken_without_an_answer(&server, &lock, &request).await;
+    let abandoned = lock.abandon(std::slice::from_ref(&request.key)).await.remove(0);
+    assert!(
+        matches!(abandoned, Ok(Abandoned::Withdrawn | Abandoned::WasGranted(_))),
+        "{abandoned:?}"
+    );
+    assert!(children(&server, LINE).await.is_empty());
+    granted(&lock, &urgent(1, 2, 1)).await;
+}
+
+#[tokio::test]
+async fn a_release_that_is_sent_again_spares_the_next_holder() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    let (first, second) = (urgent(1, 1, 1), urgent(2, 1, 9));
+    let before = granted(&a, &first).await;
+    let mut wait = waits(&b, &second).await;
+    hands(&server, |s| s.pause()).await;
+    unanswered(a.release(&first.key, Release::Now)).await;
+    hands(&server, |s| s.go_on()).await;
+    assert!(turn(&mut wait).await.token > before.token);
+    assert_eq!(
+        a.release(&first.key, Release::Now).await.unwrap(),
+        Released::Released
+    );
+    assert_eq!(children(&server, LINE).await.len(), 2, "the successor's");
+    assert_eq!(
+        b.release(&second.key, Release::Now).await.unwrap(),
+        Released::Released
+    );
+}
+
+#[tokio::test]
+async fn the_lock_of_one_that_died_goes_to_the_most_urgent() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    granted(&a, &urgent(1, 0, 10)).await;
+    let mut later = waits(&b, &urgent(2, 1, 3)).await;
+    let mut sooner = waits(&b, &urgent(2, 2, 4)).await;
+    expire(&server, a.session_id().unwrap()).await;
+    turn(&mut sooner).await;
+    assert!(pushed(&mut later, SOON).await.is_none());
+}
+
+#[tokio::test]
+async fn a_try_leaves_nothing_and_is_told_when_it_is_free() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let (first, second) = (urgent(1, 0, 1), at_once(&key("x", 1, 1), X).with_priority(9));
+    granted(&lock, &first).await;
+    let Attempt::Held(mut wait) = lock.attempt(&second).await.unwrap() else {
+        panic!("it is held");
+    };
+    assert_eq!(children(&server, LINE).await.len(), 2, "the holder's");
+    assert!(pushed(&mut wait, SOON).await.is_none());
+    lock.release(&first.key, Release::Now).await.unwrap();
+    assert!(matches!(pushed(&mut wait, LONG).await, Some(Push::Changed)));
+    granted(&lock, &second).await;
+}
+
+#[tokio::test]
+async fn an_operator_ends_the_hold_and_nobody_elses_wait() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    let mut signals = a.signals();
+    granted(&a, &urgent(1, 0, 1)).await;
+    let mut next = waits(&b, &urgent(2, 1, 9)).await;
+    // Also by one who knows nothing of priorities.
+    let operator = crate::open(&server).await;
+    let name = key("x", 1, 0).name;
+    assert_eq!(operator.inspect(&name).await.unwrap().waiting, 1);
+    assert_eq!(operator.force_release(&name).await.unwrap(), 1);
+    turn(&mut next).await;
+    let told = tokio::time::timeout(LONG, signals.next()).await.unwrap();
+    let Some(Signal::Lost(LostLeases::These(keys), _)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(keys, [key("x", 1, 0)]);
+    assert_eq!(
+        a.release(&key("x", 1, 0), Release::Now).await.unwrap(),
+        Released::NotHeld
+    );
+}
+
+#[tokio::test]
+async fn with_priorities_and_without_exclude_one_another() {
+    let server = start().await;
+    let (urgently, in_turn) = (open(&server).await, crate::open(&server).await);
+    let plain = queued(&key("x", 2, 1), X);
+    granted(&urgently, &urgent(1, 0, 5)).await;
+    let e = in_turn.attempt(&plain).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    let watched = in_turn.watch(&plain.key.name).await;
+    assert!(watched.is_err_and(|e| e.kind() == ErrorKind::InvalidInput));
+    urgently.release(&key("x", 1, 0), Release::Now).await.unwrap();
+    granted(&in_turn, &plain).await;
+    let e = urgently.attempt(&urgent(1, 1, 9)).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    assert_eq!(children(&server, LINE).await.len(), 1, "nothing of it is left");
+}
+
+#[tokio::test]
+async fn what_has_no_meaning_with_priorities_is_refused() {
+    let server = start().await;
+    let lock = open(&server).await;
+    for mode in [Mode::READER, Mode::permit(std::num::NonZeroU32::MIN)] {
+        let e = lock.attempt(&at_once(&key("x", 1, 1), mode)).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+    }
+    for priority in [0, 11] {
+        let e = lock.attempt(&urgent(1, 1, priority)).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    }
+    let in_turn = crate::open(&server).await;
+    let e = in_turn.attempt(&urgent(1, 1, 6)).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+    let e = builder()
+        .priorities()
+        .unfair()
+        .check_address("zk://h")
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+}

@@ -1,0 +1,28 @@
+//! Who comes by a URL with TLS and SASL, in a program that may talk to other stores by TLS as well.
+
+use crate::servers::{Tls, ZkOptions, ZkServer};
+use crate::site::{SESSION, acquired, blocking};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {
+    let options = ZkOptions::new().tls(Tls::Both).user("app", "h&nter/2");
+    let server = blocking(|| ZkServer::with(options).unwrap()).await;
+    let made = server.certificates().unwrap();
+    let (certificate, key) = made.client();
+    let url = format!(
+        "zks://localhost:{}/apps?access=creator&sasl_user=app&sasl_password=h%26nter%2F2&ca={}&cert={}&key={}\
+         &session_timeout={}ms&ttl=30s",
+        server.tls_address().unwrap().port(),
+        made.authority().display(),
+        certificate.display(),
+        key.display(),
+        SESSION.as_millis(),
+    );
+    let client = dlock::connect(&url).await.unwrap();
+    let guard = acquired(&client).await;
+    guard.release().await.unwrap();
+    let wrong = url.replace("h%26nter%2F2", "wrong-one");
+    let e = dlock::connect(wrong).await.unwrap_err();
+    assert_eq!(e.kind(), dlock::ErrorKind::PermissionDenied, "{e}");
+    assert!(!format!("{e} {e:?}").contains("wrong-one"));
+}

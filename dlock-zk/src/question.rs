@@ -1,7 +1,8 @@
 //! Asking whether the session lives: one question at a time, shared by all who want to know.
 //!
-//! Whoever comes while a question is on its way is not served by it, since it was sent before: it joins the next one, with all others who come
-//! meanwhile. That is sent when the first is answered.
+//! Whoever comes while a question is on its way waits for it, with all others who come meanwhile. If its answer is enough for them, since it came while they waited and was sent
+//! not long before, nothing more is sent: a server that is slow is not asked twice, and who asks again because it was slow is served by the first answer. Otherwise one
+//! more question is sent for all of them.
 //!
 //! What could break it, and why it does not:
 //!
@@ -9,7 +10,8 @@
 //!   them takes the answer.
 //! * *It is dropped.* The question stays here, and whoever comes next takes its answer first.
 //! * *The session ends meanwhile.* A question that stays would keep the driver's client, and so the session. It is [forgotten](Questions::forget).
-//! * *A question is joined just when it is sent.* It is marked as sent before it is. Whoever saw it unmarked came before.
+//! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is too long ago: it is not enough.
+//! * *A question is joined just when it is sent.* It is marked as begun before it is. Whoever saw it unmarked came before.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +26,8 @@ type Answer = Shared<BoxFuture<'static, Result<(), Zk>>>;
 
 struct Question {
     answer: Answer,
-    sent: Arc<AtomicBool>,
+    /// Nobody joins it any more.
+    begun: Arc<AtomicBool>,
 }
 
 /// The last question of a session.
@@ -32,32 +35,40 @@ struct Question {
 pub(crate) struct Questions(Mutex<Option<Question>>);
 
 impl Questions {
-    /// The answer to a question that is sent after this call. `ask` makes a future that sends it when it is polled first.
-    pub(crate) fn next<F>(&self, ask: impl FnOnce() -> F) -> Answer
+    /// The answer to a question that is sent after this call, or to one that is on its way just now and `is_enough` when it is answered. `ask` makes a future that sends it
+    /// when it is polled first.
+    pub(crate) fn next<F>(
+        &self,
+        is_enough: impl FnOnce() -> bool + Send + 'static,
+        ask: impl FnOnce() -> F,
+    ) -> Answer
     where
         F: Future<Output = Result<(), Zk>> + Send + 'static,
     {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(question) = &*last
-            && !question.sent.load(Ordering::SeqCst)
+            && !question.begun.load(Ordering::SeqCst)
         {
             return question.answer.clone();
         }
         let before = last.take().map(|question| question.answer);
-        let sent = Arc::new(AtomicBool::new(false));
-        let (is_sent, asking) = (sent.clone(), ask());
+        let begun = Arc::new(AtomicBool::new(false));
+        let (has_begun, asking) = (begun.clone(), ask());
         let answer = async move {
-            if let Some(before) = before {
-                // Whatever it was.
-                let _ = before.await;
+            let is_served = match before {
+                Some(before) => before.await.is_ok() && is_enough(),
+                None => false,
+            };
+            has_begun.store(true, Ordering::SeqCst);
+            match is_served {
+                true => Ok(()),
+                false => asking.await,
             }
-            is_sent.store(true, Ordering::SeqCst);
-            asking.await
         };
         let answer = answer.boxed().shared();
         *last = Some(Question {
             answer: answer.clone(),
-            sent,
+            begun,
         });
         answer
     }
@@ -90,10 +101,10 @@ mod tests {
         };
         let (answer_first, first) = oneshot::channel();
         let (answer_second, second) = oneshot::channel();
-        let mut a = questions.next(ask(first));
+        let mut a = questions.next(|| false, ask(first));
         assert!((&mut a).now_or_never().is_none());
-        let mut b = questions.next(ask(second));
-        let c = questions.next(|| async { unreachable!("it joins the one before") });
+        let mut b = questions.next(|| unreachable!("it failed"), ask(second));
+        let c = questions.next(|| true, || async { unreachable!("it joins the one before") });
         assert!((&mut b).now_or_never().is_none());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         // Nobody polls the first any more; the others go on.
@@ -107,14 +118,29 @@ mod tests {
     }
 
     #[test]
+    fn who_waited_for_an_answer_that_is_enough_sends_nothing() {
+        let questions = Questions::default();
+        let (answer, answered) = oneshot::channel();
+        let mut first = questions.next(|| true, || async { answered.await.unwrap() });
+        assert!((&mut first).now_or_never().is_none());
+        let second = questions.next(|| true, || async { unreachable!("it is enough") });
+        answer.send(Ok(())).unwrap();
+        assert_eq!(second.now_or_never(), Some(Ok(())));
+        // Which nobody joins who comes later.
+        let third = questions.next(|| false, || async { Err(Zk::ConnectionLoss) });
+        assert_eq!(third.now_or_never(), Some(Err(Zk::ConnectionLoss)));
+    }
+
+    #[test]
     fn a_question_that_was_forgotten_keeps_nothing() {
         let (questions, kept) = (Questions::default(), Arc::new(()));
         let keeps = kept.clone();
-        let mut asked = questions.next(|| async move {
+        let ask = || async move {
             std::future::pending::<()>().await;
             drop(keeps);
             Ok(())
-        });
+        };
+        let mut asked = questions.next(|| true, ask);
         assert!((&mut asked).now_or_never().is_none());
         drop(asked);
         assert_eq!(Arc::strong_count(&kept), 2);

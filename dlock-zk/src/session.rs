@@ -175,10 +175,13 @@ impl Session {
         }
     }
 
-    /// Asks whether the session lives, by writing its own node: a renewal is never answered from memory. One question serves all who come while it waits to be sent.
+    /// Asks whether the session lives, by writing its own node: a renewal is never answered from memory. One question serves all who come until it is answered.
     pub(crate) async fn be_heard(&self) -> Result<()> {
         let client = self.client()?;
-        let answer = self.questions.next(|| {
+        let (life, runtime, known) = (self.life.clone(), self.runtime.clone(), self.life.confirmed());
+        // Since this call, and recently.
+        let is_enough = move || life.confirmed() > known && life.is_ample(runtime.now());
+        let answer = self.questions.next(is_enough, || {
             let (life, runtime, mark) = (self.life.clone(), self.runtime.clone(), self.mark.clone());
             async move {
                 let sent = runtime.now();

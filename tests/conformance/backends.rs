@@ -44,7 +44,7 @@ const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, As
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
 /// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 10] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
@@ -55,6 +55,7 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 10] = [
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
     ("zookeeper", EVERY_RUNTIME),
     ("zookeeper-ensemble", EVERY_RUNTIME),
+    ("zookeeper-priorities", &[TokioMultiThread]),
 ];
 
 /// Whether the smoke set will do on the first runtime too, unless more is asked for: it is the same code as that of another, before other
@@ -67,7 +68,14 @@ pub(crate) fn is_like_another(backend: &str) -> bool {
 pub(crate) fn has_server(backend: &str) -> bool {
     matches!(
         backend,
-        "redis" | "redis-plain" | "remote" | "quorum" | "redlock" | "zookeeper" | "zookeeper-ensemble"
+        "redis"
+            | "redis-plain"
+            | "remote"
+            | "quorum"
+            | "redlock"
+            | "zookeeper"
+            | "zookeeper-ensemble"
+            | "zookeeper-priorities"
     )
 }
 
@@ -420,8 +428,8 @@ impl Subjects {
             return Self::redlock(*kind, addresses.collect(), None);
         }
         let runtime = kind.start();
-        if backend == "zookeeper" {
-            let store = Store::ZooKeeper(ZooKeeper::of_parent(place, &runtime));
+        if backend.starts_with("zookeeper") {
+            let store = Store::ZooKeeper(ZooKeeper::of_parent(backend, place, &runtime));
             return Self {
                 runtime,
                 kind: *kind,
@@ -810,7 +818,7 @@ impl Harness for Subjects {
                 let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
                 Some(format!("{runtime} redlock {}", addresses.join(",")))
             }
-            Store::ZooKeeper(store) => Some(format!("{runtime} zookeeper {}", store.handed_over())),
+            Store::ZooKeeper(store) => Some(format!("{runtime} {}", store.handed_over())),
         }
     }
 }

@@ -67,14 +67,21 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "redlock" if rule.id == "16.12" => Some(
             "its members are no replicas of one another: what fails over is who is in the majority, in 18.01 to 18.03",
         ),
-        "zookeeper" | "zookeeper-ensemble" if rule.id == "7.08" => {
+        "zookeeper" | "zookeeper-ensemble" | "zookeeper-priorities" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
-        "memory" | "sqlite" | "remote" | "zookeeper" if rule.id == "16.12" => {
+        "memory" | "sqlite" | "remote" | "zookeeper" | "zookeeper-priorities" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
-        "remote" | "redis" | "redis-cluster" | "redis-plain" | "quorum" | "redlock" | "zookeeper"
+        "remote"
+        | "redis"
+        | "redis-cluster"
+        | "redis-plain"
+        | "quorum"
+        | "redlock"
+        | "zookeeper"
         | "zookeeper-ensemble"
+        | "zookeeper-priorities"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")

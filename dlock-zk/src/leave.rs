@@ -39,10 +39,8 @@ impl ZkLock {
     }
 
     async fn leave_line(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
-        if self.paths().priorities
-            && let Some(left) = self.leave_held(session, request, node).await?
-        {
-            return Ok(left);
+        if self.paths().priorities {
+            return self.leave_priorities(session, request, node).await;
         }
         let key: &LeaseKey = &request.key;
         let line = self.paths().lock(&key.name);

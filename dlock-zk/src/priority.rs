@@ -24,6 +24,8 @@
 //! * *The answer is lost.* That it was tried is noted before it is sent. Whoever asks again, or gives it up, reads `held` behind a `sync`: what is not there by then does not come, see
 //!   [`enter`](crate::enter).
 //! * *A release is sent again, and somebody else has it by then.* The own node has gone, which is deleted in the same step, so nothing is.
+//! * *It is given up while it is taken.* Its node goes first: then it is not taken any more. If it was before, that is read behind a `sync`, and `held` is deleted. A deletion of `held` alone
+//!   is sent only after `held` was seen to be the own one by all that was sent before, so none that is late meets somebody else's.
 //! * *Somebody more urgent comes while one who is first takes it.* It was later.
 //! * *Nobody is woken.* Who waits has watched somebody before it, or `held`. It cannot be first before that one has gone, and when it has, it looks again.
 
@@ -144,8 +146,9 @@ impl ZkLock {
             .map_err(told)?;
         all.add_create(&held, &[], &options).map_err(told)?;
         all.add_set_data(&held, &data, None).map_err(told)?;
-        let mut tried_before = false;
-        session.change(key, |r| tried_before = std::mem::replace(&mut r.taking, true));
+        let Some(tried_before) = session.begin_taking(key) else {
+            return Ok(Taken::Gone);
+        };
         let answer = session
             .written(|| {
                 let taking = all.commit();
@@ -185,41 +188,65 @@ impl ZkLock {
         }
     }
 
-    /// Deletes `held` and the node of a request that has it. `None` if it does not, and only its node is to be deleted.
-    pub(crate) async fn leave_held(
+    /// Ends a request: its node, and `held` if it has that.
+    ///
+    /// # Errors
+    /// `Unknown` if one of them may be there yet.
+    pub(crate) async fn leave_priorities(
         &self,
         session: &Session,
         request: &Request,
         node: &Node,
-    ) -> Result<Option<Left>> {
+    ) -> Result<Left> {
         let key = &request.key;
-        let has = request.granted || request.taking && self.hold_of(session, key, node).await?.is_some();
-        if !has {
-            return Ok(None);
-        }
         let told = |e| session.told(e, Effect::Perhaps);
         let client = session.client()?;
         let path = format!("{}/{}", self.paths().lock(&key.name), node.name);
-        let mut both = client.new_multi_writer();
-        both.add_delete(&path, None).map_err(told)?;
-        both.add_delete(&self.held(key), None).map_err(told)?;
+        let held = self.held(key);
+        // From here on it is neither taken nor handed out.
         session.change(key, |r| r.leaving = true);
-        let answer = session
-            .written(|| {
-                let leaving = both.commit();
-                async { leaving.await.map_err(cause) }
-            })
-            .await;
-        match answer {
-            Ok(_) => {
-                session.forget(key);
-                Ok(Some(Left::Gone))
+        let granted = session.request(key).is_some_and(|r| r.granted);
+        if granted {
+            let mut both = client.new_multi_writer();
+            both.add_delete(&path, None).map_err(told)?;
+            both.add_delete(&held, None).map_err(told)?;
+            let answer = session
+                .written(|| {
+                    let leaving = both.commit();
+                    async { leaving.await.map_err(cause) }
+                })
+                .await;
+            match answer {
+                Ok(_) => {
+                    session.forget(key);
+                    return Ok(Left::Gone);
+                }
+                // One of them has gone: by an earlier deletion of ours, or by somebody's hand.
+                Err(Zk::NoNode) => {}
+                Err(Zk::SessionExpired) => return Ok(Left::NotThere),
+                Err(e) => return Err(told(e)),
             }
-            // Somebody has deleted one of them.
-            Err(Zk::NoNode) => Ok(None),
-            Err(Zk::SessionExpired) => Ok(Some(Left::NotThere)),
-            Err(e) => Err(told(e)),
         }
+        let was_there = match session.written(|| client.delete(&path, None)).await {
+            Ok(()) => true,
+            Err(Zk::NoNode) => false,
+            Err(Zk::SessionExpired) => return Ok(Left::NotThere),
+            Err(e) => return Err(told(e)),
+        };
+        // Without its node nothing more is taken for it. What was, is seen.
+        let may_have = session.request(key).is_some_and(|r| r.taking);
+        if may_have && self.hold_of(session, key, node).await.map_err(in_line)?.is_some() {
+            match session.written(|| client.delete(&held, None)).await {
+                Ok(()) | Err(Zk::NoNode | Zk::SessionExpired) => {}
+                Err(e) => return Err(told(e)),
+            }
+        }
+        session.forget(key);
+        // Of a hold a part was gone, and not by us: then it had ended.
+        Ok(match request.leaving || was_there && !granted {
+            true => Left::Gone,
+            false => Left::NotThere,
+        })
     }
 }
 

@@ -90,9 +90,13 @@ impl ZkLock {
             }
             (Ok(_), Ok(())) => {
                 session.forget_node(&request);
+                // What an operator left of it. If this fails, it goes with the session.
                 if self.paths().unfair {
-                    // What an operator left of it. If this fails, it goes with the session.
                     let _ = client.delete(&self.paths().holder(key.id), None).await;
+                }
+                if self.paths().priorities {
+                    let place = format!("{}/{}", self.paths().lock(&key.name), node.name);
+                    let _ = client.delete(&place, None).await;
                 }
                 RenewOutcome::Gone
             }

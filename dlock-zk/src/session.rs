@@ -268,6 +268,15 @@ impl Session {
         doubted.is_some_and(std::mem::take)
     }
 
+    /// Notes that the lock is tried to be had, beside the line; whether that was tried before. `None` if the request is not to be granted any more.
+    pub(crate) fn begin_taking(&self, key: &LeaseKey) -> Option<bool> {
+        let mut requests = self.requests();
+        let request = requests
+            .get_mut(&key.id)
+            .filter(|r| r.key == *key && !r.leaving)?;
+        Some(std::mem::replace(&mut request.taking, true))
+    }
+
     /// A grant of that node, which lasts as long as the session is believed in.
     ///
     /// `None` if the request has ended since its node was seen in the line: its deletion was sent, or it was ended by force. The look and the note are one step: whoever ends it

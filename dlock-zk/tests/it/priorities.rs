@@ -160,6 +160,30 @@ async fn a_hold_whose_answer_was_lost_is_given_up() {
     granted(&lock, &urgent(1, 2, 1)).await;
 }
 
+/// With `zkCli`. Whatever is left of it does not stand in the way of others.
+#[tokio::test]
+async fn a_hold_of_which_one_node_was_deleted_leaves_nothing() {
+    let server = start().await;
+    for of in ["held", "its place"] {
+        let lock = open(&server).await;
+        let (first, second) = (urgent(1, 1, 5), urgent(1, 2, 5));
+        granted(&lock, &first).await;
+        let nodes = children(&server, LINE).await;
+        let node = nodes.iter().find(|n| (*n == "held") == (of == "held")).unwrap();
+        let path = format!("{LINE}/{node}");
+        hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
+        if of == "held" {
+            let outcomes = lock.renew(&[RenewItem::lease(first.key.clone(), LONG)]).await;
+            assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
+        }
+        let released = lock.release(&first.key, Release::Now).await.unwrap();
+        assert_eq!(released, Released::NotHeld, "{of}");
+        assert!(children(&server, LINE).await.is_empty(), "{of}");
+        granted(&lock, &second).await;
+        lock.release(&second.key, Release::Now).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_release_that_is_sent_again_spares_the_next_holder() {
     let server = start().await;

@@ -289,8 +289,14 @@ impl Guard {
         // planted: 10.02
         let frees = self.engine.bug.is(Bug::FirstReleaseFrees);
         if self.leave() && !self.lease.leave() && !frees {
-            // Others of the same owner hold it yet, unless it is over.
-            return self.check_held();
+            // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the clock: nobody may have looked.
+            let is_over = self.engine.remaining(&self.lease).is_zero();
+            return match self.lease.end() {
+                End::Lost(reason) => Err(Error::lost(reason).with_name(self.name())),
+                // Whoever looked before is about to say so.
+                End::Held if is_over => Err(Error::lost(LossReason::Expired).with_name(self.name())),
+                _ => Ok(()),
+            };
         }
         if self.lease.is_shared_by_others() && !frees {
             return Err(self.gone());

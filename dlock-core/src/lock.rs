@@ -248,9 +248,12 @@ impl Lock {
         if let Some(owner) = &self.owner {
             return Box::pin(owner.acquire(&self.engine, &self.ask, patience)).await;
         }
-        let lease = pin!(acquire(&self.engine, &self.ask, patience));
-        let lease = observe::acquiring(&self.engine, &self.ask, lease).await?;
-        Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
+        // The guard is made before anybody observes: should an observer panic, it lets go.
+        let acquired = async {
+            let lease = acquire(&self.engine, &self.ask, patience).await?;
+            Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
+        };
+        observe::acquiring(&self.engine, &self.ask, pin!(acquired)).await
     }
 
     /// Runs `body` under the lock, and *cancels it when the lock is lost*: its future is dropped at the await where it is.

@@ -134,15 +134,18 @@ impl Owner {
             }
             other => other,
         };
-        let lease = pin!(acquire(engine, ask, patience));
-        let Some(lease) = observe::acquiring(engine, ask, lease).await? else {
-            return Ok(None);
+        // The guard is made before anybody observes: should an observer panic, it lets go.
+        let acquired = async {
+            let Some(lease) = acquire(engine, ask, patience).await? else {
+                return Ok(None);
+            };
+            // planted: 10.05
+            if engine.bug.is(Bug::RetryDoubleCount) && lease.strayed {
+                lease.enter(Self::MAX_DEPTH);
+            }
+            *held = Some(Arc::downgrade(&lease));
+            Ok(Some(Guard::new(engine.clone(), lease)))
         };
-        // planted: 10.05
-        if engine.bug.is(Bug::RetryDoubleCount) && lease.strayed {
-            lease.enter(Self::MAX_DEPTH);
-        }
-        *held = Some(Arc::downgrade(&lease));
-        Ok(Some(Guard::new(engine.clone(), lease)))
+        observe::acquiring(engine, ask, pin!(acquired)).await
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use event_listener::{Event, EventListener};
 use futures::future::{self, Either};
 use futures::stream::{BoxStream, StreamExt as _, select_all};
 use siphasher::sip::SipHasher24;
@@ -20,6 +21,7 @@ use crate::spi::{
     Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Raised, Release, Released, Renew, RenewItem,
     RenewOutcome, RwLock, Signal, Watch,
 };
+use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
 
 /// One backend of several, each holding its part of the names.
@@ -171,6 +173,8 @@ impl Sharded {
         for (n, item) in items.iter().enumerate() {
             batches[self.index_of(name(item))].push(n);
         }
+        // Who is slow keeps nobody up as long as nobody has answered.
+        let (answered, started) = (Event::new(), self.runtime.now());
         let asked = self
             .shards
             .iter()
@@ -178,11 +182,14 @@ impl Sharded {
             .filter(|(_, batch)| !batch.is_empty())
             .map(|(shard, batch)| {
                 let answers = ask(&*shard.backend, batch.iter().map(|n| items[*n].clone()).collect());
-                let failed = &failed;
+                let (failed, answered) = (&failed, &answered);
+                let slow = Box::pin(self.too_late(answered.listen(), started, patience));
                 async move {
-                    let slow = self.runtime.sleep(patience);
                     let answers = match future::select(std::pin::pin!(answers), slow).await {
-                        Either::Left((answers, _)) => answers,
+                        Either::Left((answers, _)) => {
+                            answered.notify(usize::MAX);
+                            answers
+                        }
                         Either::Right(_) => Vec::new(),
                     };
                     // Whatever a shard left unanswered may have been done, so its outcome is not known.
@@ -199,6 +206,15 @@ impl Sharded {
         let mut answers: Vec<_> = future::join_all(asked).await.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(n, _)| *n);
         answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// When the answers that are there wait no longer for the others. Where the first took long, the others have a little longer.
+    async fn too_late(&self, answered: EventListener, started: Timestamp, patience: Duration) {
+        answered.await;
+        let took = started.until(self.runtime.now());
+        self.runtime
+            .sleep(patience.saturating_sub(took).max(took / 8))
+            .await;
     }
 
     fn missing(&self, name: &LockName, part: &str) -> Error {
@@ -263,6 +279,13 @@ impl Lock for Sharded {
                     let shards = shards.clone();
                     let is_there = move |key: &LeaseKey| owner_of(&shards, &key.name) == n;
                     Signal::Lost(LostLeases::of(is_there), reason)
+                }
+                // Of the names that it has: what it says of others is not meant.
+                Signal::Lost(lost @ LostLeases::Where(_), reason) => {
+                    let shards = shards.clone();
+                    let is_lost =
+                        move |key: &LeaseKey| owner_of(&shards, &key.name) == n && lost.contains(key);
+                    Signal::Lost(LostLeases::of(is_lost), reason)
                 }
                 other => other,
             })

@@ -290,8 +290,11 @@ async fn pursue(
     // Since when, without a success in between, and how often the store could not be asked.
     let mut failing = Failing::default();
     let mut ends = Ends::default();
+    // It has stood in line since it was asked for last.
+    let mut in_line = false;
     loop {
         request.in_store |= matches!(answer, Ok(Attempt::Granted(_) | Attempt::Queued(_)));
+        in_line |= matches!(answer, Ok(Attempt::Held(_) | Attempt::Queued(_)));
         let woken = match answer {
             Ok(Attempt::Granted(grant)) => Woken::Granted(grant, None),
             Ok(Attempt::Held(_)) if patience == Patience::Try => {
@@ -360,7 +363,9 @@ async fn pursue(
                 // The key is of no use any more: the grant was over, or the store has a tombstone for it.
                 ErrorKind::Lost => {
                     request.start_over();
-                    failing.count(asked_at, false);
+                    // A grant that came while it stood in line: nothing has failed since it was asked for, which may be long ago.
+                    let since = if in_line { engine.now() } else { asked_at };
+                    failing.count(since, false);
                     if failing.longer_than(engine.op_timeout, engine.now()) {
                         let message = "grants of the store are over before they arrive: the ttl is too short for its latency";
                         return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
@@ -419,6 +424,7 @@ async fn pursue(
             return Err(give_up(request).await);
         }
         asked_at = engine.now();
+        in_line = false;
         request.heard = engine.heard();
         let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
         answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
@@ -507,7 +513,8 @@ async fn refused(request: Request<'_>, why: Error) -> Error {
         Ok(mut answers) => answers.pop(),
         Err(e) => Some(Err(e)),
     };
-    match answer {
+    let none = || Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon");
+    match Some(answer.unwrap_or_else(|| Err(none()))) {
         // Cut off by the end of the client, which pays what is owed before it ends.
         Some(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Closed => {}
         Some(Err(_)) if engine.caps.nature == Nature::Session => {

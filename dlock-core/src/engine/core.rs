@@ -113,12 +113,17 @@ pub(super) struct State {
     pub(super) pokes: Vec<Arc<Poller>>,
     /// Leases that were lost before anybody held them: their grant was on its way to whoever asked.
     lost_early: VecDeque<LeaseKey>,
+    /// What was lost by the lot, with the number of each: see [`Core::losses`].
+    lots: VecDeque<(u64, LostLeases)>,
     /// When the keeper wakes by itself. Whoever puts something earlier into the timers wakes it.
     pub(super) armed: Timestamp,
 }
 
 /// How many early losses are remembered. A backend loses leases by the connection, and has few of those.
 const LOST_EARLY: usize = 4096;
+
+/// And how many losses by the lot. A grant from before the oldest of them is refused.
+const LOTS: usize = 64;
 
 impl State {
     /// Remembers the loss of leases whose grants are on their way.
@@ -130,6 +135,13 @@ impl State {
 
     fn was_lost_early(&self, lease: &Lease) -> bool {
         !self.lost_early.is_empty() && self.lost_early.contains(&lease.key)
+    }
+
+    /// Whether a lease was lost with others, by a loss after that many.
+    fn was_lost_since(&self, losses: u64, lease: &Lease) -> bool {
+        let oldest = self.lots.front().map_or(0, |(number, _)| *number);
+        let mut later = self.lots.iter().filter(|(number, _)| *number > losses);
+        oldest > losses + 1 || later.any(|(_, lot)| lot.contains(&lease.key))
     }
 }
 
@@ -186,6 +198,7 @@ impl Engine {
                 pollers: HashMap::new(),
                 pokes: Vec::new(),
                 lost_early: VecDeque::new(),
+                lots: VecDeque::new(),
                 armed: Timestamp::MAX,
             }),
             keeper: AtomicWaker::new(),
@@ -358,7 +371,11 @@ impl Core {
     pub(super) fn note_loss(&self, state: &mut State, what: &LostLeases, held: &[Arc<Lease>]) {
         match what {
             LostLeases::All | LostLeases::Where(_) => {
-                self.losses.fetch_add(1, Ordering::AcqRel);
+                let number = self.losses.fetch_add(1, Ordering::AcqRel) + 1;
+                state.lots.push_back((number, what.clone()));
+                if state.lots.len() > LOTS {
+                    state.lots.pop_front();
+                }
             }
             LostLeases::These(keys) if self.in_flight.load(Ordering::Acquire) > 0 => {
                 let held: HashSet<_> = held.iter().map(|lease| &lease.key).collect();
@@ -392,7 +409,8 @@ impl Core {
                 return Err(closed());
             }
             let heard = self.heard();
-            if heard.losses != before.losses || state.was_lost_early(lease) {
+            let in_a_lot = heard.losses != before.losses && state.was_lost_since(before.losses, lease);
+            if in_a_lot || state.was_lost_early(lease) {
                 return Err(Error::lost(LossReason::SessionLost));
             }
             if heard.doubts != before.doubts && lease.options.renew_period(lease.span()).is_some() {

@@ -142,7 +142,7 @@ impl Lease {
             lapse_at: AtomicU64::new(lapse_at),
             mode: AtomicU64::new(encode(mode)),
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
-            span: AtomicU64::new(nanos(grant.expires_in)),
+            span: AtomicU64::new(nanos(span)),
             end: AtomicU8::new(End::Held.code()),
             unanswered: AtomicU8::new(0),
             release_asked: AtomicBool::new(false),
@@ -576,6 +576,20 @@ mod tests {
         // A period that the user chose is that period.
         let every = terms(AutoRenew::Every(Duration::from_secs(5)));
         assert_eq!(after(&every, 1, 1), Duration::from_secs(5));
+    }
+
+    /// The store compared clocks with the client long before the claim window began.
+    #[test]
+    fn the_life_of_a_claim_window_is_what_is_left_of_it() {
+        let now = Timestamp::ZERO + Duration::from_secs(100);
+        let key = LeaseKey::new(
+            crate::LockName::new("x").unwrap(),
+            crate::spi::RequestId::new(1, 1),
+        );
+        let anchor = Timestamp::ZERO + Duration::from_secs(91);
+        let grant = Grant::new(key, None, anchor, Duration::from_secs(10)).provisional();
+        let lease = Lease::new(grant, Mode::Exclusive, Arc::new(Terms::DEFAULT), now, false);
+        assert_eq!(lease.span(), Duration::from_secs(1));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub trait Runtime: Send + Sync + Debug + 'static {
 }
 
 /// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
-/// would keep the tasks from being dropped that tell it to end. So each pause in a loop is followed by this.
+/// would keep the tasks from being dropped that tell it to end. So each pause in a loop without an end of its own is followed by this.
 pub(crate) async fn let_others_run() {
     let mut yielded = false;
     poll_fn(|cx| match std::mem::replace(&mut yielded, true) {

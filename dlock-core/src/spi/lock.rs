@@ -1,4 +1,5 @@
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -525,8 +526,8 @@ pub enum LostLeases {
 
 impl LostLeases {
     /// Every lease whose key that says so of: for a backend that has some of the names elsewhere, and does not know by heart who holds
-    /// what. It is asked by the engine, as often as it likes, of leases that are held or owed; grants that are on their way are
-    /// refused whatever it says, and acquired anew.
+    /// what. The engine asks it as often as it likes, of leases that are held, owed, or on their way; so it must answer quickly, and always the same. Should
+    /// it panic, that counts as lost.
     pub fn of(is_lost: impl Fn(&LeaseKey) -> bool + Send + Sync + 'static) -> Self {
         Self::Where(LeasesWhere(Arc::new(is_lost)))
     }
@@ -536,7 +537,7 @@ impl LostLeases {
         match self {
             Self::All => true,
             Self::These(keys) => keys.contains(key),
-            Self::Where(is_lost) => (is_lost.0)(key),
+            Self::Where(is_lost) => catch_unwind(AssertUnwindSafe(|| (is_lost.0)(key))).unwrap_or(true),
         }
     }
 }

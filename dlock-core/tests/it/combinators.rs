@@ -434,23 +434,30 @@ fn the_loss_of_one_shard_is_that_of_its_names() {
     odd.says = vec![
         Signal::Lost(LostLeases::All, LossReason::SessionLost),
         Signal::Lost(LostLeases::These(vec![key("x", 1)]), LossReason::SessionLost),
+        Signal::Lost(LostLeases::of(|_| true), LossReason::SessionLost),
         Signal::Back,
     ];
     let list = vec![Shard::new("a", Arc::new(odd)), Shard::new("b", b.connect())];
     let backend = Sharded::new(list, rt(), TTL).unwrap();
     // The other shard's stream stays open and silent.
-    let told: Vec<_> = block_on(backend.signals().take(3).collect());
+    let told: Vec<_> = block_on(backend.signals().take(4).collect());
     match &told[..] {
         [
             Signal::Lost(lost @ LostLeases::Where(_), LossReason::SessionLost),
             Signal::Lost(LostLeases::These(keys), _),
+            Signal::Lost(all_of_its_own, _),
             Signal::Back,
         ] => {
             assert_eq!(*keys, [key("x", 1)]);
             let names: Vec<_> = (0..100).map(|n| key(format!("name{n}"), n)).collect();
             assert!(names.iter().any(|k| lost.contains(k)) && !names.iter().all(|k| lost.contains(k)));
             for k in &names {
-                assert_eq!(lost.contains(k), backend.shard_of(&k.name) == "a", "{k:?}");
+                let is_there = backend.shard_of(&k.name) == "a";
+                assert_eq!(
+                    (lost.contains(k), all_of_its_own.contains(k)),
+                    (is_there, is_there),
+                    "{k:?}"
+                );
             }
         }
         other => panic!("{other:?}"),

@@ -502,3 +502,81 @@ fn releases_that_hang_keep_no_others_up() {
         });
     }
 }
+
+/// The time limit of an operation is shorter than it takes to find out that a part of the store is away.
+#[test]
+fn a_short_time_limit_of_operations_costs_no_renewal() {
+    let sim = Sim::new(1);
+    let store = Memory::new(sim.runtime());
+    let backend = Twisted::new(&store, sim.runtime());
+    let client = Client::builder(backend.clone(), sim.runtime())
+        .op_timeout(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    sim.block_on(async {
+        let mut guards = Vec::new();
+        for n in 0..20 {
+            let lock = client.lock(format!("name{n}")).unwrap();
+            guards.push(lock.acquire().await.unwrap());
+        }
+        // An eighth of the ttl, which is 30 seconds.
+        *backend.away.lock().unwrap() = Some(("name7", ms(3_750)));
+        sim.runtime().sleep(Duration::from_secs(90)).await;
+        for (n, guard) in guards.iter().enumerate() {
+            assert_eq!(guard.is_valid(), n != 7, "{}", guard.name());
+        }
+    });
+}
+
+/// The process stands still just when its turn comes, and for longer than the turn lasts. It has waited long; nothing is wrong with the store.
+#[test]
+fn a_turn_that_was_slept_through_does_not_end_the_wait() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let node = sim.client_runtime_with("client", ms(0), 0);
+        let store = Memory::builder(sim.runtime()).claim_window(Some(ms(300))).build();
+        let link = Link::new(
+            store.connect(),
+            &node,
+            &sim.client_runtime("server"),
+            FaultPlan::healthy(),
+        );
+        let client = Client::builder(link, Arc::new(node.clone())).build().unwrap();
+        let holder = Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        sim.block_on(async {
+            let held = holder.lock("a").unwrap().acquire().await.unwrap();
+            let lock = client.lock("a").unwrap();
+            let turn = async {
+                sim.runtime().sleep(Duration::from_secs(30)).await;
+                held.release().await.unwrap();
+                node.world().stall(ms(2_000));
+            };
+            let (guard, ()) = join(lock.acquire(), turn).await;
+            assert!(guard.unwrap().is_valid(), "seed {seed}");
+        });
+    }
+}
+
+/// Two guards of one owner let go at the same moment: neither has lost anything.
+#[cfg(feature = "tokio")]
+#[test]
+fn guards_of_one_owner_let_go_at_one_moment() {
+    let runtime = dlock_core::runtime::own_thread().unwrap();
+    let store = Memory::new(runtime.clone());
+    let client = Client::builder(store.connect(), runtime).build().unwrap();
+    let owner = client.owner();
+    let lock = client.lock("a").unwrap().reentrant(&owner).unwrap();
+    for round in 0..3_000 {
+        let guards = [(); 2].map(|()| futures::executor::block_on(lock.acquire()).unwrap());
+        let together = std::sync::Barrier::new(2);
+        std::thread::scope(|threads| {
+            for guard in &guards {
+                threads.spawn(|| {
+                    together.wait();
+                    let released = futures::executor::block_on(guard.release());
+                    assert!(released.is_ok(), "round {round}: {released:?}");
+                });
+            }
+        });
+    }
+}

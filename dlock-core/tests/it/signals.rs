@@ -1,5 +1,6 @@
 //! What a backend says by itself of the leases that it has, and when it says so.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use dlock_core::combinators::{Shard, Sharded};
 use dlock_core::sim::Sim;
 use dlock_core::spi::{LostLeases, Signal};
 use dlock_core::{AutoRenew, Client, LockName, LockOptions, LossReason, Memory};
+use futures::future::join;
 
 use crate::twisted::Twisted;
 
@@ -155,4 +157,54 @@ fn a_shard_that_hangs_costs_the_others_no_renewal() {
             }
         });
     }
+}
+
+/// Somebody stands in line on one shard for a while, and another shard loses what it had: the turn is as good as before.
+#[test]
+fn the_loss_of_a_shard_costs_nobody_a_turn_on_another() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let stores = [Memory::new(sim.runtime()), Memory::new(sim.runtime())];
+        let backends = [0, 1].map(|n: usize| Twisted::new(&stores[n], sim.runtime()));
+        let shard = |n: usize| Shard::new(["east", "west"][n], backends[n].clone());
+        let sharded = Sharded::new(vec![shard(0), shard(1)], sim.runtime(), ms(500)).unwrap();
+        let mut names = (0..).map(|n| LockName::new(format!("name{n}")).unwrap());
+        let western = names.find(|name| sharded.shard_of(name) == "west").unwrap();
+        let client = Client::builder(Arc::new(sharded), sim.runtime()).build().unwrap();
+        let other = Client::builder(stores[1].connect(), sim.runtime())
+            .build()
+            .unwrap();
+        sim.block_on(async {
+            let held = other.lock(&western).unwrap().acquire().await.unwrap();
+            let lock = client.lock(&western).unwrap();
+            let mut waiting = pin!(lock.acquire());
+            let turn = async {
+                sim.runtime().sleep(Duration::from_secs(20)).await;
+                backends[0].says(Signal::Lost(LostLeases::All, LossReason::SessionLost));
+                sim.runtime().sleep(ms(10)).await;
+                held.release().await.unwrap();
+                // Its turn, and nobody else's.
+                let tried = other.lock(&western).unwrap().try_acquire().await.unwrap();
+                assert!(tried.is_none(), "seed {seed}");
+            };
+            let (guard, ()) = join(waiting.as_mut(), turn).await;
+            assert!(guard.unwrap().is_valid(), "seed {seed}");
+        });
+    }
+}
+
+/// What tells the lost ones from others panics: whatever it was asked of counts as lost, and the client goes on.
+#[test]
+fn a_backend_that_cannot_say_what_it_lost_has_lost_it() {
+    let sim = Sim::new(1);
+    let store = Memory::new(sim.runtime());
+    let backend = Twisted::new(&store, sim.runtime());
+    let client = Client::builder(backend.clone(), sim.runtime()).build().unwrap();
+    sim.block_on(async {
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        let broken = LostLeases::of(|_| std::panic::resume_unwind(Box::new("broken")));
+        backend.says(Signal::Lost(broken, LossReason::SessionLost));
+        assert_eq!(guard.lost().await, LossReason::SessionLost);
+        client.lock("b").unwrap().acquire().await.unwrap();
+    });
 }

@@ -176,7 +176,8 @@ impl<T: Send + 'static> Calls<T> {
         awaited.all(|member| self.shared.members[member].silent.load(Ordering::Relaxed))
     }
 
-    fn fall_silent(&mut self) {
+    /// Nobody is waited for any more: whoever has not answered is silent.
+    pub(super) fn fall_silent(&mut self) {
         for (member, awaited) in self.awaited.iter_mut().enumerate() {
             if std::mem::take(awaited) {
                 self.shared.members[member].silent.store(true, Ordering::Relaxed);

@@ -1,7 +1,11 @@
 //! Renewal: of a majority of all members, whatever number granted.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{Either, select};
 
 use super::calls::Calls;
 use super::rounds::Round;
@@ -33,8 +37,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
         .collect();
     let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
     // Well within what the engine gives a batch: whoever needs a member that hangs fails alone.
-    let patience = (shortest / 8).max(SHORTEST_WAIT.min(shortest / 4));
-    let mut calls = Calls::new(shared, shared.patience.min(patience));
+    let mut calls = Calls::new(shared, shared.patience_of(shortest));
     for (member, at) in shared.members.iter().enumerate() {
         let asked: Vec<_> = (0..items.len())
             .filter(|n| tallies[*n].may_be_at(member))
@@ -58,6 +61,10 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
             asked.into_iter().zip(outcomes).collect::<Vec<_>>()
         });
     }
+    // Those that are decided wait for the others for so long, which is well within what the engine gives a batch: whoever needs a member that
+    // hangs fails alone. As long as nothing is decided, waiting costs nobody anything.
+    let mut soon = None;
+    let mut is_late = false;
     loop {
         while let Some((member, outcomes)) = calls.ready().await {
             take(&mut tallies, member, outcomes, sent_at);
@@ -66,9 +73,19 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
         if !tallies.iter().any(is_open) {
             break;
         }
-        match calls.next().await {
-            Some((member, outcomes)) => take(&mut tallies, member, outcomes, sent_at),
-            None => break,
+        if is_late && !tallies.iter().all(is_open) {
+            calls.fall_silent();
+            break;
+        }
+        let soon = soon.get_or_insert_with(|| {
+            let wait = (shortest / 8).max(SHORTEST_WAIT.min(shortest / 4));
+            shared.runtime.sleep(shared.patience.min(wait)).fuse()
+        });
+        let next = pin!(calls.next());
+        match select(next, soon).await {
+            Either::Left((Some((member, outcomes)), _)) => take(&mut tallies, member, outcomes, sent_at),
+            Either::Left((None, _)) => break,
+            Either::Right(_) => is_late = true,
         }
     }
     calls.linger(|_, _| ());

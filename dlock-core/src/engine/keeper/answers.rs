@@ -68,7 +68,9 @@ impl Keeper {
             }
             Answer::Released(job, answer) => {
                 self.releasing -= 1;
-                self.places.answered();
+                if answer.is_ok() {
+                    self.places.answered();
+                }
                 match answer {
                     Ok(released) => self.paid(&job, Some(released)),
                     Err(e) => self.unpaid(job, &e),

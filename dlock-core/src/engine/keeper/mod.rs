@@ -222,7 +222,9 @@ impl Keeper {
     /// Whether there is nothing left to do, and nobody left to do it for.
     fn is_done(&self, now: Timestamp) -> bool {
         let core = &self.core;
-        let idle = self.jobs == 0 && self.requests.is_empty() && self.answers.is_empty();
+        let idle = self.jobs == 0
+            && self.requests.len() == usize::from(self.places.are_watched())
+            && self.answers.is_empty();
         match self.phase() {
             Phase::Closed => true,
             Phase::Closing => {
@@ -393,7 +395,11 @@ impl Keeper {
     fn renew(&self, targets: Vec<Target>) {
         let now = self.core.now();
         let is_late = |t: &Target| match t {
-            Target::Lease(l) => l.deadline().is_some_and(|d| now.until(d) < l.span() / 2),
+            // A claim window, too: it would leave the others less than their ttl promises.
+            Target::Lease(l) => {
+                let late = l.deadline().is_some_and(|d| now.until(d) < l.span() / 2);
+                late || l.span() < l.options.ttl / 2
+            }
             Target::Waiter(_) => false,
         };
         let (late, in_time) = targets.into_iter().partition(is_late);
@@ -415,13 +421,12 @@ impl Keeper {
                     let left = l.deadline().map(|d| now.until(d))?;
                     // Of what it has now: a provisional grant lives for a moment, and the store may go on from one sign of life to the next.
                     let life = l.span().min(l.options.ttl);
-                    Some((left / 3).max(life / PART_OF_TTL))
+                    // The time limit of an operation is for who waits for one. Nobody waits for this.
+                    Some((left / 3).min(core.op_timeout).max(life / PART_OF_TTL))
                 }
-                Target::Waiter(_) => None,
+                Target::Waiter(w) => Some(w.queue_ttl? / PART_OF_TTL).map(|part| part.max(core.op_timeout)),
             });
-            let limit = limits.min().map_or(core.op_timeout, |limit| {
-                limit.max(SHORTEST_TRY).min(core.op_timeout)
-            });
+            let limit = limits.min().unwrap_or(core.op_timeout).max(SHORTEST_TRY);
             self.send(async move {
                 let items: Vec<_> = batch
                     .iter()

@@ -38,6 +38,11 @@ impl Default for Places {
 }
 
 impl Places {
+    /// Whether a look at them is among what is under way.
+    pub(super) fn are_watched(&self) -> bool {
+        self.watched
+    }
+
     pub(super) fn answered(&mut self) {
         self.is_stuck = false;
     }
@@ -104,7 +109,10 @@ impl Keeper {
             });
         }
         if self.releases.is_empty() {
-            self.places.how_many = RELEASES.0;
+            // Those that hang keep the places that they were given.
+            if self.releasing <= RELEASES.0 / 2 {
+                self.places.how_many = RELEASES.0;
+            }
         } else if self.places.how_many < RELEASES.1 && !self.places.watched {
             self.places.watched = true;
             self.places.is_stuck = true;

@@ -227,3 +227,18 @@ fn a_hold_that_needs_a_member_that_hangs_costs_no_other() {
         assert!(does_not.is_valid(), "{:?}", does_not.loss());
     });
 }
+
+/// All members are alive, and all are slow: a sixth of the ttl away. While nobody has answered, waiting costs nobody anything.
+#[test]
+fn slow_members_are_waited_for() {
+    simulate(3, async |w| {
+        let mut plan = FaultPlan::healthy();
+        plan.delay = ms(80)..ms(85);
+        let a = w.client_with("a", plan);
+        let options = LockOptions::new().ttl(ms(1_000));
+        let lock = a.client().lock("n").unwrap().options(options).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        w.sleep(ms(20_000)).await;
+        assert!(guard.is_valid(), "{:?}", guard.loss());
+    });
+}

@@ -588,7 +588,14 @@ mod tests {
         );
         let anchor = Timestamp::ZERO + Duration::from_secs(91);
         let grant = Grant::new(key, None, anchor, Duration::from_secs(10)).provisional();
-        let lease = Lease::new(grant, Mode::Exclusive, Arc::new(Terms::DEFAULT), now, false);
+        let lease = Lease::new(
+            grant,
+            Mode::Exclusive,
+            Arc::new(Terms::DEFAULT),
+            now,
+            false,
+            Nature::Lease,
+        );
         assert_eq!(lease.span(), Duration::from_secs(1));
     }
 

@@ -296,7 +296,11 @@ impl Connection {
                 let left = runtime.now().until(session.life.lapses());
                 if left.is_zero() || session.is_idle() {
                     connection.state().session.take_if(|s| Arc::ptr_eq(s, &session));
-                    return session.end();
+                    session.end();
+                    // Whoever has begun to use it since it was looked at: what was made in that session goes with it. To others this
+                    // is a word from before they asked for anything.
+                    connection.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
+                    return;
                 }
                 drop((connection, session));
                 runtime.sleep(left).await;
@@ -467,7 +471,11 @@ async fn mark(settings: &Settings, client: &Client) -> Result<Mark, Zk> {
     let data = format!("dlock {}", whereabouts()).into_bytes();
     for _ in 0..2 {
         match client.create(&path, &data, &options).await {
-            Ok(_) | Err(Zk::NodeExists) => return Ok(Mark { path, data }),
+            Ok(_) | Err(Zk::NodeExists) => {
+                // What a renewal does: an access list that does not allow it is found out here, and not by losing locks.
+                client.set_data(&path, &data, None).await?;
+                return Ok(Mark { path, data });
+            }
             Err(Zk::NoNode) => {
                 let options = settings.rights.node(CreateMode::Persistent);
                 client.mkdir(&paths.sessions(), &options).await?;

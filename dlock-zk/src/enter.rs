@@ -82,8 +82,8 @@ impl ZkLock {
                     let node = self.entered(session, key, &prefix, &stat, sequence)?;
                     return Ok((node, listed));
                 }
-                // No containers here.
-                Err(Zk::NoNode) if made == Err(Zk::Unimplemented) && !self.connection.is_plain() => {
+                // No containers here. Another request may have found that out meanwhile.
+                Err(Zk::NoNode) if made == Err(Zk::Unimplemented) => {
                     self.connection.go_plain(session);
                 }
                 Err(Zk::NoNode) => last = made.err().filter(|e| *e != Zk::NoNode).unwrap_or(Zk::NoNode),

@@ -147,6 +147,10 @@ async fn watched(
         join_all(room.paths().iter().map(|path| client.get_and_watch_data(path))).await
     };
     let mut events = Vec::with_capacity(watchers.len());
+    if let Some(versions) = &mut versions {
+        // What is in front now: of many who overtake it none is remembered.
+        versions.retain(|node, _| nodes.contains(node));
+    }
     for (node, watcher) in nodes.iter().zip(watchers) {
         match watcher {
             Ok((_, stat, watcher)) => {

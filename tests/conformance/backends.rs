@@ -58,10 +58,18 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
     ("zookeeper-priorities", &[TokioMultiThread]),
 ];
 
-/// Whether the smoke set will do on the first runtime too, unless more is asked for: it is the same code as that of another, before other
-/// servers.
-pub(crate) fn is_like_another(backend: &str) -> bool {
-    backend == "zookeeper-ensemble"
+/// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend that is mostly the same code as another
+/// one, with other servers or in another way.
+pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
+    match backend {
+        "zookeeper-ensemble" => Some(&[]),
+        // Who is next, and with which token; and what is left when a wait or a holder ends on the way.
+        "zookeeper-priorities" => Some(&[
+            "1.01", "5.07", "7.01", "8.01", "8.03", "8.04", "8.07", "8.08", "8.09", "9.01", "9.02",
+            "13.07", "16.07", "16.14",
+        ]),
+        _ => None,
+    }
 }
 
 /// Whether there is a server that a proxy can be put before: for access P.

@@ -1,6 +1,6 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
-//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others and on the ensemble of ZooKeeper
+//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others; on ZooKeeper as an ensemble, too, and with priorities
 //! `cargo test --all-features --test conformance -- --cross`  every rule on every runtime
 //! `cargo test --all-features --test conformance -- --full`   the budgets of the catalogue instead of quick ones
 //! `cargo test --all-features --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
@@ -299,13 +299,17 @@ fn main() -> ExitCode {
             if !command.chooses(&label) {
                 continue;
             }
-            let first = i == 0 && !backends::is_like_another(backend);
+            let differs_in = backends::differs_in(backend);
+            let first = i == 0 && differs_in.is_none();
             let whole =
                 first || command.cross || command.only.is_some() || !command.options.filters.is_empty();
             let mut options = if whole {
                 command.options.clone()
             } else {
-                command.options.clone().smoke()
+                let mut smoke = command.options.clone().smoke();
+                let more = differs_in.unwrap_or_default().iter().map(|rule| rule.to_string());
+                smoke.filters.extend(more);
+                smoke
             };
             options.report_to = command.report.clone();
             options.replay = format!("cargo test --all-features --test conformance -- --only {label}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName, Timestamp};
+use dlock_core::{ErrorKind, LockName, Nature, Timestamp};
 
 use super::late_replies::{a_retried_grant_keeps_its_end, the_deadline_counts_from_the_send};
 use super::partition::a_lapsed_place_is_not_granted;
@@ -305,7 +305,12 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
             // Nothing of the subject runs between the pause and the question, as after a long garbage collection.
             cx.stall(ttl + Duration::from_millis(20));
         } else {
-            cx.stall(remaining + Duration::from_millis(1));
+            // The client may hear of its session meanwhile, on another thread: then the lease goes on with that, until its ttl is over.
+            let over = match cx.claims().capabilities.nature {
+                Nature::Session => ttl,
+                _ => remaining,
+            };
+            cx.stall(over + Duration::from_millis(1));
         }
         let (valid, remaining) = (held.is_valid(), held.remaining());
         ensure!(

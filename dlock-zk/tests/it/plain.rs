@@ -168,4 +168,12 @@ async fn a_server_that_refuses_containers_is_found_out() {
     assert!(is_plain(&server).await);
     lock.release(&k, Release::Now).await.unwrap();
     assert!(children(&server, LOCKS).await.is_empty());
+    // Several find it out at once.
+    let other = builder().open(&address, here()).await.unwrap();
+    let keys = [key("y", 2, 1), key("z", 2, 2), key("w", 2, 3)];
+    futures::future::join_all(keys.iter().map(async |k| granted(&other, &at_once(k, X)).await)).await;
+    for k in &keys {
+        other.release(k, Release::Now).await.unwrap();
+    }
+    assert!(children(&server, LOCKS).await.is_empty());
 }

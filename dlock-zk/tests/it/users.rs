@@ -68,6 +68,17 @@ async fn a_line_in_which_nobody_may_stand_does_not_stay() {
     assert!(lines.is_empty(), "{lines:?}");
 }
 
+/// A renewal is a write to the session's own node.
+#[tokio::test]
+async fn an_access_list_without_the_right_to_renew_is_found_out_when_it_is_opened() {
+    let server = start().await;
+    let opened = builder()
+        .access(Access::List("world:anyone:cdr".into()))
+        .open(&server.address().to_string(), here())
+        .await;
+    assert_eq!(opened.err().map(|e| e.kind()), Some(ErrorKind::PermissionDenied));
+}
+
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {

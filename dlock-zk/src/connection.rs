@@ -100,6 +100,8 @@ struct State {
     signals: Vec<mpsc::UnboundedSender<Signal>>,
     /// One of several who use it was closed.
     closing: bool,
+    /// The last of those who used it has gone, and nobody has come or asked since.
+    left: bool,
 }
 
 impl Connection {
@@ -169,6 +171,7 @@ impl Connection {
         match &state.session {
             Some(session) => Ok(session.is_connected().then(|| session.clone())),
             None => {
+                state.left = false;
                 self.begin_making(&mut state);
                 Ok(None)
             }
@@ -180,7 +183,11 @@ impl Connection {
     /// A stream of what happens from now on. As long as it lives somebody uses the session.
     pub(crate) fn signals(self: &Arc<Self>) -> Signals {
         let (send, receive) = mpsc::unbounded();
-        self.state().signals.push(send);
+        {
+            let mut state = self.state();
+            state.signals.push(send);
+            state.left = false;
+        }
         Signals {
             receive,
             connection: self.clone(),
@@ -277,6 +284,10 @@ impl Connection {
         self.tend(session, states);
         self.changed.notify(usize::MAX);
         self.signal(&Signal::Back);
+        // Who had it made may have gone meanwhile, and then found none to retire.
+        if self.state().left {
+            self.retire();
+        }
     }
 
     /// Nobody uses it any more: what is left of the session goes when it would have gone without us.
@@ -532,10 +543,15 @@ impl futures::Stream for Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         self.receive.close();
-        if self.connection.is_used() {
-            return;
-        }
-        let was_closed = self.connection.state().closing;
+        let was_closed = {
+            let mut state = self.connection.state();
+            state.signals.retain(|s| !s.is_closed());
+            state.left = state.signals.is_empty();
+            if !state.left {
+                return;
+            }
+            state.closing
+        };
         match was_closed {
             true => self.connection.close_now(),
             false => self.connection.retire(),

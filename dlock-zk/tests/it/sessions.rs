@@ -249,3 +249,27 @@ async fn what_a_vanished_client_held_lapses() {
     assert!(from.elapsed() < SESSION + Duration::from_secs(1));
     drop(guard);
 }
+
+/// Who used it goes while another session is being made: that one is not kept for nobody.
+#[tokio::test]
+async fn a_session_that_is_made_when_nobody_is_left_is_closed() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let mut signals = lock.signals();
+    crate::expire(&server, lock.session_id().unwrap()).await;
+    loop {
+        match tokio::time::timeout(LONG, signals.next()).await.unwrap() {
+            Some(Signal::Lost(LostLeases::All, _)) => break,
+            Some(Signal::Doubt | Signal::Back) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // It is being made from now on, and takes a few exchanges.
+    assert_eq!(lock.session_id(), None);
+    drop(signals);
+    tokio::time::sleep(SESSION / 2).await;
+    until("it is closed", SESSION * 2, async || {
+        lock.session_id().is_none() && children(&server, "/dlock/sessions").await.is_empty()
+    })
+    .await;
+}

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use dlock_core::Result;
-use dlock_core::spi::{LeaseKey, Wait, Wake};
+use dlock_core::spi::{Acquire, Wait, Wake};
 use dlock_core::{Error, ErrorKind};
 use zookeeper_client::Error as Zk;
 
@@ -41,10 +41,11 @@ impl ZkLock {
     pub(crate) async fn leave_to_the_end(
         &self,
         session: &Arc<Session>,
-        key: &LeaseKey,
+        request: &Acquire,
         node: &Node,
     ) -> Result<Option<Wait>> {
-        self.withdraw(session, key, node).await?;
+        let key = &request.key;
+        self.withdraw(session, request, node).await?;
         let path = self.paths().lock(&key.name);
         let client = session.client()?;
         match session.written(|| client.delete(&path, None)).await {

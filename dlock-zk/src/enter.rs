@@ -11,6 +11,7 @@
 //!   nothing of a session from a server that it has left. So what is not found by then does not come.
 //! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both requests fail, and the line is made with the next
 //!   two behind it; also where a name is asked for that this client has not used lately. It may be removed again just then, so this is repeated a few times.
+//! * *Two calls of one request come at a time.* Each would find nothing, and make a node. One has it in [hand](crate::hand), and the other is sent away.
 //! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds later that nothing came of the request.
 //! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of this session counts.
 
@@ -79,7 +80,7 @@ impl ZkLock {
                     if !is_known {
                         self.connection.learn(&line);
                     }
-                    let node = self.entered(session, key, &prefix, &stat, sequence)?;
+                    let node = self.entered(session, request, &prefix, &stat, sequence)?;
                     return Ok((node, listed));
                 }
                 // No containers here. Another request may have found that out meanwhile.
@@ -100,6 +101,9 @@ impl ZkLock {
             if last != Zk::NoNode {
                 break;
             }
+            // Nothing was made. Who has abandoned it meanwhile counts on that.
+            self.check_buried(key)
+                .inspect_err(|_| drop(session.forget(key)))?;
         }
         session.forget(key);
         match last {
@@ -114,7 +118,7 @@ impl ZkLock {
     fn entered(
         &self,
         session: &Session,
-        key: &LeaseKey,
+        request: &Acquire,
         prefix: &str,
         stat: &Stat,
         sequence: CreateSequence,
@@ -127,7 +131,7 @@ impl ZkLock {
             name: format!("{prefix}{sequence}").into(),
             czxid: stat.czxid,
         };
-        session.change(key, |r| r.node = Some(node.clone()));
+        session.keep(request, &node)?;
         Ok(node)
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, LockName, Result};
-use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
+use zookeeper_client::{Client, CreateMode, Error as Zk, EventType, Stat};
 
 use crate::connection::Connection;
 use crate::entries::{Card, HELD, marker, who};
@@ -27,7 +27,8 @@ use crate::failure::Effect;
 use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::paths::Paths;
-use crate::session::{Node, Request, Session};
+use crate::remains::{ANY, is_gone};
+use crate::session::{Request, Session};
 use crate::single::cause;
 
 /// How many are kept, and how many are ended in one step at the most.
@@ -184,27 +185,14 @@ async fn tell(
     told
 }
 
-async fn is_gone(
-    paths: &Paths,
-    session: &Session,
-    client: &Client,
-    request: &Request,
-    node: &Node,
-) -> Result<bool, Zk> {
-    let path = match paths.unfair {
-        true => paths.holder(request.key.id),
-        false => format!("{}/{}", paths.lock(&request.key.name), node.name),
-    };
-    let stat = client.check_stat(&path).await?;
-    Ok(!stat.is_some_and(|stat| session.owns(&stat)))
-}
-
 /// A holder who is to be ended.
 struct Holder {
     /// What is said of it.
     said: String,
     /// Its nodes.
     paths: Vec<String>,
+    /// The node of its session, if it has none of its own any more: see [`remains`](crate::remains).
+    session: Option<String>,
 }
 
 impl ZkLock {
@@ -237,14 +225,7 @@ impl ZkLock {
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            let mut holders = self.to_be_ended(&session, &client, name).await?;
-            match &meant {
-                Some(meant) => holders.retain(|h| meant.contains(&h.said)),
-                None => meant = Some(holders.iter().map(|h| h.said.clone()).collect()),
-            }
-            if holders.is_empty() {
-                return Ok(());
-            }
+            // First its version: see [`remains`](crate::remains).
             let forced = self.paths().forced();
             let (data, stat) = match client.get_data(&forced).await {
                 Ok(found) => found,
@@ -255,11 +236,25 @@ impl ZkLock {
                 }
                 Err(e) => return Err(told(e)),
             };
+            let Some(mut holders) = self.to_be_ended(&session, &client, name).await? else {
+                tries += 1;
+                continue;
+            };
+            match &meant {
+                Some(meant) => holders.retain(|h| meant.contains(&h.said)),
+                None => meant = Some(holders.iter().map(|h| h.said.clone()).collect()),
+            }
+            if holders.is_empty() {
+                return Ok(());
+            }
             let is_last = holders.len() <= KEPT;
             holders.truncate(KEPT);
             let mut all = client.new_multi_writer();
             for path in holders.iter().flat_map(|h| &h.paths) {
                 all.add_delete(path, None).map_err(told)?;
+            }
+            for path in holders.iter().filter_map(|h| h.session.as_ref()) {
+                all.add_check_version(path, ANY).map_err(told)?;
             }
             let said = with(&data, &holders);
             all.add_set_data(&forced, &said, Some(stat.version))
@@ -287,22 +282,32 @@ impl ZkLock {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// The holders as the leader has them, first come first.
-    async fn to_be_ended(&self, session: &Session, client: &Client, name: &LockName) -> Result<Vec<Holder>> {
+    /// The holders as the leader has them, first come first. `None` if they changed under the look.
+    async fn to_be_ended(
+        &self,
+        session: &Session,
+        client: &Client,
+        name: &LockName,
+    ) -> Result<Option<Vec<Holder>>> {
         let told = |e| session.told(e, Effect::None);
         let lock = self.paths().lock(name);
         if self.paths().unfair {
-            return match session.synced(client, || client.get_data(&lock)).await {
-                Ok((data, _)) => match Card::read(&data).id {
-                    Some(id) => Ok(vec![Holder {
-                        said: said_of(self.paths(), name, &id.to_string()),
-                        paths: vec![self.paths().holder(id), lock],
-                    }]),
-                    None => Err(foreign()),
-                },
-                Err(Zk::NoNode) => Ok(Vec::new()),
-                Err(e) => Err(told(e)),
+            let (data, stat) = match session.synced(client, || client.get_data(&lock)).await {
+                Ok(found) => found,
+                Err(Zk::NoNode) => return Ok(Some(Vec::new())),
+                Err(e) => return Err(told(e)),
             };
+            let id = Card::read(&data).id.ok_or_else(foreign)?;
+            let own = self.paths().holder(id);
+            // Without it, the node of the lock may be that of the next holder by now.
+            let is_whole = client.check_stat(&own).await.map_err(told)?.is_some();
+            if !is_whole && !is_still(client, &lock, &stat).await.map_err(told)? {
+                return Ok(None);
+            }
+            let said = said_of(self.paths(), name, &id.to_string());
+            let paths = is_whole.then_some(own).into_iter().chain([lock]).collect();
+            let session = (!is_whole).then(|| self.paths().session(stat.ephemeral_owner));
+            return Ok(Some(vec![Holder { said, paths, session }]));
         }
         let children = match session.synced(client, || client.list_children(&lock)).await {
             Ok(children) => children,
@@ -321,9 +326,13 @@ impl ZkLock {
                 paths.push(format!("{lock}/{mark}"));
             }
             let said = said_of(self.paths(), name, &entry.node);
-            Holder { said, paths }
+            Holder {
+                said,
+                paths,
+                session: None,
+            }
         });
-        Ok(holders.collect())
+        Ok(Some(holders.collect()))
     }
 
     /// Who has it of those with priorities: its node in the line, and the one that says so.
@@ -333,20 +342,33 @@ impl ZkLock {
         client: &Client,
         name: &LockName,
         line: &Line,
-    ) -> Result<Vec<Holder>> {
+    ) -> Result<Option<Vec<Holder>>> {
+        let told = |e| session.told(e, Effect::None);
         let lock = self.paths().lock(name);
         let held = format!("{lock}/{HELD}");
-        let id = match client.get_data(&held).await {
-            Ok((data, _)) => Card::read(&data).id.ok_or_else(foreign)?,
-            Err(Zk::NoNode) => return Ok(Vec::new()),
-            Err(e) => return Err(session.told(e, Effect::None)),
+        let (data, stat) = match client.get_data(&held).await {
+            Ok(found) => found,
+            Err(Zk::NoNode) => return Ok(Some(Vec::new())),
+            Err(e) => return Err(told(e)),
         };
+        let id = Card::read(&data).id.ok_or_else(foreign)?;
         let entry = line.entries().iter().find(|e| e.id == id);
+        if entry.is_none() {
+            // It came after the line was read, or its place was deleted by hand: without that, `held` may be that of the next holder by now.
+            let children = client.list_children(&lock).await.map_err(told)?;
+            let is_there = self.line(&children)?.entries().iter().any(|e| e.id == id);
+            if is_there || !is_still(client, &held, &stat).await.map_err(told)? {
+                return Ok(None);
+            }
+        }
         let mut paths: Vec<_> = entry.map(|e| format!("{lock}/{}", e.node)).into_iter().collect();
         paths.push(held);
         let node = entry.map_or_else(|| who(self.paths().layout, id), |e| e.node.clone());
         let said = said_of(self.paths(), name, &node);
-        Ok(vec![Holder { said, paths }])
+        let session = entry
+            .is_none()
+            .then(|| self.paths().session(stat.ephemeral_owner));
+        Ok(Some(vec![Holder { said, paths, session }]))
     }
 
     /// Which of these are nodes that were ended by force, as far as that is kept.
@@ -367,6 +389,12 @@ impl ZkLock {
     }
 }
 
+/// Whether that node is the one that was seen.
+async fn is_still(client: &Client, path: &str, seen: &Stat) -> Result<bool, Zk> {
+    let now = client.check_stat(path).await?;
+    Ok(now.is_some_and(|now| now.czxid == seen.czxid))
+}
+
 pub(crate) fn foreign() -> Error {
     let message = "the node of the lock was not made by dlock: remove it, or use another root";
     Error::new(ErrorKind::BackendData, message)
@@ -381,7 +409,12 @@ mod tests {
         let mut data = Vec::new();
         for i in 0..2 * KEPT {
             let (said, paths) = (format!("orders/{i}"), Vec::new());
-            data = with(&data, &[Holder { said, paths }]);
+            let holder = Holder {
+                said,
+                paths,
+                session: None,
+            };
+            data = with(&data, &[holder]);
         }
         let kept = read(&data);
         assert_eq!(kept.len(), KEPT);

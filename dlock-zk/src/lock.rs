@@ -164,11 +164,15 @@ impl ZkLock {
         let key = &request.key;
         self.check_buried(key)?;
         let session = self.connection.session().await?;
+        let _in_hand = session.hands.take(key)?;
         let known = session.request(key);
         session.note(request)?;
-        // Once more: whoever abandons it from here on finds it.
-        self.check_buried(key)
-            .inspect_err(|_| drop(session.forget(key)))?;
+        // Once more: whoever abandons it from here on finds it. What was noted before may have a node, and stays noted.
+        self.check_buried(key).inspect_err(|_| {
+            if known.is_none() {
+                session.forget(key);
+            }
+        })?;
         let known = match known {
             // What may be on its way out is not come back to: a server that is behind shows it for a while yet.
             Some(before) if before.leaving => {
@@ -193,7 +197,7 @@ impl ZkLock {
         loop {
             let (node_now, line) = match node.take() {
                 Some(node) if self.is_at_the_end(&node) => {
-                    match self.leave_to_the_end(&session, key, &node).await? {
+                    match self.leave_to_the_end(&session, request, &node).await? {
                         Some(wait) => return Ok(Attempt::Held(wait)),
                         None => {
                             self.note_anew(&session, request)?;
@@ -219,7 +223,7 @@ impl ZkLock {
             let line = match line {
                 Ok(line) => line,
                 Err(e) if e.kind() == ErrorKind::BackendData => {
-                    self.withdraw(&session, key, &node_now).await?;
+                    self.withdraw(&session, request, &node_now).await?;
                     return Err(e);
                 }
                 Err(e) => return Err(in_line(e)),
@@ -233,11 +237,11 @@ impl ZkLock {
             };
             match answer {
                 Some(attempt) => return Ok(attempt),
-                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock.
+                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock; or it was forgotten.
                 None => {
-                    if let Some(request) = session.request(key).filter(|r| r.leaving) {
-                        self.undo_in(&session, &request).await.map_err(in_line)?;
-                    }
+                    self.withdraw(&session, request, &node_now)
+                        .await
+                        .map_err(in_line)?;
                     self.note_anew(&session, request)?;
                 }
             }
@@ -276,27 +280,25 @@ impl ZkLock {
                 Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
             }
             Some(Place::Behind { watch, .. }) => {
-                self.withdraw(session, key, node).await?;
+                self.withdraw(session, request, node).await?;
                 let line = self.paths().lock(&key.name);
                 Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
             }
             Some(Place::Mismatch(other)) => {
-                self.withdraw(session, key, node).await?;
+                self.withdraw(session, request, node).await?;
                 return Err(mismatch(other, request.mode));
             }
             Some(Place::Next | Place::OtherOrder) => {
-                self.withdraw(session, key, node).await?;
+                self.withdraw(session, request, node).await?;
                 return Err(other_order());
             }
         }))
     }
 
-    /// Takes a node out of the line again.
-    pub(crate) async fn withdraw(&self, session: &Session, key: &LeaseKey, node: &Node) -> Result<()> {
-        match session.request(key) {
-            Some(request) => self.leave(session, &request, node).await.map(drop),
-            None => Ok(()),
-        }
+    /// Takes a node out of the line again, of a request that is in [hand](crate::hand): also if it was forgotten meanwhile.
+    pub(crate) async fn withdraw(&self, session: &Session, request: &Acquire, node: &Node) -> Result<()> {
+        let noted = session.keep(request, node)?;
+        self.leave(session, &noted, node).await.map(drop)
     }
 
     pub(crate) fn check_buried(&self, key: &LeaseKey) -> Result<()> {
@@ -309,12 +311,13 @@ impl ZkLock {
     /// Ends whatever there is of that request, if it is one of the session of now. Answers what there was, and its node.
     async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node, Left)>> {
         self.connection.check_open()?;
-        // What hung on an earlier session went with it.
+        // What hung on an earlier session went with it. In this order: who has it in hand may be about to note it.
         let session = self.connection.present();
-        if session.is_none_or(|s| s.request(key).is_none()) {
+        if session.is_none_or(|s| !s.hands.has(key) && s.request(key).is_none()) {
             return Ok(None);
         }
         let session = self.connection.session().await?;
+        let _in_hand = session.hands.take(key)?;
         match session.request(key) {
             Some(request) => self.undo_in(&session, &request).await,
             None => Ok(None),
@@ -330,8 +333,12 @@ impl ZkLock {
             None => self.find(session, key).await?,
         };
         let Some(node) = node else {
-            session.forget(key);
-            if !self.paths().unfair {
+            if self.paths().unfair {
+                // Somebody may have deleted the other one by hand.
+                self.end_own(session, &self.paths().holder(key.id)).await?;
+                session.forget(key);
+            } else {
+                session.forget(key);
                 // Its first half may have been done.
                 let line = self.paths().lock(&key.name);
                 self.remove_line(&*session.client()?, &line).await;

@@ -25,7 +25,8 @@
 //!   [`enter`](crate::enter).
 //! * *A release is sent again, and somebody else has it by then.* The own node has gone, which is deleted in the same step, so nothing is.
 //! * *It is given up while it is taken.* Its node goes first: then it is not taken any more. If it was before, that is read behind a `sync`, and `held` is deleted. A deletion of `held` alone
-//!   is sent only after `held` was seen to be the own one by all that was sent before, so none that is late meets somebody else's.
+//!   is sent only after `held` was seen to be the own one by all that was sent before, and on condition that nobody was ended by force since, so none that is late meets somebody else's: see
+//!   [`remains`](crate::remains).
 //! * *Somebody more urgent comes while one who is first takes it.* It was later.
 //! * *Nobody is woken.* Who waits has watched somebody before it, or `held`. It cannot be first before that one has gone, and when it has, it looks again.
 
@@ -41,6 +42,7 @@ use crate::failure::Effect;
 use crate::leave::Left;
 use crate::line::{Line, Place};
 use crate::lock::{ZkLock, in_line};
+use crate::remains::ANY;
 use crate::session::{Node, Request, Session};
 use crate::single::cause;
 
@@ -115,12 +117,12 @@ impl ZkLock {
                     Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
                 }
                 Turn::Behind { watch, .. } => {
-                    self.withdraw(session, key, node).await?;
+                    self.withdraw(session, request, node).await?;
                     let line = self.paths().lock(&key.name);
                     Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
                 }
                 Turn::OtherOrder => {
-                    self.withdraw(session, key, node).await?;
+                    self.withdraw(session, request, node).await?;
                     return Err(other_order());
                 }
                 Turn::Gone => return Ok(None),
@@ -141,8 +143,8 @@ impl ZkLock {
         let data = self.card(session, Some(key.id), owner).write();
         let options = self.connection.node(CreateMode::Ephemeral);
         let mut all = client.new_multi_writer();
-        // Nobody writes to it after it was made.
-        all.add_check_version(&format!("{line}/{}", node.name), 0)
+        // It is there. Somebody may have written to it by hand.
+        all.add_check_version(&format!("{line}/{}", node.name), ANY)
             .map_err(told)?;
         all.add_create(&held, &[], &options).map_err(told)?;
         all.add_set_data(&held, &data, None).map_err(told)?;
@@ -170,7 +172,7 @@ impl ZkLock {
                 Ok(hold.map_or(Taken::Not, Taken::Had))
             }
             Err(Zk::NodeExists) => Ok(Taken::Not),
-            Err(Zk::NoNode | Zk::BadVersion) => Ok(Taken::Gone),
+            Err(Zk::NoNode) => Ok(Taken::Gone),
             Err(e) => Err(told(e)),
         }
     }
@@ -235,11 +237,8 @@ impl ZkLock {
         };
         // Without its node nothing more is taken for it. What was, is seen.
         let may_have = session.request(key).is_some_and(|r| r.taking);
-        if may_have && self.hold_of(session, key, node).await.map_err(in_line)?.is_some() {
-            match session.written(|| client.delete(&held, None)).await {
-                Ok(()) | Err(Zk::NoNode | Zk::SessionExpired) => {}
-                Err(e) => return Err(told(e)),
-            }
+        if may_have {
+            self.let_go(session, key, &held).await?;
         }
         session.forget(key);
         // Of a hold a part was gone, and not by us: then it had ended.

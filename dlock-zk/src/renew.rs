@@ -11,11 +11,11 @@ use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use futures::future::{join, join_all};
 
-use crate::entries::HELD;
 use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
 use crate::priority::Turn;
+use crate::remains::in_turn;
 use crate::session::{Node, Session};
 
 #[async_trait]
@@ -44,6 +44,10 @@ impl Renew for ZkLock {
         let mut outcomes = Vec::with_capacity(items.len());
         for item in items {
             let outcome = match item.kind {
+                // It was found to have gone, and what is left of it is to be deleted.
+                RenewKind::Lease if session.request(&item.key).is_some_and(|r| r.leaving) => {
+                    self.renewed_alone(&session, &item.key).await
+                }
                 RenewKind::Lease => renewed(&session, &item.key, &heard),
                 _ => self.asked(&session, &item.key, &lines).await,
             };
@@ -88,28 +92,17 @@ impl ZkLock {
             (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
                 renewed(session, key, &Ok(()))
             }
-            (Ok(_), Ok(())) => {
-                session.forget_node(&request);
-                // What an operator left of it. If this fails, it goes with the session.
-                if self.paths().unfair {
-                    let _ = client.delete(&self.paths().holder(key.id), None).await;
-                }
-                if self.paths().priorities {
-                    let place = format!("{}/{}", self.paths().lock(&key.name), node.name);
-                    let _ = client.delete(&place, None).await;
-                }
-                RenewOutcome::Gone
-            }
+            (Ok(_), Ok(())) => match self.forget_hold(session, &request, node).await {
+                Ok(()) => RenewOutcome::Gone,
+                Err(e) => failed(e),
+            },
         }
     }
 
     /// The node that is there as long as it holds, and has its token.
     fn proof(&self, key: &LeaseKey, node: &Node) -> String {
-        match self.paths().unfair {
-            true => node.name.to_string(),
-            false if self.paths().priorities => format!("{}/{HELD}", self.paths().lock(&key.name)),
-            false => format!("{}/{}", self.paths().lock(&key.name), node.name),
-        }
+        let in_line = || format!("{}/{}", self.paths().lock(&key.name), node.name);
+        in_turn(self.paths(), key).unwrap_or_else(in_line)
     }
 
     async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {

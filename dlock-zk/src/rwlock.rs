@@ -29,6 +29,7 @@ impl RwLock for ZkLock {
 impl ZkLock {
     async fn try_convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let session = self.connection.session().await?;
+        let _in_hand = session.hands.take(lease)?;
         let Some(request) = session.request(lease).filter(|r| r.granted && !r.leaving) else {
             return Err(Error::lost(LossReason::Refused));
         };

@@ -15,6 +15,7 @@ use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
 
 use crate::address::invalid;
 use crate::failure::{Effect, is_answer, told};
+use crate::hand::Hands;
 use crate::life::Life;
 use crate::question::Questions;
 use crate::watches::Watches;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) at: Arc<str>,
     requests: Mutex<HashMap<RequestId, Request>>,
+    /// Which of them a call has in hand.
+    pub(crate) hands: Arc<Hands>,
     questions: Questions,
     pub(crate) watches: Arc<Watches>,
     mark: Arc<Mark>,
@@ -97,6 +100,7 @@ impl Session {
             runtime,
             at,
             requests: Mutex::default(),
+            hands: Arc::default(),
             questions: Questions::default(),
             watches: Arc::default(),
             mark: Arc::new(mark),
@@ -219,24 +223,21 @@ impl Session {
     /// # Errors
     /// `InvalidInput` if one with that id asked for something else.
     pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
-        let (key, mode, owner) = (&request.key, request.mode, &request.owner);
+        noted(&mut self.requests(), request).map(drop)
+    }
+
+    /// Notes that node of a request which is in [hand](crate::hand), also if it was forgotten since: what is there belongs to somebody.
+    ///
+    /// # Errors
+    /// As [`note`](Self::note).
+    pub(crate) fn keep(&self, request: &Acquire, node: &Node) -> Result<Request> {
         let mut requests = self.requests();
-        let request = requests.entry(key.id).or_insert_with(|| Request {
-            key: key.clone(),
-            mode,
-            node: None,
-            granted: false,
-            converted: None,
-            marked: None,
-            leaving: false,
-            doubted: false,
-            taking: false,
-            owner: owner.clone(),
-        });
-        match request.key == *key && request.mode == mode {
-            true => Ok(()),
-            false => Err(invalid("the id of this request was used for another one")),
-        }
+        let was_known = requests.contains_key(&request.key.id);
+        let noted = noted(&mut requests, request)?;
+        noted.node.get_or_insert_with(|| node.clone());
+        // Of one that was forgotten it is not known any more.
+        noted.taking |= !was_known;
+        Ok(noted.clone())
     }
 
     pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
@@ -297,5 +298,25 @@ impl Session {
     /// Whether nothing is asked for or held.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests().is_empty()
+    }
+}
+
+fn noted<'a>(requests: &'a mut HashMap<RequestId, Request>, request: &Acquire) -> Result<&'a mut Request> {
+    let (key, mode, owner) = (&request.key, request.mode, &request.owner);
+    let noted = requests.entry(key.id).or_insert_with(|| Request {
+        key: key.clone(),
+        mode,
+        node: None,
+        granted: false,
+        converted: None,
+        marked: None,
+        leaving: false,
+        doubted: false,
+        taking: false,
+        owner: owner.clone(),
+    });
+    match noted.key == *key && noted.mode == mode {
+        true => Ok(noted),
+        false => Err(invalid("the id of this request was used for another one")),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! All who ever hold a lock have the same node in turn, and a node is deleted by its name. A release whose answer was lost would, sent again, delete the node of whoever holds
 //! it by then. So a second node goes with it, which has the name of the acquisition: both are made in one step and deleted in one step, and if the second is gone nothing is
-//! deleted.
+//! deleted; but for what is left of one of which somebody deleted a part by hand, see [`remains`](crate::remains).
 //!
 //! Whoever waits watches the node, as everybody else does: each release wakes all of them, and all but one have asked in vain. It is for locks that few wait for.
 
@@ -27,15 +27,22 @@ impl ZkLock {
         asked_before: bool,
     ) -> Result<Attempt> {
         let key = &request.key;
-        if asked_before && let Some(node) = self.find_taken(session, key).await.map_err(in_line)? {
-            return handed_out(session, key, &node);
+        let holder = self.paths().holder(key.id);
+        if asked_before {
+            if let Some(node) = self.find_taken(session, key).await.map_err(in_line)? {
+                return handed_out(session, key, &node);
+            }
+            // Somebody may have deleted the other one by hand.
+            self.end_own(session, &holder).await?;
         }
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
         let data = self.card(session, Some(key.id), request.owner.clone()).write();
-        let holder = self.paths().holder(key.id);
         let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
         if made == Err(Zk::NoNode) {
+            // Nothing was made. Who has abandoned it meanwhile counts on that.
+            self.check_buried(key)
+                .inspect_err(|_| drop(session.forget(key)))?;
             for directory in [self.paths().locks(), &self.paths().holders()] {
                 let making = self.connection.make_directory(&client, directory).await;
                 if let Err(e) = making {
@@ -149,12 +156,14 @@ impl ZkLock {
                 session.forget(key);
                 Ok(Left::Gone)
             }
+            // One of them has gone: both by an earlier deletion of ours, or one by somebody's hand.
             Err(Zk::NoNode) => {
+                let had = self.let_go(session, key, &node.name).await?;
+                self.end_own(session, &self.paths().holder(key.id)).await?;
                 session.forget(key);
-                Ok(if request.leaving {
-                    Left::Gone
-                } else {
-                    Left::NotThere
+                Ok(match request.leaving || had {
+                    true => Left::Gone,
+                    false => Left::NotThere,
                 })
             }
             Err(Zk::SessionExpired) => Ok(Left::NotThere),

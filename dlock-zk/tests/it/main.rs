@@ -7,6 +7,7 @@
 mod servers;
 
 mod bad_input;
+mod beside;
 mod counts;
 mod forced;
 mod lost_answers;
@@ -16,6 +17,8 @@ mod names;
 mod numbers;
 mod plain;
 mod priorities;
+mod quorum;
+mod remains;
 mod sessions;
 mod stale_leader;
 mod unfair;

@@ -98,7 +98,7 @@ async fn a_crowd_takes_turns_and_tokens_grow() {
 }
 
 /// Asks, and gives up when the lock has been taken and the answer to that is on its way.
-async fn taken_without_an_answer(server: &Arc<ZkServer>, lock: &ZkLock, request: &Acquire) {
+pub(crate) async fn taken_without_an_answer(server: &Arc<ZkServer>, lock: &ZkLock, request: &Acquire) {
     // So that the line is known.
     let before = urgent(9, 9, 5);
     granted(lock, &before).await;

@@ -1,8 +1,8 @@
 //! Lines on servers that know no containers, or refuse them: plain nodes, which the clients remove.
 //!
 //! Whoever leaves a line deletes it as well, in the same round trip; a server removes no node that has others below it, so that is done by the last one. What is left are the
-//! lines of those who did not leave, but died: they are swept. Of all clients one sweeps, when its session begins and once a minute; which one is decided by an ephemeral node,
-//! and nothing depends on there being only one.
+//! lines of those who did not leave, but died: they are swept. Of all clients one sweeps, when it comes to that and once a minute; which one is decided by an ephemeral node,
+//! and nothing depends on there being only one. The others look once a minute whether it is there. So however many clients begin at a time, the lines are looked at by one.
 //!
 //! What could break it, and why it does not:
 //!
@@ -10,6 +10,7 @@
 //!   container.
 //! * *The answer to a removal is lost, or its client dies.* The line is swept.
 //! * *Whoever sweeps dies, or stands still.* Its node goes with its session, and the next one takes over within a minute of that.
+//! * *A server is behind*, and shows a node that has gone: then it takes a minute more. One that is there and not shown is not made again.
 //! * *A client of the same locks makes containers.* The line is what the first of them made it, and goes either way.
 
 use std::collections::HashSet;
@@ -59,7 +60,6 @@ async fn keep_sweeping(connection: Weak<Connection>, session: Arc<Session>) {
     let Ok(mut states) = session.client().map(|client| client.state_watcher()) else {
         return;
     };
-    let mut is_first = true;
     loop {
         {
             let Some(c) = connection.upgrade() else {
@@ -69,8 +69,7 @@ async fn keep_sweeping(connection: Weak<Connection>, session: Arc<Session>) {
                 return;
             };
             // What fails is tried again in a minute, by this client or another one.
-            let _ = sweep(&c, &client, is_first).await;
-            is_first = false;
+            let _ = sweep(&c, &client).await;
         }
         let pause = session.runtime.sleep(PAUSE);
         let over = async {
@@ -86,23 +85,26 @@ async fn keep_sweeping(connection: Weak<Connection>, session: Arc<Session>) {
     }
 }
 
-/// Removes lines that are empty, if it is on this client to do so. Each does it once when it begins: it may follow one that died.
-async fn sweep(c: &Connection, client: &Client, is_first: bool) -> Result<(), Zk> {
-    let paths = &c.settings.paths;
-    let is_ours = match client
-        .create(&paths.sweeper(), &[], &c.node(CreateMode::Ephemeral))
-        .await
-    {
-        Ok(_) => true,
-        Err(Zk::NodeExists) => {
-            let stat = client.check_stat(&paths.sweeper()).await?;
-            stat.is_some_and(|s| s.ephemeral_owner == client.session_id().0)
-        }
-        Err(e) => return Err(e),
-    };
-    if !is_ours && !is_first {
+/// Whether it is on this client to sweep.
+async fn is_ours(c: &Connection, client: &Client) -> Result<bool, Zk> {
+    let sweeper = c.settings.paths.sweeper();
+    // A look costs less than a write.
+    if let Some(stat) = client.check_stat(&sweeper).await? {
+        return Ok(stat.ephemeral_owner == client.session_id().0);
+    }
+    match client.create(&sweeper, &[], &c.node(CreateMode::Ephemeral)).await {
+        Ok(_) => Ok(true),
+        Err(Zk::NodeExists) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes lines that are empty, if it is on this client to do so.
+async fn sweep(c: &Connection, client: &Client) -> Result<(), Zk> {
+    if !is_ours(c, client).await? {
         return Ok(());
     }
+    let paths = &c.settings.paths;
     let names = client.list_children(paths.locks()).await?;
     let names: Vec<_> = names
         .into_iter()

@@ -10,6 +10,7 @@ mod bad_input;
 mod beside;
 mod counts;
 mod forced;
+mod frames;
 mod lost_answers;
 mod many_waiters;
 mod modes;
@@ -35,10 +36,10 @@ use futures::StreamExt as _;
 
 use servers::{ZkOptions, ZkServer};
 
-/// Of the tests' own: long enough for a machine that is busy, short enough to wait for.
+/// Of sessions that are to run out by themselves: long enough for a machine that is busy, short enough to wait for.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
-/// Longer than a wait in these tests may be.
+/// Longer than a wait in these tests may be. Sessions of all other tests are as long: none is lost because the machine was busy.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) fn here() -> Arc<dyn Runtime> {
@@ -46,7 +47,7 @@ pub(crate) fn here() -> Arc<dyn Runtime> {
 }
 
 pub(crate) fn builder() -> Builder {
-    ZkLock::builder().session_timeout(SESSION)
+    ZkLock::builder().session_timeout(LONG).timeout(LONG)
 }
 
 pub(crate) async fn open(server: &ZkServer) -> ZkLock {
@@ -58,7 +59,7 @@ pub(crate) async fn open(server: &ZkServer) -> ZkLock {
 
 pub(crate) fn client_of(lock: ZkLock) -> Client {
     let client = Client::builder(Arc::new(lock), here());
-    client.op_timeout(Duration::from_secs(1)).build().unwrap()
+    client.op_timeout(LONG / 2).build().unwrap()
 }
 
 pub(crate) async fn client(server: &ZkServer) -> Client {
@@ -155,6 +156,26 @@ pub(crate) async fn children(server: &Arc<ZkServer>, path: &str) -> Vec<String> 
     hands(server, move |s| s.with_session(|s| s.children(&path)))
         .await
         .unwrap_or_default()
+}
+
+/// The nodes whose data that client watches, by what the server says.
+pub(crate) async fn watched_by(server: &Arc<ZkServer>, lock: &ZkLock) -> Vec<String> {
+    let session = format!("0x{:x}", lock.session_id().unwrap());
+    let text = hands(server, |s| s.four_letters("wchc")).await;
+    // A line for each session, and behind it one for each of its nodes.
+    let own = text.lines().skip_while(|line| *line != session).skip(1);
+    own.map_while(|line| line.strip_prefix('\t').map(str::to_owned))
+        .collect()
+}
+
+/// Waits until all that a client does by itself when it begins is done: the last of it is to listen.
+pub(crate) async fn listens(server: &Arc<ZkServer>, lock: &ZkLock) {
+    until("it listens", LONG, async || {
+        watched_by(server, lock)
+            .await
+            .contains(&"/dlock/forced".to_owned())
+    })
+    .await;
 }
 
 /// A request that is given up before its answer comes.

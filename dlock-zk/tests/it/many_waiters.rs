@@ -6,11 +6,14 @@ use dlock_core::LockName;
 use dlock_core::spi::Watch as _;
 
 use crate::servers::Proxy;
-use crate::{LONG, builder, client, client_of, here, start, until};
+use crate::{LONG, builder, client, client_of, here, start, until, watched_by};
 
 /// So long a name that each path has some 3 kB; the driver sets 128 KiB of them again.
 const NAME: usize = 1000;
 const WAITERS: usize = 60;
+
+/// How many of them are watched at a time, since there is room for 96 KiB.
+const WATCHED: usize = 96 * 1024 / (3 * NAME + 70);
 
 #[tokio::test]
 async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_cut() {
@@ -18,7 +21,7 @@ async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_c
     let proxy = Proxy::start(server.address()).unwrap();
     let name = LockName::new(vec![b'/'; NAME]).unwrap();
     let lock = builder()
-        .session_timeout(Duration::from_secs(6))
+        .session_timeout(Duration::from_secs(30))
         .open(&proxy.address().to_string(), here())
         .await
         .unwrap();
@@ -39,8 +42,14 @@ async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_c
         seen.is_ok_and(|seen| seen.waiting as usize == WAITERS)
     };
     until("all wait", LONG, in_line).await;
-    // So that each has set its watch.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let watched = async || {
+        let watched = watched_by(&server, &lock).await;
+        watched
+            .iter()
+            .filter(|node| node.starts_with("/dlock/locks/"))
+            .count()
+    };
+    until("as many watch as can", LONG, async || watched().await >= WATCHED).await;
     proxy.cut();
     until("it is connected again", LONG, async || {
         lock.inspect(&name).await.is_ok()

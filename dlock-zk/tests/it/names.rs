@@ -100,7 +100,7 @@ async fn a_node_says_to_an_operator_whose_it_is() {
         text.contains(&*whereabouts) && whereabouts.contains(" pid="),
         "{whereabouts}"
     );
-    assert_eq!(seen.expires_in, crate::SESSION - crate::SESSION / 3);
+    assert_eq!(seen.expires_in, LONG - LONG / 3);
 }
 
 /// Numbers of a line begin anew with it; tokens do not.

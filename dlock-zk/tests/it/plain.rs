@@ -1,17 +1,18 @@
 //! Servers without containers: lines go as well.
 
 use std::collections::HashSet;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use dlock_core::Mode;
 use dlock_core::spi::{Lock as _, Release, Watch as _};
 
+use crate::frames::{EXISTS, carry, int, lead};
 use crate::servers::ZkServer;
 use crate::{
-    LONG, at_once, builder, children, client_of, expire, granted, hands, here, key, queued, start, turn,
-    until, waits,
+    LONG, at_once, builder, children, client_of, expire, granted, hands, here, key, listens, queued, start,
+    turn, until, waits,
 };
 
 const X: Mode = Mode::Exclusive;
@@ -62,6 +63,31 @@ async fn the_line_of_one_that_died_is_swept() {
     .await;
 }
 
+/// However many begin: lines that are empty are looked for by one.
+#[tokio::test]
+async fn who_begins_leaves_the_sweeping_to_the_one_that_does_it() {
+    let server = start().await;
+    // What it begins with has been answered long before so many others are.
+    let begins = async |client: u128| {
+        let lock = open(&server).await;
+        listens(&server, &lock).await;
+        for n in 0..20 {
+            let k = key("y", client, n);
+            granted(&lock, &at_once(&k, X)).await;
+            lock.release(&k, Release::Now).await.unwrap();
+        }
+        lock
+    };
+    let _sweeps = begins(1).await;
+    assert!(children(&server, "/dlock").await.contains(&"sweeper".to_owned()));
+    hands(&server, |s| {
+        s.with_session(|s| s.create("/dlock/locks/empty", b""))
+    })
+    .await;
+    let _second = begins(2).await;
+    assert_eq!(children(&server, LOCKS).await, ["empty"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_takes_turns_and_leaves_nothing() {
     let server = start().await;
@@ -92,69 +118,38 @@ struct Refusing {
 }
 
 const CREATE_CONTAINER: i32 = 19;
-const EXISTS: i32 = 3;
 const UNIMPLEMENTED: i32 = -6;
 
 impl Refusing {
     fn start(server: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let Ok((client, server)) = client.and_then(|c| Ok((c, TcpStream::connect(server)?))) else {
-                    return;
-                };
-                // The numbers of the requests that are refused.
-                let refused = Arc::new(Mutex::new(HashSet::new()));
-                let (to_server, to_client) = (refused.clone(), refused);
-                let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    carry(client, server, |frame| {
-                        if int(frame, 4) == Some(CREATE_CONTAINER) {
-                            to_server.lock().unwrap().insert(int(frame, 0));
-                            // A question in its place, so that the answers keep their order.
-                            frame.truncate(4);
-                            frame.extend_from_slice(&EXISTS.to_be_bytes());
-                            frame.extend_from_slice(&1_i32.to_be_bytes());
-                            frame.extend_from_slice(b"/\0");
-                        }
-                    })
-                });
-                std::thread::spawn(move || {
-                    carry(back.0, back.1, |frame| {
-                        if to_client.lock().unwrap().remove(&int(frame, 0)) {
-                            frame.truncate(12);
-                            frame.extend_from_slice(&UNIMPLEMENTED.to_be_bytes());
-                        }
-                    })
-                });
-            }
-        });
+        let address = lead(server, |client, server| {
+            // The numbers of the requests that are refused.
+            let refused = Arc::new(Mutex::new(HashSet::new()));
+            let (to_server, to_client) = (refused.clone(), refused);
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                carry(client, server, |frame| {
+                    if int(frame, 4) == Some(CREATE_CONTAINER) {
+                        to_server.lock().unwrap().insert(int(frame, 0));
+                        // A question in its place, so that the answers keep their order.
+                        frame.truncate(4);
+                        frame.extend_from_slice(&EXISTS.to_be_bytes());
+                        frame.extend_from_slice(&1_i32.to_be_bytes());
+                        frame.extend_from_slice(b"/\0");
+                    }
+                })
+            });
+            std::thread::spawn(move || {
+                carry(back.0, back.1, |frame| {
+                    if to_client.lock().unwrap().remove(&int(frame, 0)) {
+                        frame.truncate(12);
+                        frame.extend_from_slice(&UNIMPLEMENTED.to_be_bytes());
+                    }
+                })
+            });
+        })?;
         Ok(Self { address })
     }
-}
-
-fn int(frame: &[u8], at: usize) -> Option<i32> {
-    let bytes = frame.get(at..at + 4)?;
-    bytes.try_into().ok().map(i32::from_be_bytes)
-}
-
-/// Carries frames until one of the two is gone. The first one opens the session, and its answer has no number.
-fn carry(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>)) {
-    let mut is_first = true;
-    let mut one = || -> io::Result<()> {
-        let mut length = [0; 4];
-        from.read_exact(&mut length)?;
-        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        from.read_exact(&mut frame)?;
-        if !std::mem::take(&mut is_first) {
-            change(&mut frame);
-        }
-        to.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes())?;
-        to.write_all(&frame)
-    };
-    while one().is_ok() {}
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
 #[tokio::test]

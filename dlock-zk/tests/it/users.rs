@@ -182,7 +182,8 @@ mod tls {
         let trusts = || builder().root_certificate(&authority(&server));
         let lock = trusts().open(&url(&server), here()).await.unwrap();
         granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
-        let e = builder().open(&url(&server), here()).await.unwrap_err();
+        let stranger = builder().timeout(SESSION);
+        let e = stranger.open(&url(&server), here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         // The same server at an address that is not in its certificate.
         let other = format!("zks://{}", elsewhere(server.tls_address().unwrap()));

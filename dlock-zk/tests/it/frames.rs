@@ -1,0 +1,144 @@
+//! A way to a server on which requests are seen one by one, and can be stopped: what a proxy of bytes cannot do.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::{LONG, until};
+
+/// What requests are called on the wire.
+pub(crate) const EXISTS: i32 = 3;
+pub(crate) const MULTI: i32 = 14;
+
+pub(crate) fn int(frame: &[u8], at: usize) -> Option<i32> {
+    let bytes = frame.get(at..at + 4)?;
+    bytes.try_into().ok().map(i32::from_be_bytes)
+}
+
+/// Carries frames until one of the two is gone. The first one opens the session, and its answer has no number.
+pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>)) {
+    let mut is_first = true;
+    let mut one = || -> io::Result<()> {
+        let mut length = [0; 4];
+        from.read_exact(&mut length)?;
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        from.read_exact(&mut frame)?;
+        if !std::mem::take(&mut is_first) {
+            change(&mut frame);
+        }
+        to.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes())?;
+        to.write_all(&frame)
+    };
+    while one().is_ok() {}
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// Takes each client to that server by threads of its own.
+pub(crate) fn lead(
+    server: SocketAddr,
+    take: impl Fn(TcpStream, TcpStream) + Send + 'static,
+) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok((client, server)) = client.and_then(|c| Ok((c, TcpStream::connect(server)?))) else {
+                return;
+            };
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
+            take(client, server);
+        }
+    });
+    Ok(address)
+}
+
+/// Where a way is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// At the first request of that kind: it does not come to the server, and nothing behind it.
+    Before(i32),
+    /// Behind it: the server has it, and from then on no answer comes back.
+    Behind(i32),
+}
+
+/// A way to a server.
+pub(crate) struct Way {
+    pub(crate) address: SocketAddr,
+    stops: Arc<Stops>,
+}
+
+#[derive(Default)]
+struct Stops {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    at: Option<Stop>,
+    /// It has come to that.
+    stopped: Option<Stop>,
+}
+
+impl Way {
+    pub(crate) fn to(server: SocketAddr) -> io::Result<Self> {
+        let stops = Arc::new(Stops::default());
+        let of_all = stops.clone();
+        let address = lead(server, move |client, server| {
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            let (there, answers) = (of_all.clone(), of_all.clone());
+            std::thread::spawn(move || carry(client, server, |frame| there.request(frame)));
+            std::thread::spawn(move || carry(back.0, back.1, |_| answers.answer()));
+        })?;
+        Ok(Self { address, stops })
+    }
+
+    /// Stops it there, from now on.
+    pub(crate) fn stop(&self, at: Stop) {
+        self.stops.state().at = Some(at);
+    }
+
+    /// Waits until it has come to that.
+    pub(crate) async fn stopped(&self) {
+        until("the way is stopped", LONG, async || {
+            self.stops.state().stopped.is_some()
+        })
+        .await;
+    }
+
+    /// What was kept back goes on its way, and what comes after it.
+    pub(crate) fn go_on(&self) {
+        *self.stops.state() = State::default();
+        self.stops.changed.notify_all();
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
+
+impl Stops {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn request(&self, frame: &[u8]) {
+        let mut state = self.state();
+        let kind = int(frame, 4);
+        let Some(Stop::Before(at) | Stop::Behind(at)) = state.at else {
+            return;
+        };
+        if kind == Some(at) && state.stopped.is_none() {
+            state.stopped = state.at;
+        }
+        let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Before(_)));
+        drop(self.changed.wait_while(state, is_stopped).unwrap());
+    }
+
+    fn answer(&self) {
+        let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Behind(_)));
+        drop(self.changed.wait_while(self.state(), is_stopped).unwrap());
+    }
+}

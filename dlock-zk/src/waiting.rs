@@ -1,9 +1,13 @@
 //! Being in line: a watch on the one node that has to go first, and a look at the line when it has.
 //!
+//! Of *n* permits these are *n* nodes, and most of them are still to be watched after a look: what has told nothing is kept. So who is woken looks once, and watches one more.
+//!
 //! What could break it, and why it does not:
 //!
 //! * *The node goes before it is watched.* Then there is nothing to be watched, the server says so, and the line is looked at at once.
 //! * *It becomes a reader before it is watched.* The watch is set with a look at the node, and its version says that it was changed; then the line is looked at once more.
+//! * *A node that was watched before this look has changed since.* Then its watch tells, now or later, and there is another look: a server tells a session of a change before it shows
+//!   that. A watch that tells nothing is of a node that is there as it was.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once of what is gone. If the session is over the watch says that, and
 //!   the stream ends: the engine asks again, and joins the line anew.
@@ -12,29 +16,46 @@
 //! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was heard of within half of its life, or it is asked now.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use dlock_core::spi::{LeaseKey, Push};
-use futures::StreamExt as _;
-use futures::future::{join_all, select_all};
+use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream};
-use zookeeper_client::{Error as Zk, EventType};
+use futures::{FutureExt as _, StreamExt as _};
+use zookeeper_client::{Error as Zk, EventType, WatchedEvent};
 
 use crate::entries::HELD;
 use crate::line::Place;
 use crate::lock::ZkLock;
 use crate::priority::Turn;
 use crate::session::{Node, Session};
+use crate::watches::Room;
 
 /// A waiter of this client.
 struct Waiter {
     lock: ZkLock,
-    session: Arc<Session>,
     key: LeaseKey,
     node: Node,
-    line: String,
     watch: Vec<String>,
-    versions: Versions,
+    watching: Watching,
+}
+
+/// What a waiter watches of a line.
+struct Watching {
+    session: Arc<Session>,
+    line: String,
+    /// By their nodes. Each tells once.
+    watched: HashMap<String, Watched>,
+    /// Of who looks at the line whenever one of them changes.
+    versions: Option<Versions>,
+}
+
+struct Watched {
+    event: BoxFuture<'static, WatchedEvent>,
+    /// Dropped after the watch.
+    _room: Room,
 }
 
 /// At which version a node was when the line was last looked at because of it. Where none is told, at its first.
@@ -56,14 +77,13 @@ impl ZkLock {
         node: &Node,
         watch: Vec<String>,
     ) -> BoxStream<'static, Push> {
+        let line = self.paths().lock(&key.name);
         let waiter = Waiter {
             lock: self.clone(),
-            session: session.clone(),
             key: key.clone(),
             node: node.clone(),
-            line: self.paths().lock(&key.name),
             watch,
-            versions: Versions::new(),
+            watching: Watching::new(session, line, Some(Versions::new())),
         };
         stream::once(waiter.turn())
             .filter_map(|push| async { push })
@@ -77,9 +97,9 @@ impl ZkLock {
         line: String,
         watch: Vec<String>,
     ) -> BoxStream<'static, Push> {
-        let session = session.clone();
+        let mut watching = Watching::new(session, line, None);
         let changed = async move {
-            match watched(&session, &line, &watch, None).await {
+            match watching.changed(&watch).await {
                 Seen::Changed => Some(Push::Changed),
                 Seen::Over => None,
             }
@@ -90,16 +110,14 @@ impl ZkLock {
 
 impl Waiter {
     async fn turn(mut self) -> Option<Push> {
+        let session = self.watching.session.clone();
         loop {
-            let versions = Some(&mut self.versions);
-            if let Seen::Over = watched(&self.session, &self.line, &self.watch, versions).await {
+            if let Seen::Over = self.watching.changed(&self.watch).await {
                 return None;
             }
-            let line = self.lock.read_line(&self.session, &self.line).await.ok()?;
+            let line = self.lock.read_line(&session, &self.watching.line).await.ok()?;
             if self.lock.paths().priorities {
-                let turn = self
-                    .lock
-                    .turn_by_priority(&self.session, &self.key, &self.node, line);
+                let turn = self.lock.turn_by_priority(&session, &self.key, &self.node, line);
                 match turn.await.ok()? {
                     Turn::Granted(grant) => return Some(Push::Granted(grant)),
                     Turn::Behind { watch, .. } => self.watch = watch,
@@ -109,9 +127,9 @@ impl Waiter {
             }
             match line.place(&self.node.name) {
                 Some(Place::Admitted) => {
-                    self.session.be_ample().await.ok()?;
+                    session.be_ample().await.ok()?;
                     // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
-                    let grant = self.session.grant(&self.key, &self.node);
+                    let grant = session.grant(&self.key, &self.node);
                     return Some(grant.map_or(Push::Changed, Push::Granted));
                 }
                 Some(Place::Behind { watch, .. }) => self.watch = watch,
@@ -122,55 +140,103 @@ impl Waiter {
     }
 }
 
+impl Watching {
+    fn new(session: &Arc<Session>, line: String, versions: Option<Versions>) -> Self {
+        Self {
+            session: session.clone(),
+            line,
+            watched: HashMap::new(),
+            versions,
+        }
+    }
+
+    /// Waits until one of those nodes has gone or is changed.
+    async fn changed(&mut self, nodes: &[String]) -> Seen {
+        // Those that are in front now: of many who overtake it none is remembered.
+        self.watched.retain(|node, _| nodes.contains(node));
+        if let Some(versions) = &mut self.versions {
+            versions.retain(|node, _| nodes.contains(node));
+        }
+        let changed = match self.watch(nodes).await {
+            Ok(changed) => changed,
+            Err(over) => return over,
+        };
+        if changed || self.watched.is_empty() {
+            return Seen::Changed;
+        }
+        poll_fn(|cx| self.told(cx)).await
+    }
+
+    /// Watches those of the nodes that are not watched yet. Whether one of them has gone or is changed already.
+    async fn watch(&mut self, nodes: &[String]) -> Result<bool, Seen> {
+        let (new, rooms) = self.room(nodes).await;
+        let client = self.session.client().map_err(|_| Seen::Over)?;
+        // With their data, since a watch on what is not there would stay.
+        let asked = rooms.iter().flat_map(Room::paths);
+        let asked = asked.map(|path| client.get_and_watch_data(path));
+        let answers = join_all(asked).await;
+        let mut changed = false;
+        for ((node, room), answer) in new.into_iter().zip(rooms).zip(answers) {
+            let (_, stat, watcher) = match answer {
+                Ok(answer) => answer,
+                Err(Zk::NoNode) => {
+                    changed = true;
+                    continue;
+                }
+                Err(_) => return Err(Seen::Over),
+            };
+            if let Some(versions) = &mut self.versions {
+                let before = versions.insert(node.clone(), stat.version);
+                changed |= before.unwrap_or(first(&node)) != stat.version;
+            }
+            let watched = Watched {
+                event: watcher.changed().boxed(),
+                _room: room,
+            };
+            self.watched.insert(node, watched);
+        }
+        Ok(changed)
+    }
+
+    /// Which nodes are to be watched beside those that are, and room for each of them.
+    async fn room(&mut self, nodes: &[String]) -> (Vec<String>, Vec<Room>) {
+        let watched = &self.watched;
+        let new: Vec<String> = nodes
+            .iter()
+            .filter(|n| !watched.contains_key(*n))
+            .cloned()
+            .collect();
+        if new.is_empty() {
+            return (new, Vec::new());
+        }
+        let watches = &self.session.watches;
+        let path = |node: &String| format!("{}/{node}", self.line);
+        if let Ok(room) = watches.take(new.iter().map(path).collect()) {
+            return (new, room.each());
+        }
+        // Nobody waits for room while he has some.
+        let all: Vec<String> = nodes.iter().map(path).collect();
+        self.watched.clear();
+        (nodes.to_vec(), watches.room(all).await.each())
+    }
+
+    /// What the watches tell. Those that did are there no more.
+    fn told(&mut self, cx: &mut Context<'_>) -> Poll<Seen> {
+        let mut seen = Poll::Pending;
+        self.watched.retain(|_, watched| {
+            let Poll::Ready(event) = watched.event.poll_unpin(cx) else {
+                return true;
+            };
+            let is_over = event.event_type == EventType::Session || matches!(seen, Poll::Ready(Seen::Over));
+            seen = Poll::Ready(if is_over { Seen::Over } else { Seen::Changed });
+            false
+        });
+        seen
+    }
+}
+
 /// At which version a node is when nobody changed it since it was made.
 fn first(node: &str) -> i32 {
     // Who makes this one writes to it in the same step.
     i32::from(node == HELD)
-}
-
-/// Waits until one of those nodes has gone or is changed.
-async fn watched(
-    session: &Session,
-    line: &str,
-    nodes: &[String],
-    mut versions: Option<&mut Versions>,
-) -> Seen {
-    let room = nodes.iter().map(|node| format!("{line}/{node}")).collect();
-    // Dropped after the watches.
-    let room = session.watches.room(room).await;
-    let watchers = {
-        let Ok(client) = session.client() else {
-            return Seen::Over;
-        };
-        let client = &*client;
-        // With their data, since a watch on what is not there would stay.
-        join_all(room.paths().iter().map(|path| client.get_and_watch_data(path))).await
-    };
-    let mut events = Vec::with_capacity(watchers.len());
-    if let Some(versions) = &mut versions {
-        // What is in front now: of many who overtake it none is remembered.
-        versions.retain(|node, _| nodes.contains(node));
-    }
-    for (node, watcher) in nodes.iter().zip(watchers) {
-        match watcher {
-            Ok((_, stat, watcher)) => {
-                if let Some(versions) = &mut versions
-                    && versions.insert(node.clone(), stat.version).unwrap_or(first(node)) != stat.version
-                {
-                    return Seen::Changed;
-                }
-                events.push(Box::pin(watcher.changed()));
-            }
-            Err(Zk::NoNode) => return Seen::Changed,
-            Err(_) => return Seen::Over,
-        }
-    }
-    if events.is_empty() {
-        return Seen::Changed;
-    }
-    let (event, _, _) = select_all(events).await;
-    match event.event_type {
-        EventType::Session => Seen::Over,
-        _ => Seen::Changed,
-    }
 }

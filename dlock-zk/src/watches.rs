@@ -10,6 +10,7 @@
 //! * *A watch is given up before its answer has come.* Its room is free then, and the driver has it for a moment yet. A quarter of what the driver can do is kept back for
 //!   those.
 //! * *Somebody asks for more than there is.* He never gets it, and is served by being asked for alone.
+//! * *Two have a part of what each needs, and wait for the rest.* Who has to wait gives back what he has first.
 //! * *Who was told of room does not poll.* What is left in it is for whoever is told next: nobody is admitted by a watch, only sooner.
 
 use std::collections::HashMap;
@@ -73,6 +74,16 @@ pub(crate) struct Room {
 impl Room {
     pub(crate) fn paths(&self) -> &[String] {
         &self.paths
+    }
+
+    /// The same, for each path by itself.
+    pub(crate) fn each(mut self) -> Vec<Self> {
+        let paths = std::mem::take(&mut self.paths);
+        let alone = |path| Self {
+            watches: self.watches.clone(),
+            paths: vec![path],
+        };
+        paths.into_iter().map(alone).collect()
     }
 }
 
@@ -152,6 +163,18 @@ mod tests {
         (&mut waits_too).now_or_never().expect("so there is room for two");
         drop((same, room));
         assert_eq!(watches.watched().bytes, 0);
+        assert!(watches.watched().paths.is_empty());
+    }
+
+    #[test]
+    fn room_for_several_is_given_back_by_each() {
+        let watches = Arc::new(Watches::default());
+        let mut rooms = watches.take((0..4).map(long).collect()).unwrap().each();
+        assert!(watches.take(vec![long(4)]).is_err());
+        rooms.remove(1);
+        let taken = watches.take(vec![long(4)]).unwrap();
+        assert!(watches.take(vec![long(1)]).is_err());
+        drop((rooms, taken));
         assert!(watches.watched().paths.is_empty());
     }
 

@@ -1,21 +1,37 @@
 //! What it costs, by the server's own count.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::Mode;
-use dlock_core::spi::{Lock as _, Release};
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, Renew as _, RenewItem, RenewOutcome};
+use dlock_core::{Guard, Mode};
 use dlock_zk::ZkLock;
 
-use crate::servers::ZkServer;
-use crate::{at_once, builder, client_of, granted, hands, here, key, queued, start, turn, until, waits};
+use crate::servers::{ZkOptions, ZkServer};
+use crate::{LONG, builder, client_of, granted, hands, here, key, listens, queued, turn, until, waits, with};
 
-/// Long enough that no ping of a session comes between two counts.
-const UNHURRIED: Duration = Duration::from_secs(60);
+/// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a line empty for a moment, which has to be made again then.
+const UNHURRIED: Duration = Duration::from_secs(3600);
+
+const X: Mode = Mode::Exclusive;
+
+async fn start() -> Arc<ZkServer> {
+    let least = Duration::from_millis(400);
+    with(ZkOptions::new().containers(UNHURRIED).sessions(least, UNHURRIED)).await
+}
 
 async fn open(server: &Arc<ZkServer>) -> ZkLock {
     let builder = builder().session_timeout(UNHURRIED);
-    builder.open(&server.address().to_string(), here()).await.unwrap()
+    let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
+    listens(server, &lock).await;
+    lock
+}
+
+fn ask(key: &LeaseKey, mode: Mode) -> Acquire {
+    let mut request = queued(key, mode);
+    request.ttl = UNHURRIED;
+    request
 }
 
 async fn received(server: &Arc<ZkServer>, lock: &ZkLock) -> u64 {
@@ -24,31 +40,17 @@ async fn received(server: &Arc<ZkServer>, lock: &ZkLock) -> u64 {
     clients.iter().find(|c| c.session == session).unwrap().received
 }
 
-/// Until what goes on in the background after an opening is done: the count stands still.
-async fn quiet(server: &Arc<ZkServer>, lock: &ZkLock) -> u64 {
-    loop {
-        let before = received(server, lock).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if received(server, lock).await == before {
-            return before;
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_cycle_costs_three_requests() {
     let server = start().await;
     let lock = open(&server).await;
-    let longest = Duration::from_secs(120);
     let cycle = async |n: u64| {
         let k = key("x", 1, n);
-        let mut request = queued(&k, Mode::Exclusive);
-        request.ttl = longest;
-        granted(&lock, &request).await;
+        granted(&lock, &ask(&k, X)).await;
         lock.release(&k, Release::Now).await.unwrap();
     };
     cycle(0).await;
-    let before = quiet(&server, &lock).await;
+    let before = received(&server, &lock).await;
     for n in 1..=100 {
         cycle(n).await;
     }
@@ -60,44 +62,38 @@ async fn an_unfair_cycle_costs_two_requests() {
     let server = start().await;
     let builder = builder().session_timeout(UNHURRIED).unfair();
     let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
+    listens(&server, &lock).await;
     let cycle = async |n: u64| {
         let k = key("x", 1, n);
-        let mut request = at_once(&k, Mode::Exclusive);
-        request.ttl = Duration::from_secs(120);
-        granted(&lock, &request).await;
+        granted(&lock, &ask(&k, X)).await;
         lock.release(&k, Release::Now).await.unwrap();
     };
     cycle(0).await;
-    let before = quiet(&server, &lock).await;
+    let before = received(&server, &lock).await;
     for n in 1..=100 {
         cycle(n).await;
     }
     assert_eq!(received(&server, &lock).await - before, 200);
 }
 
+// Who asks for a name for the first time makes its line, to be sure.
+const MADE: u64 = 1;
+
 /// Create and list to join, a look with a watch, a list when it fires, a deletion: five, however long the line is.
 #[tokio::test]
 async fn a_hand_over_costs_five_requests_and_wakes_one() {
-    // Who asks for a name for the first time makes its line, to be sure.
-    const MADE: u64 = 1;
     let server = start().await;
     for waiters in [2_u64, 100] {
         let holder = open(&server).await;
         let waiting = open(&server).await;
         let name = format!("line-{waiters}");
         let first = key(&name, 1, 0);
-        let ask = |n| {
-            let mut request = queued(&key(&name, 2, n), Mode::Exclusive);
-            request.ttl = Duration::from_secs(120);
-            request
-        };
-        let mut request = queued(&first, Mode::Exclusive);
-        request.ttl = Duration::from_secs(120);
-        granted(&holder, &request).await;
-        let before = quiet(&server, &waiting).await;
+        let second = |n| key(&name, 2, n);
+        granted(&holder, &ask(&first, X)).await;
+        let before = received(&server, &waiting).await;
         let mut line = Vec::new();
         for n in 0..waiters {
-            line.push(waits(&waiting, &ask(n)).await);
+            line.push(waits(&waiting, &ask(&second(n), X)).await);
         }
         assert_eq!(
             received(&server, &waiting).await - before,
@@ -109,7 +105,7 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
             .into_iter()
             .enumerate()
             .map(|(n, mut wait)| {
-                let (lock, key) = (waiting.clone(), ask(n as u64).key);
+                let (lock, key) = (waiting.clone(), second(n as u64));
                 tokio::spawn(async move {
                     let grant = turn(&mut wait).await;
                     lock.release(&key, Release::Now).await.unwrap();
@@ -118,7 +114,7 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
             })
             .collect();
         let watched = before + 3 * waiters + MADE;
-        until("all watch", Duration::from_secs(10), async || {
+        until("all watch", LONG, async || {
             received(&server, &waiting).await == watched
         })
         .await;
@@ -136,27 +132,95 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
     }
 }
 
+/// Who is woken looks once, and watches one node more. Whoever has a permit has it in front of all who wait: each release wakes each of them.
+#[tokio::test]
+async fn a_release_of_permits_costs_two_requests_for_each_who_waits() {
+    const N: u64 = 10;
+    let server = start().await;
+    let (holder, waiting) = (open(&server).await, open(&server).await);
+    let permit = Mode::permit(NonZeroU32::new(10).unwrap());
+    for n in 0..N {
+        granted(&holder, &ask(&key("x", 1, n), permit)).await;
+    }
+    let before = received(&server, &waiting).await;
+    let mut line = Vec::new();
+    for n in 0..N {
+        let mut wait = waits(&waiting, &ask(&key("x", 2, n), permit)).await;
+        line.push(tokio::spawn(async move { turn(&mut wait).await }));
+    }
+    let watched = before + 2 * N + MADE + N * N;
+    until("all watch", LONG, async || {
+        received(&server, &waiting).await == watched
+    })
+    .await;
+    // From the last to the first.
+    for (n, next) in (0..N).rev().zip(line) {
+        holder.release(&key("x", 1, n), Release::Now).await.unwrap();
+        next.await.unwrap();
+    }
+    let asked = received(&server, &waiting).await - watched;
+    // Each looks, and all but the one that is let in watch one more.
+    let looks = N * (N + 1) / 2 + N * (N - 1) / 2;
+    // Who is let in may take back a watch that nobody else has at that moment.
+    assert!(asked <= looks + N, "{asked} requests for {N} releases");
+}
+
 /// One question for the whole session, however much it holds.
 #[tokio::test]
 async fn a_session_is_asked_for_once_whatever_it_holds() {
+    const HOLDS: u64 = 200;
+    const TIMES: u64 = 10;
     let server = start().await;
+    let lock = open(&server).await;
+    let mut items = Vec::new();
+    for n in 0..HOLDS {
+        let k = key(&format!("held-{n}"), 1, n);
+        granted(&lock, &ask(&k, X)).await;
+        items.push(RenewItem::lease(k, UNHURRIED));
+    }
+    let before = received(&server, &lock).await;
+    for _ in 0..TIMES {
+        let renewed = lock.renew(&items).await;
+        assert!(
+            renewed.iter().all(|r| matches!(r, RenewOutcome::Renewed(_))),
+            "{renewed:?}"
+        );
+    }
+    assert_eq!(received(&server, &lock).await - before, TIMES);
+}
+
+/// The same of the guards of a client. Those that fall due within an eighth of their period are renewed together, so there are no more than so many questions in a period.
+#[tokio::test]
+async fn a_client_asks_seldom_however_many_guards_there_are() {
+    const PERIODS: f64 = 6.0;
+    let server = start().await;
+    let session = Duration::from_secs(6);
     let lock = builder()
-        .session_timeout(Duration::from_secs(3))
+        .session_timeout(session)
         .open(&server.address().to_string(), here())
         .await
         .unwrap();
+    // Each question writes the node of the session, and nobody else does.
+    let node = format!("/dlock/sessions/{:016x}", lock.session_id().unwrap());
+    let questions = async || {
+        let node = node.clone();
+        let stat = hands(&server, move |s| s.with_session(|s| s.stat(&node))).await;
+        stat.unwrap().version
+    };
     let client = client_of(lock.clone());
     let mut guards = Vec::new();
     for n in 0..200 {
         guards.push(client.lock(format!("held-{n}")).unwrap().acquire().await.unwrap());
     }
-    let before = received(&server, &lock).await;
-    let from = tokio::time::Instant::now();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let requests = received(&server, &lock).await - before;
-    // Three questions in a life of 2 s at the most, and as many pings.
-    let lives = from.elapsed().as_secs_f64() / 2.0;
-    assert!(guards.iter().all(dlock_core::Guard::is_valid));
-    let most = lives.ceil() * 16.0;
-    assert!((requests as f64) < most, "{requests} requests in {lives} lives");
+    let (from, before) = (tokio::time::Instant::now(), questions().await);
+    // A third of what a session is believed in.
+    let period = session.mul_f64(2.0 / 9.0);
+    tokio::time::sleep(period.mul_f64(PERIODS)).await;
+    let asked = questions().await - before;
+    let periods = from.elapsed().div_duration_f64(period);
+    assert!(guards.iter().all(Guard::is_valid));
+    assert!(
+        asked > 0 && f64::from(asked) < 10.0 * periods,
+        "{asked} in {periods} periods"
+    );
 }

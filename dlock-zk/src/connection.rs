@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_core::spi::{LostLeases, RequestId, Signal};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime};
+use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::{mpsc, oneshot};
 use futures::future::{Either, select};
@@ -298,26 +298,31 @@ impl Connection {
                 let Some(connection) = weak.upgrade() else {
                     return;
                 };
-                if connection.is_used() {
-                    return;
+                match connection.take_unused(runtime.now()) {
+                    Unused::Taken(session) => return session.end(),
+                    Unused::Not => return,
+                    Unused::Until(left) => {
+                        drop(connection);
+                        runtime.sleep(left).await;
+                    }
                 }
-                let Some(session) = connection.present() else {
-                    return;
-                };
-                let left = runtime.now().until(session.life.lapses());
-                if left.is_zero() || session.is_idle() {
-                    connection.state().session.take_if(|s| Arc::ptr_eq(s, &session));
-                    session.end();
-                    // Whoever has begun to use it since it was looked at: what was made in that session goes with it. To others this
-                    // is a word from before they asked for anything.
-                    connection.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
-                    return;
-                }
-                drop((connection, session));
-                runtime.sleep(left).await;
             }
         };
         self.runtime.spawn(retiring.boxed());
+    }
+
+    /// Takes the session away, if nobody uses it and nothing is asked for in it, or it has lapsed. In one step: whoever begins to use it is seen, or finds none.
+    fn take_unused(&self, now: Timestamp) -> Unused {
+        let mut state = self.state();
+        state.signals.retain(|s| !s.is_closed());
+        let Some(session) = state.session.as_ref().filter(|_| state.signals.is_empty()) else {
+            return Unused::Not;
+        };
+        let left = now.until(session.life.lapses());
+        match left.is_zero() || session.shut_if_idle() {
+            true => state.session.take().map_or(Unused::Not, Unused::Taken),
+            false => Unused::Until(left),
+        }
     }
 
     /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
@@ -384,6 +389,15 @@ impl Connection {
     pub(crate) fn is_buried(&self, id: RequestId) -> bool {
         self.tombstones.has(id)
     }
+}
+
+/// What is to become of a session that nobody used just now.
+enum Unused {
+    Taken(Arc<Session>),
+    /// When it would have gone without us.
+    Until(Duration),
+    /// It is used again, or it has gone.
+    Not,
 }
 
 impl Drop for Connection {

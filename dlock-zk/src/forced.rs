@@ -9,8 +9,12 @@
 //!   version, and looks.
 //! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for each node as well.
 //! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed out or not, and what was forgotten is not [handed out](Session::grant).
-//! * *Its node is not known yet*, since the answer to its creation lies there unread. Then the line is read once more before it is believed.
+//! * *Its node is not known yet*, since the answer to its creation lies there unread. Then the line is read once more before it is believed. Whoever learns its node asks after that whether
+//!   it was doubted, and it is doubted only where no node is known, in one step: it is one or the other.
+//! * *Others have to be looked for, and that takes long.* What is named is told before.
+//! * *It takes the lock by its priority while it is looked for*, and has another token then. Its node in the line is the same.
 //! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the others go.
+//! * *Of two nodes one has gone, by somebody's hand.* A hold is over when that has gone by which it is had; then the other one is deleted before it is told.
 //!
 //! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by their holder not at all: see `docs/zookeeper.md`.
 
@@ -18,7 +22,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, ErrorKind, LockName, Result};
+use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as Zk, EventType, Stat};
 
 use crate::connection::Connection;
@@ -36,6 +42,9 @@ const KEPT: usize = 64;
 
 /// How often the line may change under a release by force.
 const TRIES: usize = 16;
+
+/// How many are looked for in one round trip.
+const AT_ONCE: usize = 64;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -59,19 +68,22 @@ enum Said {
 
 fn said(paths: &Paths, ended: &HashSet<String>, request: &Request) -> Said {
     let (name, id) = (&request.key.name, request.key.id);
-    let (is_said, what) = match (&request.node, paths.unfair) {
+    let is_said = |what: &str| ended.contains(&said_of(paths, name, what));
+    match (&request.node, paths.unfair) {
         // Both have the same name again if it was asked for again.
-        (_, true) => (
-            ended.contains(&said_of(paths, name, &id.to_string())),
-            Said::Perhaps,
-        ),
-        (Some(node), false) => (ended.contains(&said_of(paths, name, &node.name)), Said::Ended),
+        (_, true) if is_said(&id.to_string()) => Said::Perhaps,
+        (Some(node), false) if is_said(&node.name) => Said::Ended,
+        // It had the lock, and its node in the line had gone by somebody's hand.
+        (Some(_), false) if is_said(&who(paths.layout, id)) => Said::Perhaps,
         (None, false) => {
             let beginning = said_of(paths, name, &who(paths.layout, id));
-            (ended.iter().any(|s| s.starts_with(&beginning)), Said::Perhaps)
+            match ended.iter().any(|s| s.starts_with(&beginning)) {
+                true => Said::Perhaps,
+                false => Said::Nothing,
+            }
         }
-    };
-    if is_said { what } else { Said::Nothing }
+        _ => Said::Nothing,
+    }
 }
 
 /// The lines of the node.
@@ -146,7 +158,7 @@ pub(crate) async fn make(connection: &Connection, client: &Client) -> Result<(),
     }
 }
 
-/// Ends the leases of this session that were ended there.
+/// Ends the leases of this session that were ended there: at once those that are named, and then whatever else has gone, where something was missed.
 ///
 /// # Errors
 /// If not all could be looked for: then it is to be told again.
@@ -158,31 +170,33 @@ async fn tell(
     missed: bool,
 ) -> Result<(), Zk> {
     let paths = &c.settings.paths;
-    let mut lost = Vec::new();
-    let mut told = Ok(());
-    for request in session.noted() {
-        let is_ended = match (said(paths, ended, &request), &request.node) {
-            (Said::Nothing, _) if !missed => false,
-            (Said::Ended, _) => true,
-            (_, Some(node)) => match is_gone(paths, session, client, &request, node).await {
-                Ok(gone) => gone,
-                Err(e) => {
-                    told = Err(e);
-                    false
-                }
-            },
-            (_, None) => {
-                session.change(&request.key, |r| r.doubted = true);
-                false
-            }
-        };
-        // What it is by now: it may have been handed out while others were looked for, or be about another node.
-        if is_ended && session.forget_node(&request).is_some_and(|r| r.granted) {
-            lost.push(request.key);
-        }
+    let noted = session.noted(|r| missed || said(paths, ended, r) != Said::Nothing);
+    let (named, mut others) =
+        (noted.into_iter()).partition::<Vec<_>, _>(|r| said(paths, ended, r) == Said::Ended);
+    c.lost(forget(paths, session, &named));
+    others.retain(|r| missed || said(paths, ended, r) == Said::Perhaps);
+    for some in others.chunks(AT_ONCE) {
+        let looks = some.iter().map(async |request| match &request.node {
+            Some(node) => is_gone(paths, session, client, request, node).await,
+            None => Ok(false),
+        });
+        let looks = join_all(looks).await;
+        let gone = some.iter().zip(&looks).filter(|(_, look)| **look == Ok(true));
+        let gone: Vec<_> = gone.map(|(request, _)| request.clone()).collect();
+        c.lost(forget(paths, session, &gone));
+        looks.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
-    c.lost(lost);
-    told
+    Ok(())
+}
+
+/// Forgets those requests. Answers whose hold it was: it may have been handed out since it was looked at.
+fn forget(paths: &Paths, session: &Session, ended: &[Request]) -> Vec<LeaseKey> {
+    let forgotten = ended.iter().filter_map(|seen| match paths.unfair {
+        // One name is had in turn.
+        true => session.forget_node(seen),
+        false => session.forget_named(seen),
+    });
+    forgotten.filter(|r| r.granted).map(|r| r.key).collect()
 }
 
 /// A holder who is to be ended.

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     requests: Mutex<HashMap<RequestId, Request>>,
     /// Which of them a call has in hand.
     pub(crate) hands: Arc<Hands>,
+    /// Nothing is asked for in it any more, and nothing is handed out. Set under the mutex of the requests.
+    over: AtomicBool,
     questions: Questions,
     pub(crate) watches: Arc<Watches>,
     mark: Arc<Mark>,
@@ -101,6 +104,7 @@ impl Session {
             at,
             requests: Mutex::default(),
             hands: Arc::default(),
+            over: AtomicBool::new(false),
             questions: Questions::default(),
             watches: Arc::default(),
             mark: Arc::new(mark),
@@ -126,6 +130,10 @@ impl Session {
 
     /// Closes it, once nobody waits for an answer any more.
     pub(crate) fn end(&self) {
+        {
+            let _requests = self.requests();
+            self.over.store(true, Ordering::SeqCst);
+        }
         let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
         self.questions.forget();
         drop(client);
@@ -221,15 +229,19 @@ impl Session {
     /// Notes a request before it is sent.
     ///
     /// # Errors
-    /// `InvalidInput` if one with that id asked for something else.
+    /// `InvalidInput` if one with that id asked for something else; `Unavailable` if the session is over.
     pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
-        noted(&mut self.requests(), request).map(drop)
+        let mut requests = self.requests();
+        if self.is_over() {
+            return Err(self.told(Zk::SessionExpired, Effect::None));
+        }
+        noted(&mut requests, request).map(drop)
     }
 
     /// Notes that node of a request which is in [hand](crate::hand), also if it was forgotten since: what is there belongs to somebody.
     ///
     /// # Errors
-    /// As [`note`](Self::note).
+    /// `InvalidInput` as [`note`](Self::note).
     pub(crate) fn keep(&self, request: &Acquire, node: &Node) -> Result<Request> {
         let mut requests = self.requests();
         let was_known = requests.contains_key(&request.key.id);
@@ -250,6 +262,14 @@ impl Session {
         self.requests().remove(&key.id)
     }
 
+    /// Forgets a request, unless it is about a node of another name by now. With priorities the token of a node changes when the lock is taken.
+    pub(crate) fn forget_named(&self, seen: &Request) -> Option<Request> {
+        let name = |request: &Request| request.node.as_ref().map(|node| node.name.clone());
+        let mut requests = self.requests();
+        let same = requests.get(&seen.key.id).is_some_and(|r| name(r) == name(seen));
+        if same { requests.remove(&seen.key.id) } else { None }
+    }
+
     /// Forgets a request, unless it is about another node by now.
     pub(crate) fn forget_node(&self, seen: &Request) -> Option<Request> {
         let mut requests = self.requests();
@@ -257,9 +277,13 @@ impl Session {
         if same { requests.remove(&seen.key.id) } else { None }
     }
 
-    /// All that may have a node.
-    pub(crate) fn noted(&self) -> Vec<Request> {
-        self.requests().values().cloned().collect()
+    /// All that have a node. Of the others those that `may_be` concerned are to read the line anew when they have one: that is noted in one step with the look at whether they have.
+    pub(crate) fn noted(&self, may_be: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut requests = self.requests();
+        for request in requests.values_mut() {
+            request.doubted |= request.node.is_none() && may_be(request);
+        }
+        requests.values().filter(|r| r.node.is_some()).cloned().collect()
     }
 
     /// Whether something happened that makes what was read before worthless; and says that it will be read anew.
@@ -280,13 +304,13 @@ impl Session {
 
     /// A grant of that node, which lasts as long as the session is believed in.
     ///
-    /// `None` if the request has ended since its node was seen in the line: its deletion was sent, or it was ended by force. The look and the note are one step: whoever ends it
-    /// later finds that it was handed out.
+    /// `None` if the request has ended since its node was seen in the line: its deletion was sent, it was ended by force, or with the session. The look and the note are one step:
+    /// whoever ends it later finds that it was handed out.
     pub(crate) fn grant(&self, key: &LeaseKey, node: &Node) -> Option<Grant> {
         let mut requests = self.requests();
         let request = requests
             .get_mut(&key.id)
-            .filter(|r| r.key == *key && !r.leaving)?;
+            .filter(|r| r.key == *key && !r.leaving && !self.is_over())?;
         if request.node.as_ref().is_none_or(|n| n.name != node.name) {
             return None;
         }
@@ -295,9 +319,17 @@ impl Session {
         Some(Grant::new(key.clone(), node.token(), from, span))
     }
 
-    /// Whether nothing is asked for or held.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests().is_empty()
+    /// Sees to it that nothing more is asked for, unless something is, or is held. Whether nothing is.
+    pub(crate) fn shut_if_idle(&self) -> bool {
+        let requests = self.requests();
+        if requests.is_empty() {
+            self.over.store(true, Ordering::SeqCst);
+        }
+        requests.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
     }
 }
 

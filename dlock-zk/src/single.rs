@@ -55,19 +55,22 @@ impl ZkLock {
         }
         match made {
             Ok(czxid) => {
-                let node = match czxid.filter(|_| !session.is_doubted(key)) {
+                let node = match czxid {
                     Some(czxid) => {
                         let name = lock.into();
-                        Some(Node { name, czxid })
+                        let node = Node { name, czxid };
+                        // First this: whoever ends it from here on finds it.
+                        session.change(key, |r| r.node = Some(node.clone()));
+                        match session.is_doubted(key) {
+                            false => Some(node),
+                            true => self.find_taken(session, key).await.map_err(in_line)?,
+                        }
                     }
-                    // The server has not said since when it is there; or it is not known whether it still is.
+                    // The server has not said since when it is there.
                     None => self.find_taken(session, key).await.map_err(in_line)?,
                 };
                 match node {
-                    Some(node) => {
-                        session.change(key, |r| r.node = Some(node.clone()));
-                        handed_out(session, key, &node)
-                    }
+                    Some(node) => handed_out(session, key, &node),
                     None => {
                         session.forget(key);
                         Err(removed())
@@ -118,17 +121,26 @@ impl ZkLock {
     pub(crate) async fn find_taken(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
-        match session.synced(&client, || client.get_data(&lock)).await {
-            Ok((data, stat)) if session.owns(&stat) && Card::read(&data).id == Some(key.id) => {
-                let node = Node {
-                    name: lock.into(),
-                    czxid: stat.czxid,
-                };
-                session.change(key, |r| r.node = Some(node.clone()));
-                Ok(Some(node))
+        loop {
+            match session.synced(&client, || client.get_data(&lock)).await {
+                Ok((data, stat)) if session.owns(&stat) && Card::read(&data).id == Some(key.id) => {
+                    let node = Node {
+                        name: lock.clone().into(),
+                        czxid: stat.czxid,
+                    };
+                    session.change(key, |r| r.node = Some(node.clone()));
+                    // Or it may have been ended since it was read, by who did not find it noted.
+                    if !session.is_doubted(key) {
+                        return Ok(Some(node));
+                    }
+                }
+                Ok(_) | Err(Zk::NoNode) => {
+                    // What comes of it from here on is another one.
+                    session.change(key, |r| r.node = None);
+                    return Ok(None);
+                }
+                Err(e) => return Err(session.told(e, Effect::None)),
             }
-            Ok(_) | Err(Zk::NoNode) => Ok(None),
-            Err(e) => Err(session.told(e, Effect::None)),
         }
     }
 

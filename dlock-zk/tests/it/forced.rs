@@ -1,14 +1,24 @@
 //! An operator ends a lock: its holder is told, whoever is next has it, and nobody else is touched.
 
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, Signal, Watch as _,
+    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, Signal,
+    Watch as _,
 };
+use dlock_zk::{Builder, ZkLock};
 use futures::StreamExt as _;
+use futures::future::{Either, select};
+use futures::stream::BoxStream;
 
-use crate::{LONG, at_once, builder, granted, here, key, open, queued, start, turn, waits};
+use crate::frames::{EXISTS, MULTI, Stop, Way};
+use crate::servers::ZkServer;
+use crate::{
+    LONG, at_once, builder, children, granted, here, key, listens, open, queued, start, turn, until, waits,
+};
 
 const X: Mode = Mode::Exclusive;
 
@@ -143,6 +153,126 @@ async fn a_grant_that_is_under_way_is_not_handed_out_after_it_was_ended() {
         lock.release(&first, Release::Now).await.unwrap(),
         Released::Released
     );
+}
+
+/// Ends the locks of those names, and takes and ends those that nobody has, while nothing else of this thread's runtime goes on: who listens in it sees the end of it alone.
+pub(crate) fn ended_meanwhile(server: &Arc<ZkServer>, names: Vec<String>) {
+    let server = server.clone();
+    let ending = async move {
+        let operator = open(&server).await;
+        for (n, name) in (0..).zip(names) {
+            let k = key(&name, 3, n);
+            if operator.force_release(&k.name).await.unwrap() == 0 {
+                granted(&operator, &at_once(&k, X)).await;
+                assert_eq!(operator.force_release(&k.name).await.unwrap(), 1);
+            }
+        }
+    };
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(ending);
+    })
+    .join()
+    .unwrap();
+}
+
+/// A client whose requests are seen on their way, and that holds so many.
+async fn holds_by_a_way(server: &Arc<ZkServer>, builder: Builder, holds: u64) -> (Way, ZkLock) {
+    let way = Way::to(server.address()).unwrap();
+    let lock = builder.open(&way.address.to_string(), here()).await.unwrap();
+    listens(server, &lock).await;
+    for n in 0..holds {
+        granted(&lock, &at_once(&key(&format!("x{n}"), 1, n), X)).await;
+    }
+    (way, lock)
+}
+
+/// Waits until those are told to be lost.
+async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec<LeaseKey>) {
+    while !keys.is_empty() {
+        match tokio::time::timeout(LONG, signals.next()).await {
+            Ok(Some(Signal::Lost(LostLeases::These(lost), _))) => keys.retain(|key| !lost.contains(key)),
+            other => panic!("{keys:?} are not told, but {other:?}"),
+        }
+    }
+}
+
+/// However long the looks for the others take: here they are never answered.
+#[tokio::test]
+async fn who_is_named_is_told_before_others_are_looked_for() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, builder(), 100).await;
+    let mut signals = lock.signals();
+    way.stop(Stop::Before(EXISTS));
+    ended_meanwhile(&server, vec!["x7".to_owned(), "x8".to_owned()]);
+    let keys = [7, 8].map(|n| key(&format!("x{n}"), 1, n));
+    lost(&mut signals, keys.to_vec()).await;
+}
+
+/// Its node is there, and it does not know that yet; and others are looked for, since something was missed.
+#[tokio::test]
+async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_was_ended() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, builder(), 300).await;
+    let mut signals = lock.signals();
+    let request = at_once(&key("y", 1, 1000), X);
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(&server, "/dlock/locks/y").await.len() == 1
+    })
+    .await;
+    way.stop(Stop::Before(EXISTS));
+    ended_meanwhile(&server, vec!["y".to_owned(), "x0".to_owned()]);
+    way.stopped().await;
+    // Its answers lie there.
+    let attempt = futures::poll!(&mut asking);
+    way.go_on();
+    let attempt = match attempt {
+        Poll::Ready(attempt) => attempt,
+        Poll::Pending => asking.await,
+    };
+    let Ok(Attempt::Granted(grant)) = attempt else {
+        panic!("{attempt:?}");
+    };
+    let held = lock.inspect(&request.key.name).await.unwrap();
+    if held
+        .holders
+        .first()
+        .is_none_or(|holder| holder.token != grant.token)
+    {
+        lost(&mut signals, vec![request.key.clone()]).await;
+    }
+}
+
+/// It asks again, since the answer to its take was lost, and reads that it has it; and before it hears that, it is ended.
+#[tokio::test]
+async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, builder().unfair(), 1).await;
+    let mut signals = lock.signals();
+    let request = at_once(&key("y", 1, 1000), X);
+    way.stop(Stop::Behind(MULTI));
+    let asking = select(lock.attempt(&request), Box::pin(way.stopped())).await;
+    assert!(matches!(asking, Either::Right(_)), "it was answered");
+    drop(asking);
+    way.go_on();
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    let address = server.address().to_string();
+    let operator = builder().unfair().open(&address, here()).await.unwrap();
+    assert_eq!(operator.force_release(&request.key.name).await.unwrap(), 1);
+    // What was ended is told in order: with this the first one has been.
+    let other = key("x0", 1, 0);
+    assert_eq!(operator.force_release(&other.name).await.unwrap(), 1);
+    lost(&mut signals, vec![other]).await;
+    let attempt = asking.await;
+    let Ok(Attempt::Granted(grant)) = attempt else {
+        panic!("{attempt:?}");
+    };
+    let held = operator.inspect(&request.key.name).await.unwrap();
+    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
+    assert_eq!(tokens, [grant.token], "it is the one that is there");
 }
 
 #[tokio::test]

@@ -11,11 +11,14 @@ use dlock_core::spi::{
 use dlock_core::{ErrorKind, LockOptions, Mode, Token};
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
+use futures::future::{Either, select};
 
+use crate::forced::ended_meanwhile;
+use crate::frames::{EXISTS, MULTI, Stop, Way};
 use crate::servers::ZkServer;
 use crate::{
-    LONG, at_once, builder, children, client_of, expire, granted, hands, here, key, pushed, queued, start,
-    turn, unanswered, until, waits,
+    LONG, at_once, builder, children, client_of, expire, granted, hands, here, key, listens, pushed, queued,
+    start, turn, unanswered, until, waits,
 };
 
 const X: Mode = Mode::Exclusive;
@@ -25,6 +28,15 @@ const SOON: Duration = Duration::from_millis(100);
 async fn open(server: &ZkServer) -> ZkLock {
     let builder = builder().priorities();
     builder.open(&server.address().to_string(), here()).await.unwrap()
+}
+
+/// One whose requests are seen on their way.
+pub(crate) async fn open_by_a_way(server: &Arc<ZkServer>) -> (Way, ZkLock) {
+    let way = Way::to(server.address()).unwrap();
+    let builder = builder().priorities();
+    let lock = builder.open(&way.address.to_string(), here()).await.unwrap();
+    listens(server, &lock).await;
+    (way, lock)
 }
 
 fn urgent(client: u128, n: u64, priority: u8) -> Acquire {
@@ -98,32 +110,28 @@ async fn a_crowd_takes_turns_and_tokens_grow() {
 }
 
 /// Asks, and gives up when the lock has been taken and the answer to that is on its way.
-pub(crate) async fn taken_without_an_answer(server: &Arc<ZkServer>, lock: &ZkLock, request: &Acquire) {
-    // So that the line is known.
-    let before = urgent(9, 9, 5);
-    granted(lock, &before).await;
-    lock.release(&before.key, Release::Now).await.unwrap();
-    let mut asking = Box::pin(lock.attempt(request));
-    assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(server, LINE).await.len() == 1
-    })
-    .await;
-    hands(server, |s| s.pause()).await;
-    unanswered(asking).await;
-    hands(server, |s| s.go_on()).await;
+pub(crate) async fn taken_without_an_answer(
+    server: &Arc<ZkServer>,
+    way: &Way,
+    lock: &ZkLock,
+    request: &Acquire,
+) {
+    way.stop(Stop::Behind(MULTI));
+    let asking = select(lock.attempt(request), Box::pin(way.stopped()));
+    assert!(matches!(asking.await, Either::Right(_)), "it was answered");
     until("it is taken", LONG, async || {
         children(server, LINE).await.len() == 2
     })
     .await;
+    way.go_on();
 }
 
 #[tokio::test]
 async fn a_hold_whose_answer_was_lost_is_known_again() {
     let server = start().await;
-    let lock = open(&server).await;
+    let (way, lock) = open_by_a_way(&server).await;
     let request = urgent(1, 1, 5);
-    taken_without_an_answer(&server, &lock, &request).await;
+    taken_without_an_answer(&server, &way, &lock, &request).await;
     let grant = granted(&lock, &request).await;
     assert_eq!(granted(&lock, &request).await.token, grant.token);
     assert_eq!(
@@ -148,9 +156,9 @@ async fn a_hold_whose_answer_was_lost_is_known_again() {
 #[tokio::test]
 async fn a_hold_whose_answer_was_lost_is_given_up() {
     let server = start().await;
-    let lock = open(&server).await;
+    let (way, lock) = open_by_a_way(&server).await;
     let request = urgent(1, 1, 5);
-    taken_without_an_answer(&server, &lock, &request).await;
+    taken_without_an_answer(&server, &way, &lock, &request).await;
     let abandoned = lock.abandon(std::slice::from_ref(&request.key)).await.remove(0);
     assert!(
         matches!(abandoned, Ok(Abandoned::Withdrawn | Abandoned::WasGranted(_))),
@@ -256,6 +264,71 @@ async fn an_operator_ends_the_hold_and_nobody_elses_wait() {
         a.release(&key("x", 1, 0), Release::Now).await.unwrap(),
         Released::NotHeld
     );
+}
+
+/// With `zkCli`, and then with dlock: its place was gone before.
+#[tokio::test]
+async fn a_holder_whose_place_was_deleted_is_told_that_it_was_ended() {
+    let server = start().await;
+    let lock = open(&server).await;
+    listens(&server, &lock).await;
+    let mut signals = lock.signals();
+    let kept = queued(&key("y", 1, 1), X);
+    let request = urgent(1, 2, 5);
+    for request in [&kept, &request] {
+        granted(&lock, request).await;
+    }
+    let nodes = children(&server, LINE).await;
+    let place = format!("{LINE}/{}", nodes.iter().find(|n| *n != "held").unwrap());
+    hands(&server, move |s| s.with_session(|s| s.delete(&place))).await;
+    let operator = open(&server).await;
+    assert_eq!(operator.force_release(&request.key.name).await.unwrap(), 1);
+    let told = tokio::time::timeout(LONG, signals.next()).await;
+    let Ok(Some(Signal::Lost(LostLeases::These(keys), _))) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(keys, std::slice::from_ref(&request.key));
+    assert_eq!(
+        lock.release(&request.key, Release::Now).await.unwrap(),
+        Released::NotHeld
+    );
+    assert_eq!(
+        lock.release(&kept.key, Release::Now).await.unwrap(),
+        Released::Released
+    );
+}
+
+/// Its place is looked for, since it is not told any more which ones were ended; meanwhile it hears that it has the lock, and has another token by that.
+#[tokio::test]
+async fn a_hold_that_was_taken_while_its_place_was_looked_for_is_told() {
+    let server = start().await;
+    let (way, lock) = open_by_a_way(&server).await;
+    let mut signals = lock.signals();
+    let request = urgent(1, 1, 5);
+    way.stop(Stop::Behind(MULTI));
+    let asking = select(lock.attempt(&request), Box::pin(way.stopped())).await;
+    let Either::Right(((), mut asking)) = asking else {
+        panic!("it was answered");
+    };
+    way.go_on();
+    until("it is taken", LONG, async || {
+        children(&server, LINE).await.len() == 2
+    })
+    .await;
+    way.stop(Stop::Before(EXISTS));
+    let names = std::iter::once("x".to_owned()).chain((0..64).map(|n| format!("n{n}")));
+    ended_meanwhile(&server, names.collect());
+    way.stopped().await;
+    let told = futures::poll!(&mut asking);
+    let std::task::Poll::Ready(Ok(Attempt::Granted(_))) = told else {
+        panic!("{told:?}");
+    };
+    way.go_on();
+    let told = tokio::time::timeout(LONG, signals.next()).await;
+    let Ok(Some(Signal::Lost(LostLeases::These(keys), _))) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(keys, std::slice::from_ref(&request.key));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use dlock_core::spi::{
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 
+use crate::priorities::{open_by_a_way, taken_without_an_answer};
 use crate::servers::ZkServer;
 use crate::{LONG, at_once, builder, children, granted, hands, here, key, queued, start, turn, until, waits};
 
@@ -230,13 +231,10 @@ async fn who_waits_by_priority_takes_its_turn_whatever_was_written_to_its_place(
 async fn a_deletion_that_comes_late_spares_the_next_holder() {
     let server = start().await;
     let kind = Kind::ByPriority;
-    let (lock, operator, next) = (
-        kind.open(&server).await,
-        kind.open(&server).await,
-        kind.open(&server).await,
-    );
+    let (way, lock) = open_by_a_way(&server).await;
+    let (operator, next) = (kind.open(&server).await, kind.open(&server).await);
     let request = kind.request(1);
-    crate::priorities::taken_without_an_answer(&server, &lock, &request).await;
+    taken_without_an_answer(&server, &way, &lock, &request).await;
     let mut undoing = lock.abandon(std::slice::from_ref(&request.key));
     assert!(futures::poll!(&mut undoing).is_pending());
     // What was asked before this is answered before it: the deletion of its place, and then the look.

@@ -1,19 +1,30 @@
 //! Sessions that end: what hung on them is lost, nothing of them counts any more, and another one is made without a new client.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::spi::{
     Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, RwLock as _, Signal,
 };
-use dlock_core::{AutoRenew, LockOptions, LossReason, Mode};
-use futures::StreamExt as _;
+use dlock_core::{AutoRenew, LockOptions, LossReason, Mode, Runtime, Timestamp};
+use dlock_zk::ZkLock;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
 
+use crate::servers::ZkServer;
 use crate::{
-    LONG, SESSION, at_once, children, client, client_of, granted, hands, key, open, queued, start, until,
-    waits,
+    LONG, SESSION, at_once, builder, children, client, client_of, granted, hands, here, key, open, queued,
+    start, until, waits,
 };
 
 const X: Mode = Mode::Exclusive;
+
+/// Whose session is one to wait for.
+async fn brief(server: &ZkServer) -> ZkLock {
+    let builder = builder().session_timeout(SESSION);
+    builder.open(&server.address().to_string(), here()).await.unwrap()
+}
 
 #[tokio::test]
 async fn another_session_is_made_when_one_has_ended() {
@@ -67,7 +78,7 @@ async fn the_same_request_is_not_granted_by_the_node_of_an_ended_session() {
 #[tokio::test]
 async fn a_guard_ends_by_its_own_clock_while_the_server_stands_still() {
     let server = start().await;
-    let client = client(&server).await;
+    let client = client_of(brief(&server).await);
     let guard = client.lock("x").unwrap().acquire().await.unwrap();
     assert!(guard.is_valid());
     let least = guard.ttl();
@@ -99,7 +110,7 @@ async fn a_guard_ends_by_its_own_clock_while_the_server_stands_still() {
 #[tokio::test]
 async fn a_hold_that_is_not_renewed_lasts_for_its_ttl() {
     let server = start().await;
-    let (client, next) = (client(&server).await, open(&server).await);
+    let (client, next) = (client_of(brief(&server).await), open(&server).await);
     let ttl = SESSION * 2;
     let options = LockOptions::new().ttl(ttl).auto_renew(AutoRenew::Off);
     let lock = client.lock("x").unwrap().options(options).unwrap();
@@ -147,7 +158,7 @@ async fn a_waiter_goes_on_in_the_next_session() {
 async fn nothing_stays_of_a_client_that_is_dropped_or_closed() {
     let server = start().await;
     for close in [true, false] {
-        let lock = open(&server).await;
+        let lock = brief(&server).await;
         let other = lock.clone();
         let client = client_of(lock);
         let guard = client.lock("x").unwrap().acquire().await.unwrap();
@@ -174,7 +185,7 @@ async fn nothing_stays_of_a_client_that_is_dropped_or_closed() {
 #[tokio::test]
 async fn closing_one_client_of_a_session_ends_nothing_of_the_others() {
     let server = start().await;
-    let lock = open(&server).await;
+    let lock = brief(&server).await;
     let (a, b) = (client_of(lock.clone()), client_of(lock.clone()));
     let session = lock.session_id();
     let kept = b.lock("kept").unwrap().acquire().await.unwrap();
@@ -196,6 +207,72 @@ async fn closing_one_client_of_a_session_ends_nothing_of_the_others() {
     .await;
     let e = lock.attempt(&at_once(&key("x", 1, 1), X)).await.unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::Closed);
+}
+
+/// A runtime that does something when somebody looks at its clock: once.
+#[derive(Debug)]
+struct Looked {
+    runtime: Arc<dyn Runtime>,
+    then: Mutex<Option<Then>>,
+}
+
+struct Then(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Then {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Then")
+    }
+}
+
+impl Runtime for Looked {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.runtime.spawn(task);
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.runtime.sleep(duration)
+    }
+
+    fn now(&self) -> Timestamp {
+        let then = self.then.lock().unwrap().take();
+        if let Some(Then(then)) = then {
+            then();
+        }
+        self.runtime.now()
+    }
+
+    fn fill_random(&self, buffer: &mut [u8]) {
+        self.runtime.fill_random(buffer);
+    }
+
+    fn name(&self) -> &'static str {
+        self.runtime.name()
+    }
+}
+
+/// The last one goes, and another one comes just when the session is about to be closed.
+#[tokio::test]
+async fn who_begins_while_a_session_is_retired_keeps_it() {
+    let server = start().await;
+    let runtime = Arc::new(Looked {
+        runtime: here(),
+        then: Mutex::default(),
+    });
+    let address = server.address().to_string();
+    let lock = builder().open(&address, runtime.clone()).await.unwrap();
+    let session = lock.session_id();
+    let last = lock.signals();
+    let (begun, mut begins) = oneshot::channel();
+    let next = lock.clone();
+    let then = Then(Box::new(move || drop(begun.send(next.signals()))));
+    *runtime.then.lock().unwrap() = Some(then);
+    drop(last);
+    // Whoever retires it looks whether it has lapsed.
+    let mut signals = tokio::time::timeout(LONG, &mut begins).await.unwrap().unwrap();
+    granted(&lock, &at_once(&key("x", 1, 1), X)).await;
+    assert_eq!(lock.session_id(), session);
+    let told = signals.next().now_or_never();
+    assert!(told.is_none(), "{told:?}");
 }
 
 /// Who closes the backend under a client has it told: its nodes go just then.
@@ -240,7 +317,7 @@ async fn a_future_that_nobody_polls_keeps_no_renewal_up() {
 #[tokio::test]
 async fn what_a_vanished_client_held_lapses() {
     let server = start().await;
-    let (vanishing, next) = (client(&server).await, open(&server).await);
+    let (vanishing, next) = (client_of(brief(&server).await), open(&server).await);
     let guard = vanishing.lock("x").unwrap().acquire().await.unwrap();
     vanishing.vanish();
     let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;

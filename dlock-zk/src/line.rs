@@ -95,6 +95,11 @@ impl Line {
         self.held || self.entries.first().is_some_and(|e| e.priority.is_some())
     }
 
+    /// Whether all in it have a priority.
+    pub(crate) fn is_by_priority(&self) -> bool {
+        self.entries.iter().all(|e| e.priority.is_some())
+    }
+
     /// How many of the first are admitted. Of those with priorities it is not seen in the line.
     pub(crate) fn admitted(&self) -> usize {
         let holds = |i: &usize| self.is_admitted(*i);

@@ -15,7 +15,8 @@
 //! a release wakes so many, and lets one in.
 //!
 //! Whether a name has priorities is not written anywhere else: it is what its line consists of. Of two who use a name in different ways the one that came later finds the other before it, or `held`, and is
-//! refused. What is read from a node above the line could be old.
+//! refused. What is read from a node above the line could be old. And who has just taken the lock finds who came between its place and that, and gives it back: so the line is read behind the take, in the same
+//! round trip.
 //!
 //! What could break it, and why it does not:
 //!
@@ -28,12 +29,15 @@
 //!   is sent only after `held` was seen to be the own one by all that was sent before, and on condition that nobody was ended by force since, so none that is late meets somebody else's: see
 //!   [`remains`](crate::remains).
 //! * *Somebody more urgent comes while one who is first takes it.* It was later.
+//! * *One without a priority came while it was taken, and does not read the line before the lock is free again*, since its answers were lost. Then it is first in the line, by a token from before that of `held`. But
+//!   whoever had `held` found it in the line, and handed nothing out. Who comes after `held` was made has a later token.
 //! * *Nobody is woken.* Who waits has watched somebody before it, or `held`. It cannot be first before that one has gone, and when it has, it looks again.
 
 use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, Wait, Wake};
 use dlock_core::{Error, Result};
+use futures::future::join;
 use zookeeper_client::{CreateMode, Error as Zk, MultiWriteResult};
 
 use crate::address::invalid;
@@ -64,6 +68,8 @@ enum Taken {
     Had(Node),
     /// Somebody else was quicker.
     Not,
+    /// It has it, and somebody without a priority is in the line.
+    OtherOrder,
     Gone,
 }
 
@@ -81,16 +87,20 @@ impl ZkLock {
     ) -> Result<Turn> {
         loop {
             // An earlier try may have had it.
-            if line.is_held()
-                && session.request(key).is_some_and(|r| r.taking)
-                && let Some(node) = self.hold_of(session, key, node).await.map_err(in_line)?
-            {
-                session.be_ample().await.map_err(in_line)?;
-                return Ok(handed_out(session, key, &node));
+            if line.is_held() && session.request(key).is_some_and(|r| r.taking) {
+                match self.had(session, key, node).await? {
+                    Taken::Had(node) => {
+                        session.be_ample().await.map_err(in_line)?;
+                        return Ok(handed_out(session, key, &node));
+                    }
+                    Taken::OtherOrder => return Ok(Turn::OtherOrder),
+                    Taken::Not | Taken::Gone => {}
+                }
             }
             match line.place(&node.name) {
                 Some(Place::Next) => match self.take_held(session, key, node).await? {
                     Taken::Had(node) => return Ok(handed_out(session, key, &node)),
+                    Taken::OtherOrder => return Ok(Turn::OtherOrder),
                     Taken::Not => line = self.read_line_of_now(session, key).await.map_err(in_line)?,
                     Taken::Gone => return Ok(Turn::Gone),
                 },
@@ -151,30 +161,45 @@ impl ZkLock {
         let Some(tried_before) = session.begin_taking(key) else {
             return Ok(Taken::Gone);
         };
-        let answer = session
-            .written(|| {
-                let taking = all.commit();
-                async { taking.await.map_err(cause) }
-            })
-            .await;
+        let taking = session.written(|| {
+            let taking = all.commit();
+            async { taking.await.map_err(cause) }
+        });
+        // In this order, and in one round trip.
+        let (answer, listed) = join(taking, async { client.list_children(&line).await }).await;
         match answer {
             Ok(made) => match made.last() {
                 Some(MultiWriteResult::SetData { stat }) if session.owns(stat) => {
-                    Ok(Taken::Had(has(session, key, node, stat.czxid)))
+                    let node = has(session, key, node, stat.czxid);
+                    let line = match listed {
+                        Ok(children) => self.line(&children)?,
+                        Err(Zk::NoNode) => Line::default(),
+                        Err(e) => return Err(in_line(session.told(e, Effect::None))),
+                    };
+                    Ok(taken(&line, node))
                 }
-                _ => {
-                    let hold = self.hold_of(session, key, node).await.map_err(in_line)?;
-                    Ok(hold.map_or(Taken::Gone, Taken::Had))
-                }
+                _ => match self.had(session, key, node).await? {
+                    Taken::Not => Ok(Taken::Gone),
+                    taken => Ok(taken),
+                },
             },
-            Err(Zk::NodeExists) if tried_before => {
-                let hold = self.hold_of(session, key, node).await.map_err(in_line)?;
-                Ok(hold.map_or(Taken::Not, Taken::Had))
-            }
+            Err(Zk::NodeExists) if tried_before => self.had(session, key, node).await,
             Err(Zk::NodeExists) => Ok(Taken::Not),
             Err(Zk::NoNode) => Ok(Taken::Gone),
             Err(e) => Err(told(e)),
         }
+    }
+
+    /// What came of an earlier try.
+    async fn had(&self, session: &Session, key: &LeaseKey, node: &Node) -> Result<Taken> {
+        let Some(node) = self.hold_of(session, key, node).await.map_err(in_line)? else {
+            return Ok(Taken::Not);
+        };
+        if session.request(key).is_some_and(|r| r.granted) {
+            return Ok(Taken::Had(node));
+        }
+        let line = self.read_line_of_now(session, key).await.map_err(in_line)?;
+        Ok(taken(&line, node))
     }
 
     /// Whether the request has it by now.
@@ -246,6 +271,14 @@ impl ZkLock {
             true => Left::Gone,
             false => Left::NotThere,
         })
+    }
+}
+
+/// Whether the lock may be handed out to who took it, by the line as it was after that.
+fn taken(line: &Line, node: Node) -> Taken {
+    match line.is_by_priority() {
+        true => Taken::Had(node),
+        false => Taken::OtherOrder,
     }
 }
 

@@ -348,6 +348,44 @@ async fn with_priorities_and_without_exclude_one_another() {
     assert_eq!(children(&server, LINE).await.len(), 1, "nothing of it is left");
 }
 
+/// One without a priority came while the lock was taken, and its answers were lost. It asks again when the lock is free, and is the first in the line.
+#[tokio::test]
+async fn no_token_falls_where_a_name_is_used_with_priorities_and_without() {
+    let server = start().await;
+    let ((way, urgently), in_turn) = (open_by_a_way(&server).await, crate::open(&server).await);
+    let (first, plain) = (urgent(1, 1, 5), queued(&key("x", 2, 1), X));
+    way.stop(Stop::Before(MULTI));
+    let taking = select(urgently.attempt(&first), Box::pin(way.stopped())).await;
+    let Either::Right(((), taking)) = taking else {
+        panic!("it was answered");
+    };
+    let mut asking = in_turn.attempt(&plain);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("both are in the line", LONG, async || {
+        children(&server, LINE).await.len() == 2
+    })
+    .await;
+    drop(asking);
+    way.go_on();
+    let before = match taking.await {
+        Ok(Attempt::Granted(grant)) => {
+            urgently.release(&first.key, Release::Now).await.unwrap();
+            grant.token
+        }
+        other => {
+            assert!(
+                other.as_ref().is_err_and(|e| e.kind() == ErrorKind::InvalidInput),
+                "{other:?}"
+            );
+            None
+        }
+    };
+    let after = granted(&in_turn, &plain).await.token;
+    assert!(after > before, "{after:?} after {before:?}");
+    in_turn.release(&plain.key, Release::Now).await.unwrap();
+    assert!(children(&server, LINE).await.is_empty());
+}
+
 #[tokio::test]
 async fn what_has_no_meaning_with_priorities_is_refused() {
     let server = start().await;

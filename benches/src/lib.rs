@@ -40,6 +40,9 @@ pub async fn api_pair(lock: &Lock) {
     guard.release().await.expect("it was held");
 }
 
+/// As long as the sessions of ZooKeeper are here: a lease of it is no shorter.
+const TTL: Duration = Duration::from_secs(60);
+
 /// The same two calls made directly to the backend.
 #[derive(Debug)]
 pub struct RawPair {
@@ -59,7 +62,7 @@ impl RawPair {
     /// Takes the lock and keeps it.
     pub async fn hold(&self, backend: &dyn spi::Lock) -> LeaseKey {
         let key = LeaseKey::new(self.name.clone(), RequestId::new(8, 1));
-        let request = Acquire::new(key.clone(), Duration::from_secs(30));
+        let request = Acquire::new(key.clone(), TTL);
         assert!(
             matches!(backend.attempt(&request).await, Ok(Attempt::Granted(_))),
             "nobody else wants it"
@@ -71,9 +74,10 @@ impl RawPair {
     pub async fn run(&mut self, backend: &dyn spi::Lock) {
         self.sequence += 1;
         let key = LeaseKey::new(self.name.clone(), RequestId::new(7, self.sequence));
-        let request = Acquire::new(key, Duration::from_secs(30));
-        let Ok(Attempt::Granted(grant)) = backend.attempt(&request).await else {
-            panic!("nobody else wants it");
+        let request = Acquire::new(key, TTL);
+        let grant = match backend.attempt(&request).await {
+            Ok(Attempt::Granted(grant)) => grant,
+            other => panic!("nobody else wants it, but: {other:?}"),
         };
         backend
             .release(&grant.key, Release::Now)

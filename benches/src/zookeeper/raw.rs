@@ -21,9 +21,9 @@ impl Raw {
         }
     }
 
-    /// A directory for the line.
+    /// A directory for the line, which nobody removes.
     pub async fn line(&self, path: &str) {
-        let options = CreateMode::Container.with_acls(Acls::anyone_all());
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let _ = self.client.create(path, &[], &options).await;
     }
 

@@ -14,14 +14,27 @@ pub(crate) const SESSION: Duration = Duration::from_secs(60);
 pub struct Server(ZkServer);
 
 impl Server {
-    /// One that serves.
+    /// One that serves, and removes empty containers once a minute, as it comes.
     ///
     /// # Panics
     /// Where ZooKeeper is not installed.
     pub fn start() -> Self {
+        Self::with(Duration::from_secs(60))
+    }
+
+    /// One that removes empty containers once a second, to see what it leaves.
+    ///
+    /// # Panics
+    /// Where ZooKeeper is not installed.
+    pub fn that_sweeps() -> Self {
+        Self::with(Duration::from_secs(1))
+    }
+
+    fn with(containers: Duration) -> Self {
         let options = ZkOptions::new()
             .tick(Duration::from_secs(1))
-            .sessions(Duration::from_secs(2), SESSION);
+            .sessions(Duration::from_secs(2), SESSION)
+            .containers(containers);
         Self(ZkServer::with(options).expect("ZooKeeper is installed: scripts/services"))
     }
 

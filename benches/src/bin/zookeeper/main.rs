@@ -62,7 +62,7 @@ fn main() {
             keep::upkeep(&server, &mut table).await;
         }
         if wanted("memory") {
-            keep::memory(&server, &mut table).await;
+            keep::memory(&Server::that_sweeps(), &mut table).await;
         }
     });
     println!(

@@ -1,6 +1,8 @@
 //! Leases live with their session, so renewing them is hearing of it: one question for all, whatever their number.
 //!
-//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone. What else is in its line is nothing to it: somebody else's node there
+//! For many, an answer will do that came a moment ago: they last from when its question was sent.
+//!
+//! The only one of a session is looked for as well, in the same round trip: one whose node somebody has deleted is gone. What else is in its line is nothing to it: somebody else's node there
 //! keeps newcomers out, and ends nobody. Of many leases, that would be a question for each.
 
 use std::collections::HashMap;
@@ -30,13 +32,14 @@ impl Renew for ZkLock {
         };
         if let [item] = items
             && item.kind == RenewKind::Lease
+            && session.holds_one_at_most()
         {
             return vec![self.renewed_alone(&session, &item.key).await];
         }
         let has_leases = items.iter().any(|item| item.kind == RenewKind::Lease);
         let heard = async {
             match has_leases {
-                true => session.be_heard().await,
+                true => session.be_heard_lately().await,
                 false => Ok(()),
             }
         };

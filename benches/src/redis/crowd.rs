@@ -95,7 +95,7 @@ struct Notes {
 /// what they sent: at most one try of each, which is in the count and whose hand-off is not.
 pub async fn crowd<C: Contender>(server: &impl Meter, who: Vec<C>, spell: Spell) -> Seen {
     let Spell { hold, think, length } = spell;
-    let starts = Instant::now() + Duration::from_millis(200 + who.len() as u64);
+    let starts = Instant::now() + Duration::from_millis(200 + 4 * who.len() as u64);
     let ends = starts + length;
     let book: Mutex<Notes> = Mutex::default();
     let notes = &|| book.lock().expect("no panic");

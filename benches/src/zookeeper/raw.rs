@@ -53,4 +53,15 @@ impl Raw {
         let gone = self.client.delete(&format!("{prefix}{sequence}"), None).await;
         gone.expect("it answers");
     }
+
+    /// The least that keeps a place for somebody in a line of its own: a container, and in it a node that has a name by which it is known again, and no data.
+    pub async fn keep(&self, line: &str) {
+        let options = CreateMode::Container.with_acls(Acls::anyone_all());
+        let made = self.client.create(line, &[], &options);
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let prefix = format!("{line}/_c_12345678-1234-1234-1234-123456789012-lock-");
+        let (line, place) = futures::join!(made, self.client.create(&prefix, &[], &options));
+        line.expect("it answers");
+        place.expect("it answers");
+    }
 }

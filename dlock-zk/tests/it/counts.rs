@@ -165,11 +165,10 @@ async fn a_release_of_permits_costs_two_requests_for_each_who_waits() {
     assert!(asked <= looks + N, "{asked} requests for {N} releases");
 }
 
-/// One question for the whole session, however much it holds.
+/// One question for the whole session, however much it holds, and in however many batches, or one by one, that is renewed: what was heard a moment ago is not asked again.
 #[tokio::test]
 async fn a_session_is_asked_for_once_whatever_it_holds() {
     const HOLDS: u64 = 200;
-    const TIMES: u64 = 10;
     let server = start().await;
     let lock = open(&server).await;
     let mut items = Vec::new();
@@ -179,14 +178,28 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
         items.push(RenewItem::lease(k, UNHURRIED));
     }
     let before = received(&server, &lock).await;
-    for _ in 0..TIMES {
-        let renewed = lock.renew(&items).await;
+    for batch in [1, 5, items.len()].into_iter().flat_map(|size| items.chunks(size)) {
+        let renewed = lock.renew(batch).await;
         assert!(
             renewed.iter().all(|r| matches!(r, RenewOutcome::Renewed(_))),
             "{renewed:?}"
         );
     }
-    assert_eq!(received(&server, &lock).await - before, TIMES);
+    let asked = received(&server, &lock).await - before;
+    assert!(asked <= 1, "{asked} requests");
+}
+
+/// What somebody deleted is seen where there is just one to look for: its node, and the session.
+#[tokio::test]
+async fn the_only_lease_of_a_session_is_looked_for() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let k = key("only", 1, 1);
+    granted(&lock, &ask(&k, X)).await;
+    let before = received(&server, &lock).await;
+    let renewed = lock.renew(&[RenewItem::lease(k, UNHURRIED)]).await;
+    assert!(matches!(renewed[..], [RenewOutcome::Renewed(_)]), "{renewed:?}");
+    assert_eq!(received(&server, &lock).await - before, 2);
 }
 
 /// The same of the guards of a client. Those that fall due within an eighth of their period are renewed together, so there are no more than so many questions in a period.

@@ -58,9 +58,15 @@ impl Server {
         let shown = Command::new("jmap").args(["-histo:live", &pid]).output();
         let shown = shown.expect("jmap is installed: scripts/services");
         let text = String::from_utf8_lossy(&shown.stdout);
-        let total = text.lines().rev().find(|line| line.starts_with("Total"));
-        let bytes = total.and_then(|line| line.split_whitespace().nth(2));
-        bytes.and_then(|n| n.parse().ok()).expect("a total in bytes")
+        // Number, instances, bytes, class. Arrays of `int` are left out: the collector fills with them what it does not care to close.
+        let bytes = text.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let bytes: u64 = words.by_ref().nth(2)?.parse().ok()?;
+            (words.next()? != "[I").then_some(bytes)
+        });
+        let bytes: u64 = bytes.sum();
+        assert!(bytes > 0, "jmap said: {text}");
+        bytes
     }
 }
 

@@ -12,6 +12,7 @@ use crate::Goals;
 const HELD: usize = 10_000;
 /// At a time, so that no request waits too long.
 const AT_A_TIME: usize = 250;
+const SETTLED: Duration = Duration::from_secs(2);
 const WATCHED: Duration = Duration::from_secs(60);
 
 async fn hold(client: &Client, count: usize) -> Vec<Guard> {
@@ -40,6 +41,8 @@ pub(crate) async fn upkeep(server: &Server, table: &mut Goals) {
     for count in [1, HELD] {
         let client = client(server).await;
         let held = hold(&client, count).await;
+        // What belongs to the acquisitions is not counted.
+        tokio::time::sleep(SETTLED).await;
         let before = server.counted();
         tokio::time::sleep(WATCHED).await;
         packets.push(server.counted().since(&before).of("received"));

@@ -1,12 +1,19 @@
 //! With nobody else at the lock.
 
-use std::time::Duration;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Counted, Effort, Meter as _, micros, quantile, timed};
+use dlock_benches::redis::{Effort, Meter as _, micros, quantile, timed};
 use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
 use dlock_benches::{RawPair, api_pair};
 
 use crate::Goals;
+
+async fn time(what: impl Future<Output = ()>) -> Duration {
+    let from = Instant::now();
+    what.await;
+    from.elapsed()
+}
 
 /// Java and ours: so long everything is let warm up.
 const WARM: u64 = 10;
@@ -21,24 +28,27 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
     let mut times = [const { Vec::<Duration>::new() }; 5];
-    let mut counted = Counted::default();
     for round in 0..=effort.rounds {
         // The first round is for warming up: the server's compiler takes a while.
         let length = effort.times(if round == 0 { WARM } else { 1 });
-        let of_raw = timed(length, async || raw.triple("/raw").await).await;
-        let of_two = timed(length, async || raw.in_two("/two").await).await;
-        let of_recipe = timed(length, async || recipe.pair().await).await;
-        let of_bare = timed(length, async || bare.run(&spi).await).await;
-        let before = server.counted();
-        let of_api = timed(length, async || api_pair(&lock).await).await;
-        if round > 0 {
-            counted.add(&server.counted().since(&before));
-            for (all, these) in times.iter_mut().zip([of_raw, of_two, of_recipe, of_bare, of_api]) {
-                all.extend(these);
+        let ends = Instant::now() + length * times.len() as u32;
+        // Each in turn, so that whatever else changes meanwhile hits all alike.
+        while Instant::now() < ends {
+            let these = [
+                time(raw.triple("/raw")).await,
+                time(raw.in_two("/two")).await,
+                time(recipe.pair()).await,
+                time(bare.run(&spi)).await,
+                time(api_pair(&lock)).await,
+            ];
+            if round > 0 {
+                times.iter_mut().zip(these).for_each(|(all, one)| all.push(one));
             }
         }
     }
-    let cycles = times[4].len() as f64;
+    let before = server.counted();
+    let cycles = timed(effort.times(1), async || api_pair(&lock).await).await.len() as f64;
+    let counted = server.counted().since(&before);
     let [raw, two, recipe, bare, api] = times.each_mut().map(|t| micros(quantile(t, 0.5)));
     let curator = micros(Curator::new(server).pair("/curator/pair", effort.times(4)).0);
     table.row(

@@ -76,6 +76,25 @@ async fn an_unfair_cycle_costs_two_requests() {
     assert_eq!(received(&server, &lock).await - before, 200);
 }
 
+#[tokio::test]
+async fn a_cycle_by_priority_costs_five_requests() {
+    let server = start().await;
+    let builder = builder().session_timeout(UNHURRIED).priorities();
+    let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
+    listens(&server, &lock).await;
+    let cycle = async |n: u64| {
+        let k = key("x", 1, n);
+        granted(&lock, &ask(&k, X)).await;
+        lock.release(&k, Release::Now).await.unwrap();
+    };
+    cycle(0).await;
+    let before = received(&server, &lock).await;
+    for n in 1..=100 {
+        cycle(n).await;
+    }
+    assert_eq!(received(&server, &lock).await - before, 500);
+}
+
 // Who asks for a name for the first time makes its line, to be sure.
 const MADE: u64 = 1;
 

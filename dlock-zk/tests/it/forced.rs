@@ -297,25 +297,24 @@ async fn somebody_elses_node_ends_no_hold() {
 async fn a_hold_whose_node_was_deleted_is_not_renewed() {
     let server = start().await;
     let address = server.address().to_string();
-    for (lock, line) in [
-        (open(&server).await, "/dlock/locks/x"),
-        (
-            builder().unfair().open(&address, here()).await.unwrap(),
-            "/dlock/unfair",
-        ),
+    for (builder, line) in [
+        (builder as fn() -> Builder, "/dlock/locks/x"),
+        (|| builder().unfair(), "/dlock/unfair"),
     ] {
+        let lock = builder().open(&address, here()).await.unwrap();
+        let other = builder().open(&address, here()).await.unwrap();
         let k = key("x", 1, 1);
         granted(&lock, &at_once(&k, X)).await;
         let node = crate::children(&server, line).await.remove(0);
         let path = format!("{line}/{node}");
         crate::hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
-        let next = key("x", 1, 2);
-        granted(&lock, &at_once(&next, X)).await;
+        let next = key("x", 2, 1);
+        granted(&other, &at_once(&next, X)).await;
         let outcomes = lock.renew(&[RenewItem::lease(k.clone(), LONG)]).await;
         assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
         assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
         assert_eq!(crate::children(&server, line).await.len(), 1, "the next one's");
-        lock.release(&next, Release::Now).await.unwrap();
+        other.release(&next, Release::Now).await.unwrap();
     }
     assert!(crate::children(&server, "/dlock/holders").await.is_empty());
 }

@@ -253,3 +253,42 @@ async fn a_deletion_that_comes_late_spares_the_next_holder() {
     next.release(&second.key, Release::Now).await.unwrap();
     kind.is_free(&server, "late").await;
 }
+
+/// Somebody is about to end a hold of which only the node is left that all have in turn. Its session ends just then, and the next one has it.
+#[tokio::test]
+async fn an_end_by_force_that_comes_late_spares_the_next_holder() {
+    // How often it asks before it ends somebody.
+    for (kind, looks) in [(Kind::Unfair, 4), (Kind::ByPriority, 5)] {
+        let server = start().await;
+        let (lock, operator, next) = (
+            kind.open(&server).await,
+            kind.open(&server).await,
+            kind.open(&server).await,
+        );
+        granted(&lock, &kind.request(1)).await;
+        kind.delete(&server, Node::Own).await;
+        let name = kind.request(1).key.name;
+        let mut ending = operator.force_release(&name);
+        for n in 0..looks {
+            assert!(futures::poll!(&mut ending).is_pending(), "{kind:?}");
+            // What was asked before this is answered before it.
+            granted(&operator, &at_once(&key(&format!("y{n}"), 8, n), X)).await;
+        }
+        crate::expire(&server, lock.session_id().unwrap()).await;
+        let second = kind.request(2);
+        until("it is had", LONG, async || {
+            matches!(next.attempt(&second).await, Ok(Attempt::Granted(_)))
+        })
+        .await;
+        assert_eq!(ending.await.unwrap(), 0, "{kind:?}");
+        let outcome = renewed(&next, &second).await;
+        assert!(
+            matches!(outcome, RenewOutcome::Renewed(_)),
+            "{kind:?}: {outcome:?}"
+        );
+        assert_eq!(
+            next.release(&second.key, Release::Now).await.unwrap(),
+            Released::Released
+        );
+    }
+}

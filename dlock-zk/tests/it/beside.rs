@@ -23,8 +23,8 @@ async fn reaped(server: &Arc<ZkServer>, lock: &ZkLock) {
     let before = key("x", 9, 9);
     granted(lock, &at_once(&before, X)).await;
     lock.release(&before, Release::Now).await.unwrap();
-    let deleted = hands(server, |s| s.with_session(|s| s.delete(LINE))).await;
-    assert!(deleted, "the line was there");
+    // If it has not been quicker.
+    hands(server, |s| s.with_session(|s| s.delete(LINE))).await;
 }
 
 /// Of two calls of a request that was granted to the first one.

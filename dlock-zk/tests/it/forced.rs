@@ -187,11 +187,12 @@ async fn holds_by_a_way(server: &Arc<ZkServer>, builder: Builder, holds: u64) ->
     (way, lock)
 }
 
-/// Waits until those are told to be lost.
-async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec<LeaseKey>) {
+/// Waits until those are told to be lost. That a connection broke, where the machine was busy for long, says nothing of them.
+pub(crate) async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec<LeaseKey>) {
     while !keys.is_empty() {
         match tokio::time::timeout(LONG, signals.next()).await {
             Ok(Some(Signal::Lost(LostLeases::These(lost), _))) => keys.retain(|key| !lost.contains(key)),
+            Ok(Some(Signal::Doubt | Signal::Back)) => {}
             other => panic!("{keys:?} are not told, but {other:?}"),
         }
     }

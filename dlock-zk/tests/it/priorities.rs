@@ -13,7 +13,7 @@ use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
-use crate::forced::ended_meanwhile;
+use crate::forced::{ended_meanwhile, lost};
 use crate::frames::{EXISTS, MULTI, Stop, Way};
 use crate::servers::ZkServer;
 use crate::{
@@ -324,11 +324,7 @@ async fn a_hold_that_was_taken_while_its_place_was_looked_for_is_told() {
         panic!("{told:?}");
     };
     way.go_on();
-    let told = tokio::time::timeout(LONG, signals.next()).await;
-    let Ok(Some(Signal::Lost(LostLeases::These(keys), _))) = told else {
-        panic!("{told:?}");
-    };
-    assert_eq!(keys, std::slice::from_ref(&request.key));
+    lost(&mut signals, vec![request.key.clone()]).await;
 }
 
 #[tokio::test]

@@ -331,9 +331,12 @@ async fn all_readers_are_ended_and_an_unfair_lock_too() {
     granted(&lock, &at_once(&key("x", 1, 9), X)).await;
     let address = server.address().to_string();
     let unfair = builder().unfair().open(&address, here()).await.unwrap();
+    let mut signals = unfair.signals();
     let k = key("x", 1, 0);
     granted(&unfair, &at_once(&k, X)).await;
     assert_eq!(unfair.force_release(&k.name).await.unwrap(), 1);
+    // While it is looked for, a release is told to ask again.
+    lost(&mut signals, vec![k.clone()]).await;
     granted(&unfair, &at_once(&key("x", 1, 1), X)).await;
     assert_eq!(unfair.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
 }

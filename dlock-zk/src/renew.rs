@@ -2,7 +2,7 @@
 //!
 //! For many, an answer will do that came a moment ago: they last from when its question was sent.
 //!
-//! The only one of a session is looked for as well, in the same round trip: one whose node somebody has deleted is gone. What else is in its line is nothing to it: somebody else's node there
+//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone, and one that was ended by force before the renewal was sent. What else is in its line is nothing to it: somebody else's node there
 //! keeps newcomers out, and ends nobody. Of many leases, that would be a question for each.
 
 use std::collections::HashMap;
@@ -32,7 +32,6 @@ impl Renew for ZkLock {
         };
         if let [item] = items
             && item.kind == RenewKind::Lease
-            && session.holds_one_at_most()
         {
             return vec![self.renewed_alone(&session, &item.key).await];
         }

@@ -262,11 +262,6 @@ impl Session {
         Ok(noted.clone())
     }
 
-    /// Whether no more than one lock is held in it.
-    pub(crate) fn holds_one_at_most(&self) -> bool {
-        self.requests().values().filter(|r| r.granted).nth(1).is_none()
-    }
-
     pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
         if let Some(request) = self.requests().get_mut(&key.id) {
             change(request);

@@ -187,7 +187,7 @@ async fn who_is_woken_by_a_release_of_permits_watches_one_node_more() {
     );
 }
 
-/// One question for the whole session, however much it holds, and in however many batches, or one by one, that is renewed: what was heard a moment ago is not asked again.
+/// One question for the whole session, however much it holds, and in however many batches that is renewed: what was heard a moment ago is not asked again.
 #[tokio::test]
 async fn a_session_is_asked_for_once_whatever_it_holds() {
     const HOLDS: u64 = 200;
@@ -214,12 +214,13 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
     assert!(asked <= 1, "{asked} requests");
 }
 
-/// What somebody deleted is seen where there is just one to look for: its node, and the session.
+/// What somebody deleted or ended by force is seen where just one is to be looked for: its node, and the session.
 #[tokio::test]
-async fn the_only_lease_of_a_session_is_looked_for() {
+async fn a_lease_that_is_renewed_alone_is_looked_for() {
     let server = start().await;
     let lock = open(&server).await;
-    let k = key("only", 1, 1);
+    granted(&lock, &ask(&key("other", 1, 0), X)).await;
+    let k = key("alone", 1, 1);
     granted(&lock, &ask(&k, X)).await;
     let before = received(&server, &lock).await;
     let renewed = lock.renew(&[RenewItem::lease(k, UNHURRIED)]).await;

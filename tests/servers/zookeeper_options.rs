@@ -41,6 +41,7 @@ pub(crate) struct ZkOptions {
     pub(super) tick: Duration,
     pub(super) sessions: (Duration, Duration),
     pub(super) containers: Duration,
+    pub(super) compiled: bool,
     pub(super) tls: Tls,
     pub(super) users: Vec<(String, String)>,
     pub(super) own_clock: bool,
@@ -54,6 +55,7 @@ impl Default for ZkOptions {
             tick: Duration::from_millis(100),
             sessions: (Duration::from_millis(400), Duration::from_secs(60)),
             containers: Duration::from_secs(1),
+            compiled: false,
             tls: Tls::Off,
             users: Vec::new(),
             own_clock: false,
@@ -91,6 +93,13 @@ impl ZkOptions {
     #[must_use]
     pub(crate) fn containers(mut self, interval: Duration) -> Self {
         self.containers = interval;
+        self
+    }
+
+    /// Compiled as far as Java can, as a server is that has run for a while, and not only as far as it takes to begin soon: to be measured.
+    #[must_use]
+    pub(crate) fn compiled(mut self) -> Self {
+        self.compiled = true;
         self
     }
 
@@ -164,9 +173,10 @@ impl ZkOptions {
             properties.push(("java.security.auth.login.config", file("jaas.conf")));
         }
         let more = self.properties.iter().map(|(n, v)| (n.as_str(), v.clone()));
-        let mut words: Vec<OsString> = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-            .map(OsString::from)
-            .into();
+        let mut words: Vec<OsString> = ["-Xmx256m", "-XX:+UseSerialGC"].map(OsString::from).into();
+        if !self.compiled {
+            words.push("-XX:TieredStopAtLevel=1".into());
+        }
         words.extend(
             properties
                 .into_iter()

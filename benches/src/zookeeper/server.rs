@@ -34,7 +34,8 @@ impl Server {
         let options = ZkOptions::new()
             .tick(Duration::from_secs(1))
             .sessions(Duration::from_secs(2), SESSION)
-            .containers(containers);
+            .containers(containers)
+            .compiled();
         Self(ZkServer::with(options).expect("ZooKeeper is installed: scripts/services"))
     }
 

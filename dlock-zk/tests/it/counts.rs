@@ -200,7 +200,7 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
         items.push(RenewItem::lease(k, UNHURRIED));
     }
     let before = received(&server, &lock).await;
-    for batch in [1, 5, items.len()]
+    for batch in [2, 5, items.len()]
         .into_iter()
         .flat_map(|size| items.chunks(size))
     {

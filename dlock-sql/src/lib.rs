@@ -1,9 +1,12 @@
 //! The SQL backends of `dlock`: distributed locks with fencing tokens in a database that you already have.
 //!
+//! * `lease`, with the feature `postgres`: leases in rows of a PostgreSQL database.
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
 //!
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
+#[cfg(feature = "postgres")]
+pub mod lease;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -20,22 +20,22 @@ const FEW: usize = 1024;
 
 /// What was not answered.
 #[derive(Clone, Copy)]
-pub(crate) enum Sent {
+pub(in crate::lease) enum Sent {
     Acquire,
     Release,
 }
 
 /// What of a lease was not answered.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Open {
+pub(in crate::lease) struct Open {
     /// A copy of the acquire may come.
-    pub(crate) acquire: bool,
+    pub(in crate::lease) acquire: bool,
     /// A release may have ended it.
-    pub(crate) release: bool,
+    pub(in crate::lease) release: bool,
 }
 
 #[derive(Default)]
-pub(crate) struct Retried {
+pub(in crate::lease) struct Retried {
     open: Mutex<Kept>,
     /// How many there are, nearly always none: to be seen without the lock and without hashing. Whoever asks about a lease has awaited what
     /// was sent for it before, or dropped it.
@@ -51,7 +51,7 @@ struct Kept {
 
 impl Retried {
     /// To be made before it is sent, and told the answer. Dropped without, there was none.
-    pub(crate) fn asks<'a>(&'a self, key: &'a LeaseKey, what: Sent) -> Unanswered<'a> {
+    pub(in crate::lease) fn asks<'a>(&'a self, key: &'a LeaseKey, what: Sent) -> Unanswered<'a> {
         Unanswered {
             retried: self,
             key,
@@ -60,7 +60,7 @@ impl Retried {
         }
     }
 
-    pub(crate) fn of(&self, key: &LeaseKey) -> Open {
+    pub(in crate::lease) fn of(&self, key: &LeaseKey) -> Open {
         if self.many.load(Ordering::Acquire) == 0 {
             return Open::default();
         }
@@ -71,7 +71,7 @@ impl Retried {
     }
 
     /// It has ended.
-    pub(crate) fn forget(&self, key: &LeaseKey) {
+    pub(in crate::lease) fn forget(&self, key: &LeaseKey) {
         if self.many.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept();
             kept.of.remove(key);
@@ -100,7 +100,7 @@ impl Retried {
 }
 
 /// One request on its way.
-pub(crate) struct Unanswered<'a> {
+pub(in crate::lease) struct Unanswered<'a> {
     retried: &'a Retried,
     key: &'a LeaseKey,
     what: Sent,
@@ -109,7 +109,7 @@ pub(crate) struct Unanswered<'a> {
 
 impl Unanswered<'_> {
     /// Takes note of the answer, or that there was none.
-    pub(crate) fn answered<T>(mut self, answer: Result<T>) -> Result<T> {
+    pub(in crate::lease) fn answered<T>(mut self, answer: Result<T>) -> Result<T> {
         self.answered = !matches!(&answer, Err(e) if e.kind() == ErrorKind::Unknown);
         answer
     }

@@ -11,7 +11,7 @@
 //! use dlock_core::{LockName, spi::Access};
 //!
 //! let stock = LockName::new("stock")?;
-//! let gate = locks.gate();
+//! let gate = locks.transaction_gate();
 //! let mut tx = pool.begin().await?;
 //! if gate.admit_in(&mut tx, &stock, token, Access::Exclusive).await?.is_admitted() {
 //!     sqlx::query("UPDATE stock SET n = n - 1").execute(&mut *tx).await?;
@@ -82,7 +82,7 @@ fn refused(rows: &[PgRow], token: Token) -> Admission {
 
 impl PostgresLease {
     /// The gate, for transactions of yours in the same database.
-    pub fn gate(&self) -> TransactionGate {
+    pub fn transaction_gate(&self) -> TransactionGate {
         TransactionGate(self.link.clone())
     }
 

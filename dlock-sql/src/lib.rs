@@ -6,6 +6,8 @@
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
+#[cfg(feature = "sqlite")]
+mod admit;
 #[cfg(feature = "postgres")]
 pub mod lease;
 #[cfg(feature = "sqlite")]

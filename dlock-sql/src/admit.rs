@@ -319,6 +319,19 @@ impl NameState {
         Inspection::new(holders, waiting.filter(live).count() as u32)
     }
 
+    /// Who holds it alone, be it but for a minimum hold.
+    #[cfg(feature = "mysql")]
+    pub(super) fn sole_holder(&self) -> Option<&Entry> {
+        let id = self.held.first().filter(|_| self.exclusive > 0)?;
+        self.entries.get(id)
+    }
+
+    /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a watch.
+    #[cfg(feature = "mysql")]
+    pub(super) fn rows(&self) -> usize {
+        self.entries.len() + usize::from(self.watch.is_some())
+    }
+
     /// What a count by the database would find.
     pub(super) fn glance(&self) -> Glance {
         let mut glance = Glance {

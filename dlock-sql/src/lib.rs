@@ -1,14 +1,14 @@
 //! The SQL backends of `dlock`: distributed locks with fencing tokens in a database that you already have.
 //!
-//! * `lease`, with the feature `postgres`: leases in rows of a PostgreSQL database.
+//! * `lease`, with the feature `postgres` or `mysql`: leases in rows of a database server.
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
 //!
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -12,6 +12,8 @@
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod check;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod retried;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Access, Admission, FenceGate, FencedValue, Lock as _};
-use dlock_core::{LockName, Result, Token};
+use dlock_core::{Error, LockName, Result, Token};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
@@ -103,7 +103,7 @@ impl PostgresLease {
                 return Ok(Admission::Admitted);
             }
             let rows = self.link.read(&sql.bar[pass.min(1)], &[name]).await?;
-            Ok(refused(&rows, token))
+            Ok::<_, Error>(refused(&rows, token))
         };
         passed.await.map_err(|e| e.with_name(resource))
     }
@@ -156,7 +156,7 @@ impl TransactionGate {
             let rows = run(conn, link.way, &link.sql.bar[pass], &[name])
                 .await
                 .map_err(failed)?;
-            Ok(refused(&rows, token))
+            Ok::<_, Error>(refused(&rows, token))
         };
         admitted.await.map_err(|e| e.with_name(resource))
     }

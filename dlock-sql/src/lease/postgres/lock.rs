@@ -204,8 +204,11 @@ impl Lock for PostgresLease {
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        let abandon = |key| async move { self.try_abandon(key).await.map_err(|e| e.with_name(&key.name)) };
-        join_all(requests.iter().map(abandon)).await
+        join_all(requests.iter().map(|key| async move {
+            let abandoned = self.try_abandon(key).await;
+            abandoned.map_err(|e| e.with_name(&key.name))
+        }))
+        .await
     }
 
     async fn close(&self) -> Result<()> {

@@ -190,7 +190,7 @@ impl Watching {
     async fn look(&mut self) -> Option<Result<Change>> {
         let looked = async {
             let told = self.link.have_told(&self.name, self.id, TOLD_FOR).await?;
-            Ok((told, self.link.see(&self.name).await?))
+            Ok::<_, Error>((told, self.link.see(&self.name).await?))
         };
         match looked.await {
             Ok((true, seen)) if self.is_told() => {

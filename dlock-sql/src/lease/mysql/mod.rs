@@ -13,8 +13,8 @@
 //!
 //! * There is no push: of all that wait for a name in one client, one looks every 5 to 100 ms. That is 10 to 200 reads of one row a second for each client and
 //!   name that somebody waits for, and none otherwise.
-//! * A program that is *stopped* between the two round trips keeps that one name from all others: they answer `Unavailable` after two seconds, until the server
-//!   ends the connection ten seconds later.
+//! * A program that is *stopped* between the two round trips keeps that one name from all others: they answer `Unavailable` after two seconds. MariaDB ends
+//!   the transaction after ten seconds (`idle_transaction_timeout`); MySQL has no such limit, and ends it with the program or its connection.
 //! * A server clock that is set forward ends leases early; the fence decides then.
 //! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants; tokens go on from the clock.
 //! * There is no stream of changes here yet; `inspect` and `force_release` there are.

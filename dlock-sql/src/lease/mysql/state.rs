@@ -197,7 +197,12 @@ impl Loaded {
         let sole = self.state.sole_holder().map(|e| e.id);
         let mut gone: Vec<RequestId> = std::mem::take(&mut self.exhumed);
         let mut put = Vec::new();
+        let mut token = if self.tokens.dirty { self.tokens.last } else { self.token };
         for (id, row) in self.state.dirty() {
+            // One that was raised to less than the clock says: the name has to know of it, since a clock may go back.
+            if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
+                token = token.max(own.get());
+            }
             match row {
                 Some(row) if Some(id) != sole => put.push(values(&key, id, &row)?),
                 _ if self.rows.contains(&id) => gone.push(id),
@@ -219,7 +224,6 @@ impl Loaded {
             push(to, format_args!("REPLACE INTO {prefix}entry VALUES {};", put.join(",")));
         }
         let rows = self.state.rows() - usize::from(sole.is_some()) + self.graves.len();
-        let token = if self.tokens.dirty { self.tokens.last } else { self.token };
         let holder = match self.state.sole_holder() {
             Some(e) => format!(
                 "phase = {}, id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",

@@ -100,7 +100,8 @@ pub(in crate::lease) fn share(mode: Mode) -> Result<i32> {
     match mode {
         Mode::Exclusive => Ok(-1),
         Mode::Shared { limit } => limit.map_or(Ok(0), |n| {
-            i32::try_from(n.get()).map_err(|_| invalid(format!("SQL databases count permits up to {}", i32::MAX)))
+            i32::try_from(n.get())
+                .map_err(|_| invalid(format!("SQL databases count permits up to {}", i32::MAX)))
         }),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
@@ -137,8 +138,23 @@ mod tests {
         for good in ["dlock_", "_", "a1"] {
             check_prefix(good).unwrap();
         }
-        for bad in ["", "1a", "A", "a b", "a;drop", "a\"", "a`", "pg_x", "é", &"a".repeat(41)] {
-            assert_eq!(check_prefix(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
+        for bad in [
+            "",
+            "1a",
+            "A",
+            "a b",
+            "a;drop",
+            "a\"",
+            "a`",
+            "pg_x",
+            "é",
+            &"a".repeat(41),
+        ] {
+            assert_eq!(
+                check_prefix(bad).unwrap_err().kind(),
+                ErrorKind::InvalidInput,
+                "{bad:?}"
+            );
         }
     }
 

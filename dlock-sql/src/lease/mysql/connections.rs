@@ -184,7 +184,10 @@ impl Link {
         let sent = Timestamp::now();
         let mut view;
         loop {
-            let rows = lent.rows(text.clone()).await.map_err(|e| nothing_done(e, &self.at))?;
+            let rows = lent
+                .rows(text.clone())
+                .await
+                .map_err(|e| nothing_done(e, &self.at))?;
             view = load(&rows)?;
             let missing: Vec<_> = names.iter().filter(|n| !view.names.contains_key(*n)).collect();
             if absent == Absent::Left || missing.is_empty() {
@@ -246,10 +249,7 @@ impl Link {
     /// Nothing more is asked. What is on its way goes on to its end.
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.closer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         for slot in &self.slots {
             let conn = slot.try_lock().and_then(|mut slot| slot.take());
             if let Some(conn) = conn {
@@ -272,7 +272,9 @@ fn load(rows: &[MySqlRow]) -> Result<View> {
             }
             ENTRY => {
                 // Rows of a name that has none itself are left of nothing, and in nobody's way.
-                let Some(slot) = view.names.get_mut(&read_name(row)?) else { continue };
+                let Some(slot) = view.names.get_mut(&read_name(row)?) else {
+                    continue;
+                };
                 if let Ok(loaded) = slot
                     && let Err(e) = loaded.add(row)
                 {

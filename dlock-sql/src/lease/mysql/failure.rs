@@ -10,7 +10,10 @@ fn number(e: &sqlx::Error) -> Option<u16> {
 
 /// The server ends the session: shut down, killed, too long idle.
 fn ends_the_session(number: u16) -> bool {
-    matches!(number, 1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1927 | 4031)
+    matches!(
+        number,
+        1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1927 | 4031
+    )
 }
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was never sent.
@@ -61,7 +64,10 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
             ErrorKind::PermissionDenied,
             "refuses this user; check the password and grant the rights that docs/sql.md lists",
         ),
-        1046 | 1049 => (ErrorKind::InvalidInput, "does not exist; mend its name or create it"),
+        1046 | 1049 => (
+            ErrorKind::InvalidInput,
+            "does not exist; mend its name or create it",
+        ),
         1054 | 1064 | 1136 | 1146 | 1264 | 1364 | 1366 | 1406 => (
             ErrorKind::BackendData,
             "does not have the tables that this dlock made; has something changed them, or a newer dlock?",

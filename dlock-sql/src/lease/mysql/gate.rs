@@ -41,7 +41,11 @@ fn read_fence(row: &MySqlRow) -> Result<FencedValue> {
         let stored: Option<i64> = row.try_get(at).map_err(bad)?;
         Ok(stored.and_then(|n| u64::try_from(n).ok()).and_then(Token::new))
     };
-    Ok(FencedValue::new(row.try_get(0).map_err(bad)?, token(1)?, token(2)?))
+    Ok(FencedValue::new(
+        row.try_get(0).map_err(bad)?,
+        token(1)?,
+        token(2)?,
+    ))
 }
 
 impl MysqlLease {

@@ -93,13 +93,16 @@ impl MysqlLease {
         bind(&mut args, request.owner.as_deref())?;
         bind(&mut args, request.key.name.as_bytes())?;
         let (sent, token) = self.link.ask(&self.link.sql.acquire, args).await?;
-        Ok(Token::new(token).map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
+        Ok(Token::new(token)
+            .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         check_request(&self.capabilities, request)?;
         if request.key.id == WATCH {
-            return Err(invalid("the largest of all request ids is the backend's own".to_owned()));
+            return Err(invalid(
+                "the largest of all request ids is the backend's own".to_owned(),
+            ));
         }
         self.link.open()?;
         let asks = self.retried.asks(&request.key, Sent::Acquire);

@@ -37,7 +37,10 @@ impl RowProbe {
     }
 
     fn see(&self, mark: Option<Mark>) -> Option<Mark> {
-        std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), mark)
+        std::mem::replace(
+            &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner),
+            mark,
+        )
     }
 }
 
@@ -66,7 +69,10 @@ impl Probe for RowProbe {
             for column in [4, 5] {
                 let offered: Option<String> = row.try_get(column).map_err(bad)?;
                 let client = self.key.id.client();
-                let ids = offered.iter().flat_map(|all| all.split(',')).filter_map(read_digits);
+                let ids = offered
+                    .iter()
+                    .flat_map(|all| all.split(','))
+                    .filter_map(read_digits);
                 admitted.extend(ids.filter(|id| id.client() == client));
             }
         }

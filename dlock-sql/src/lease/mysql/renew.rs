@@ -134,7 +134,9 @@ impl MysqlLease {
                         Err(e) => return Became::Failed(e),
                     };
                     match item.kind {
-                        RenewKind::Lease => Became::Lease(name.state.renew(item.key.id, round_up(item.ttl), now)),
+                        RenewKind::Lease => {
+                            Became::Lease(name.state.renew(item.key.id, round_up(item.ttl), now))
+                        }
                         _ => Became::Queued(name.state.ask_again(item.key.id, round_up(item.ttl), now)),
                     }
                 });
@@ -147,7 +149,10 @@ impl MysqlLease {
                 .zip(became)
                 .map(|(n, became)| (*n, outcome(&items[*n], sent, became)))
                 .collect(),
-            Err(e) => batch.iter().map(|n| (*n, failed(e.clone(), &items[*n]))).collect(),
+            Err(e) => batch
+                .iter()
+                .map(|n| (*n, failed(e.clone(), &items[*n])))
+                .collect(),
         }
     }
 }

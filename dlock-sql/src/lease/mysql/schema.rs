@@ -183,7 +183,12 @@ impl Statements {
 }
 
 /// Brings the tables up to the version of those steps.
-pub(super) async fn migrate(conn: &mut MySqlConnection, names: &Names, steps: &[&str], at: &str) -> Result<()> {
+pub(super) async fn migrate(
+    conn: &mut MySqlConnection,
+    names: &Names,
+    steps: &[&str],
+    at: &str,
+) -> Result<()> {
     if version(conn, names, steps.len(), at).await? == steps.len() {
         return Ok(());
     }

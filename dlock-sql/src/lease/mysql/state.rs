@@ -143,7 +143,9 @@ impl Loaded {
         // In the name's own row no phase means that nobody holds it alone: nobody in it waits.
         match get::<i64>(row, 3)? {
             0 => {}
-            phase => loaded.state.insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
+            phase => loaded
+                .state
+                .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
         }
         Ok(loaded)
     }
@@ -160,7 +162,9 @@ impl Loaded {
                 changes: positive(row, 6)?,
                 until: timestamp(positive(row, 9)?),
             })),
-            phase => self.state.insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
+            phase => self
+                .state
+                .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
         }
         Ok(())
     }
@@ -197,7 +201,11 @@ impl Loaded {
         let sole = self.state.sole_holder().map(|e| e.id);
         let mut gone: Vec<RequestId> = std::mem::take(&mut self.exhumed);
         let mut put = Vec::new();
-        let mut token = if self.tokens.dirty { self.tokens.last } else { self.token };
+        let mut token = if self.tokens.dirty {
+            self.tokens.last
+        } else {
+            self.token
+        };
         for (id, row) in self.state.dirty() {
             // One that was raised to less than the clock says: the name has to know of it, since a clock may go back.
             if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
@@ -218,10 +226,19 @@ impl Loaded {
         gone.retain(|id| !self.graves.contains_key(id));
         if !gone.is_empty() {
             let ids: Vec<_> = gone.iter().map(|id| bytes(&id_bytes(*id))).collect();
-            push(to, format_args!("DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({});", ids.join(",")));
+            push(
+                to,
+                format_args!(
+                    "DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({});",
+                    ids.join(",")
+                ),
+            );
         }
         if !put.is_empty() {
-            push(to, format_args!("REPLACE INTO {prefix}entry VALUES {};", put.join(",")));
+            push(
+                to,
+                format_args!("REPLACE INTO {prefix}entry VALUES {};", put.join(",")),
+            );
         }
         let rows = self.state.rows() - usize::from(sole.is_some()) + self.graves.len();
         let holder = match self.state.sole_holder() {

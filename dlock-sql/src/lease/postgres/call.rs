@@ -119,7 +119,11 @@ fn in_full(text: &str, values: &[Value<'_>]) -> String {
     for part in parts {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
-        match number.parse::<usize>().ok().and_then(|n| values.get(n.checked_sub(1)?)) {
+        match number
+            .parse::<usize>()
+            .ok()
+            .and_then(|n| values.get(n.checked_sub(1)?))
+        {
             Some(value) => value.write(&mut full),
             // The server refuses it, by its place.
             None => put(&mut full, format_args!("${number}")),
@@ -140,7 +144,12 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// Reads what [`hex`] writes.
 pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
-    let bad = || Error::new(ErrorKind::BackendData, "what should be hexadecimal digits is something else");
+    let bad = || {
+        Error::new(
+            ErrorKind::BackendData,
+            "what should be hexadecimal digits is something else",
+        )
+    };
     if text.len() % 2 != 0 || !text.is_ascii() {
         return Err(bad());
     }

@@ -97,7 +97,10 @@ impl Link {
 
     pub(super) fn open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "this PostgreSQL backend was closed")),
+            true => Err(Error::new(
+                ErrorKind::Closed,
+                "this PostgreSQL backend was closed",
+            )),
             false => Ok(()),
         }
     }
@@ -144,10 +147,7 @@ impl Link {
     /// Nothing more is asked. What is on its way goes on to its end.
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.closer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.pushes.close();
         for slot in &self.slots {
             let conn = slot.try_lock().and_then(|mut slot| slot.take());
@@ -160,7 +160,11 @@ impl Link {
 }
 
 /// Connects in a task of the runtime: sqlx wants its context, which whoever asks need not have.
-pub(super) async fn connect(options: &PgConnectOptions, runtime: &dyn Runtime, at: &str) -> Result<PgConnection> {
+pub(super) async fn connect(
+    options: &PgConnectOptions,
+    runtime: &dyn Runtime,
+    at: &str,
+) -> Result<PgConnection> {
     let (send, receive) = oneshot::channel();
     let (options, over) = (options.clone(), runtime.sleep(CONNECTING));
     let connecting = async move {
@@ -192,7 +196,12 @@ struct Lent {
 }
 
 impl Lent {
-    async fn run(&mut self, way: Way, text: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn run(
+        &mut self,
+        way: Way,
+        text: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         let Some(conn) = &mut self.conn else {
             return Err(sqlx::Error::WorkerCrashed);
         };

@@ -76,7 +76,10 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "has no connection left; raise `max_connections`, or use fewer",
         ),
-        "3D000" => (ErrorKind::InvalidInput, "does not exist; mend its name or create it"),
+        "3D000" => (
+            ErrorKind::InvalidInput,
+            "does not exist; mend its name or create it",
+        ),
         "3F000" => (
             ErrorKind::InvalidInput,
             "does not have that schema; mend its name or create it",

@@ -70,7 +70,11 @@ fn read_fence(row: &PgRow) -> Result<FencedValue> {
             .map(|n| read_token(n).ok_or_else(|| foreign("a token below one")))
             .transpose()
     };
-    Ok(FencedValue::new(row.try_get(0).map_err(bad)?, token(1)?, token(2)?))
+    Ok(FencedValue::new(
+        row.try_get(0).map_err(bad)?,
+        token(1)?,
+        token(2)?,
+    ))
 }
 
 /// The token that was in the way. Where none is any more, somebody has removed the row since: then it is the one that was refused.
@@ -93,11 +97,7 @@ impl PostgresLease {
             check_token(token)?;
             let sql = &self.link.sql;
             let name = Value::Bytes(resource.as_bytes());
-            let values = [
-                name.clone(),
-                Value::Long(token.get() as i64),
-                Value::Bytes(value),
-            ];
+            let values = [name.clone(), Value::Long(token.get() as i64), Value::Bytes(value)];
             let (_, rows) = self.link.ask(&sql.pass[pass], &values).await?;
             if !rows.is_empty() {
                 return Ok(Admission::Admitted);

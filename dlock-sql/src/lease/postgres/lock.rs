@@ -213,7 +213,10 @@ impl Lock for PostgresLease {
 
     async fn close(&self) -> Result<()> {
         if self.link.open().is_err() {
-            return Err(Error::new(ErrorKind::Closed, "this PostgreSQL backend was closed"));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                "this PostgreSQL backend was closed",
+            ));
         }
         self.link.close().await;
         Ok(())

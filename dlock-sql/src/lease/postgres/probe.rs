@@ -37,7 +37,10 @@ impl RowProbe {
     }
 
     fn see(&self, mark: Option<Mark>) -> Option<Mark> {
-        std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), mark)
+        std::mem::replace(
+            &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner),
+            mark,
+        )
     }
 }
 

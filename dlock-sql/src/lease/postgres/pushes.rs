@@ -143,8 +143,12 @@ impl Pushes {
 
     /// Takes in a message.
     pub(super) fn hear(&self, message: &str) {
-        let Some((kind, rest)) = message.split_at_checked(1) else { return };
-        let Some((digits, rest)) = rest.split_once(':') else { return };
+        let Some((kind, rest)) = message.split_at_checked(1) else {
+            return;
+        };
+        let Some((digits, rest)) = rest.split_once(':') else {
+            return;
+        };
         let Some(id) = read_id_digits(digits) else { return };
         let mut state = self.state();
         if kind == "W" {

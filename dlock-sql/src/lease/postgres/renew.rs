@@ -53,7 +53,10 @@ impl PostgresLease {
             let (rest, busy) = self.renew_some(items, &busy, true).await;
             outcomes.extend(rest);
             // The server waited for them: it does not say so.
-            outcomes.extend(busy.iter().map(|n| (*n, failed(foreign("an item left out"), &items[*n]))));
+            outcomes.extend(
+                busy.iter()
+                    .map(|n| (*n, failed(foreign("an item left out"), &items[*n]))),
+            );
         }
         outcomes
     }

@@ -31,7 +31,12 @@ impl PostgresLease {
         match answer.word.as_str() {
             "G" => {
                 let (token, life) = (answer.token()?, answer.life()?);
-                Ok(Converted::Done(Grant::new(lease.clone(), Some(token), sent, life)))
+                Ok(Converted::Done(Grant::new(
+                    lease.clone(),
+                    Some(token),
+                    sent,
+                    life,
+                )))
             }
             "B" => Ok(Converted::Busy),
             "D" => Ok(Converted::WouldDeadlock),

@@ -105,7 +105,9 @@ impl Statements {
             )),
             release_with: of("release($1, $2, $3, $4)"),
             abandon: of("abandon($1, $2)"),
-            renew: fill("SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, $6) AS r"),
+            renew: fill(
+                "SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, $6) AS r",
+            ),
             convert: of("convert($1, $2, $3)"),
             raise: of("raise($1, $2, $3)"),
             force: of("force($1)"),
@@ -128,7 +130,9 @@ impl Statements {
                  UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
                  FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()",
             ),
-            read_fence: fill("SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1"),
+            read_fence: fill(
+                "SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1",
+            ),
             pass: [
                 fill(&pass("max_exclusive", "NULL", "f.max_exclusive", "")),
                 fill(&pass("max_any", "$2", EXCLUSIVE, "")),
@@ -159,7 +163,9 @@ pub(super) async fn current_schema(conn: &mut PgConnection, way: Way, at: &str) 
     let rows = run(conn, way, &Arc::from("SELECT current_schema()::text"), &[])
         .await
         .map_err(|e| nothing_done(e, at))?;
-    let schema = rows.first().and_then(|row| row.try_get::<Option<String>, _>(0).ok());
+    let schema = rows
+        .first()
+        .and_then(|row| row.try_get::<Option<String>, _>(0).ok());
     schema.flatten().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidInput,
@@ -195,9 +201,14 @@ pub(super) async fn migrate(
 async fn upgrade(conn: &mut PgConnection, way: Way, names: &Names, steps: &[&str], at: &str) -> Result<()> {
     let lock: Arc<str> = Arc::from("SELECT 1 FROM pg_advisory_xact_lock($1, hashtext($2))");
     let whose = names.fill("{p}");
-    run(conn, way, &lock, &[Value::Number(MIGRATING), Value::Text(Some(&whose))])
-        .await
-        .map_err(|e| nothing_done(e, at))?;
+    run(
+        conn,
+        way,
+        &lock,
+        &[Value::Number(MIGRATING), Value::Text(Some(&whose))],
+    )
+    .await
+    .map_err(|e| nothing_done(e, at))?;
     let from = version(conn, way, names, steps.len(), at).await?;
     if from == 0 {
         let exists: Arc<str> = Arc::from("SELECT 1 FROM pg_namespace WHERE nspname = $1");
@@ -227,7 +238,9 @@ async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize,
     let rows = run(conn, way, &there, &[Value::Text(Some(&table))])
         .await
         .map_err(|e| nothing_done(e, at))?;
-    let found = rows.first().and_then(|row| row.try_get::<Option<String>, _>(0).ok());
+    let found = rows
+        .first()
+        .and_then(|row| row.try_get::<Option<String>, _>(0).ok());
     if found.flatten().is_none() {
         return Ok(0);
     }
@@ -267,7 +280,10 @@ mod tests {
     #[test]
     fn names_are_quoted_and_filled_in() {
         let names = Names::new("my \"own\"", "dlock_");
-        assert_eq!(names.fill("SELECT 1 FROM {p}name, {n}x"), "SELECT 1 FROM \"my \"\"own\"\"\".dlock_name, dlock_x");
+        assert_eq!(
+            names.fill("SELECT 1 FROM {p}name, {n}x"),
+            "SELECT 1 FROM \"my \"\"own\"\"\".dlock_name, dlock_x"
+        );
         let all = names.fill(MIGRATIONS[0]);
         assert!(!all.contains("{p}") && !all.contains("{n}"));
     }

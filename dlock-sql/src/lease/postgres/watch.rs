@@ -350,7 +350,9 @@ mod tests {
             Some((12, Change::Released { id }))
         );
         let (number, change) = read_change(&format!("13:G{digits}:3:99:30000000:me: again")).unwrap();
-        let Change::Granted(holder) = change else { panic!("{change:?}") };
+        let Change::Granted(holder) = change else {
+            panic!("{change:?}")
+        };
         assert_eq!((number, holder.token.unwrap().get()), (13, 99));
         assert_eq!(holder.expires_in, Duration::from_secs(30));
         assert_eq!(holder.owner.as_deref(), Some("me: again"));

@@ -132,7 +132,7 @@ impl MariaDbServer {
         let data = self.data();
         let mut text = format!(
             "[mariadbd]\ndatadir={data}\nport={port}\nbind-address=127.0.0.1\nsocket={data}/s.sock\npid-file={data}/m.pid\n\
-             init-file={first}\nskip-name-resolve\nmax-connections=300\ninnodb-buffer-pool-size=32M\ninnodb-log-file-size=16M\n",
+             init-file={first}\nskip-name-resolve\ncharacter-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\ninnodb-log-file-size=16M\n",
             data = data.display(),
             port = lock(&self.port).number(),
             first = folder.file("first.sql").display(),

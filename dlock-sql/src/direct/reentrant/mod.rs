@@ -34,7 +34,7 @@
 //!
 //! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by **the database's clock**. An owner is a
 //!   value with 128 random bits; its label is for readers, and two owners of the same label are strangers.
-//! * The count is in the table, so it is the same for all who share the owner's value, and it is right after a crash: it runs out with the time.
+//! * The count is in the table, and nowhere else. After a crash of its owner it runs out with the time.
 //! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long as the row, which nothing here deletes: one row
 //!   for each name that was ever used.
 //! * A change is made once, also if its answer is lost: the row remembers which change was the last, and a repeated one is recognised.
@@ -170,7 +170,7 @@ impl<DB: Store> ReentrantRows<DB> {
         );
         let values = vec![Value::Bytes(name.as_bytes().to_vec())];
         let rows = all_own::<DB>(conn, &text, values).await.map_err(Error::of)?;
-        rows.first().map(|row| read_row::<DB>(row)).transpose()
+        rows.first().map(read_row::<DB>).transpose()
     }
 
     /// One change of one name: what `decide` makes of its row is written, and committed. Repeated, if that may help and does no harm.
@@ -179,20 +179,30 @@ impl<DB: Store> ReentrantRows<DB> {
         name: &LockName,
         mut decide: impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
     ) -> Result<T> {
-        let mut tries = 0;
+        let (mut tries, mut doubt) = (0, None);
         loop {
             tries += 1;
-            match self.change_once(name, &mut decide).await {
+            let e = match self.change_once(name, &mut decide).await {
                 Ok(Some(done)) => return Ok(done),
                 // There was no row: there is one now.
-                Ok(None) if tries < TRIES => {}
+                Ok(None) if tries < TRIES => continue,
                 Ok(None) => {
                     let text = "the row of a re-entrant lock was made and is gone again; does something else delete from that table?";
-                    return Err(Error::new(ErrorKind::BackendData, text));
+                    Error::new(ErrorKind::BackendData, text)
                 }
-                // Not a lock that takes too long: the caller knows better how long to wait.
-                Err(e) if tries < TRIES && is_worth_another(&e) => {}
-                Err(e) => return Err(e),
+                Err(e) => e,
+            };
+            // Not a lock that takes too long: the caller knows better how long to wait.
+            let again = matches!(
+                e.failure(),
+                Failure::Deadlock | Failure::Serialization | Failure::ConnectionLost
+            );
+            if e.may_have_happened() {
+                doubt = Some(e.clone());
+            }
+            if !again || tries >= TRIES {
+                // Why the last try failed says nothing of one before it whose commit went unanswered.
+                return Err(doubt.unwrap_or(e));
             }
         }
     }
@@ -259,13 +269,6 @@ struct Decided<T> {
     /// Assignments, and their values.
     write: Option<(String, Vec<Value>)>,
     answer: T,
-}
-
-fn is_worth_another(e: &Error) -> bool {
-    matches!(
-        e.failure(),
-        Failure::Deadlock | Failure::Serialization | Failure::ConnectionLost
-    )
 }
 
 async fn commit<DB: Store>(tx: Transaction<'_, DB>) -> Result<()> {

@@ -98,7 +98,11 @@ impl MariaDbServer {
         // As that user, so that it changes nothing outside of the folder.
         let mut init = as_user(Some(USER), &find("mariadb-install-db")?)?;
         init.arg("--no-defaults").arg(datadir(&data));
-        init.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        init.args([
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
         run(init.current_dir(folder.path()))?;
         let first = folder.file("first.sql");
         std::fs::write(&first, users())?;
@@ -220,7 +224,9 @@ impl MariaDbServer {
         let sql = "SELECT id FROM information_schema.processlist WHERE command <> 'Daemon' AND user <> 'system user' \
                    AND id <> connection_id()";
         let text = self.ask(sql)?;
-        text.lines().map(|n| n.parse().map_err(io::Error::other)).collect()
+        text.lines()
+            .map(|n| n.parse().map_err(io::Error::other))
+            .collect()
     }
 
     /// Ends a connection from the server's side, as an operator does, and waits until it has ended.

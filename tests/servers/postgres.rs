@@ -125,7 +125,12 @@ impl PostgresServer {
         let secret = folder.file("password");
         std::fs::write(&secret, password)?;
         let mut init = as_user(Some(USER), &programs.join("initdb"))?;
-        init.arg("-D").arg(&data).arg("-U").arg(user).arg("--pwfile").arg(&secret);
+        init.arg("-D")
+            .arg(&data)
+            .arg("-U")
+            .arg(user)
+            .arg("--pwfile")
+            .arg(&secret);
         init.args(["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
         run(init.current_dir(folder.path()))?;
         let arguments: [OsString; 2] = ["-D".into(), data.into()];
@@ -233,7 +238,9 @@ impl PostgresServer {
     pub(crate) fn backends(&self) -> io::Result<Vec<i32>> {
         let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
         let text = self.ask(sql)?;
-        text.lines().map(|n| n.parse().map_err(io::Error::other)).collect()
+        text.lines()
+            .map(|n| n.parse().map_err(io::Error::other))
+            .collect()
     }
 
     /// Ends a connection from the server's side, as an operator does, and waits until it has ended.
@@ -321,10 +328,7 @@ impl PostgresServer {
     /// All its processes, the first one first. That one stands still when this returns, so that it makes no more of them.
     fn hold_still(&self) -> io::Result<Vec<Pid>> {
         self.process.pause()?;
-        let first = self
-            .process
-            .pid()
-            .and_then(|n| Pid::from_raw(n.try_into().ok()?));
+        let first = self.process.pid().and_then(|n| Pid::from_raw(n.try_into().ok()?));
         let first = first.ok_or_else(|| io::Error::other("postgres does not run"))?;
         let mut all = vec![first];
         all.extend(children(first)?);
@@ -377,7 +381,10 @@ impl PostgresServer {
         let mut command = Command::new("sh");
         command.args(["-c", END, "sh"]);
         command.args(all.iter().map(|pid| pid.as_raw_nonzero().to_string()));
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         *stopped = Some(Stopped {
             guardian: command.spawn()?,
             all: all.clone(),
@@ -387,7 +394,9 @@ impl PostgresServer {
             let _ = kill_process(*child, Signal::STOP);
         }
         until("its processes stand still", Duration::from_secs(5), || {
-            Ok(all[1..].iter().all(|child| matches!(state(*child), None | Some('T' | 'Z' | 'X'))))
+            Ok(all[1..]
+                .iter()
+                .all(|child| matches!(state(*child), None | Some('T' | 'Z' | 'X'))))
         })
     }
 
@@ -430,7 +439,17 @@ pub(super) fn psql(programs: &Path, port: u16, database: &str, sql: &str) -> io:
     let (user, password) = KEEPER;
     let mut command = Command::new(programs.join("psql"));
     command
-        .args(["-X", "-q", "-A", "-t", "-w", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"])
+        .args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-w",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            "127.0.0.1",
+        ])
         .args(["-p", &port.to_string(), "-U", user, "-d", database, "-c", sql])
         .env("PGPASSWORD", password)
         .env("PGCONNECT_TIMEOUT", "10")

@@ -42,7 +42,13 @@ fn postgres_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
     assert!(TcpStream::connect(port).is_err());
     assert_eq!(server.pid(), None);
     server.start_again().unwrap();
-    assert_eq!((server.address(), server.number("SELECT sum(n) FROM kept").unwrap()), (port, 3));
+    assert_eq!(
+        (
+            server.address(),
+            server.number("SELECT sum(n) FROM kept").unwrap()
+        ),
+        (port, 3)
+    );
 }
 
 #[test]
@@ -141,7 +147,13 @@ fn mariadb_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
     server.crash().unwrap();
     assert!(TcpStream::connect(port).is_err());
     server.start_again().unwrap();
-    assert_eq!((server.address(), server.number("SELECT sum(n) FROM kept").unwrap()), (port, 3));
+    assert_eq!(
+        (
+            server.address(),
+            server.number("SELECT sum(n) FROM kept").unwrap()
+        ),
+        (port, 3)
+    );
 }
 
 #[test]
@@ -192,7 +204,10 @@ fn a_pooler_shares_connections_by_transaction_and_outlives_its_server() {
     })
     .unwrap();
     server.restart().unwrap();
-    until("it answers again", LONG, || Ok(pooler.ask_server("SELECT 1")? == "1")).unwrap();
+    until("it answers again", LONG, || {
+        Ok(pooler.ask_server("SELECT 1")? == "1")
+    })
+    .unwrap();
     assert!(pooler.ask("SHOW POOLS").unwrap().contains("transaction"));
     pooler.restart().unwrap();
     assert_eq!(pooler.ask_server("SELECT 1").unwrap(), "1");

@@ -415,7 +415,10 @@ mod sqlite {
         // statement, which holds the write lock of the file already.
         fn remaining() -> dlock_core::Result<String> {
             let now = Timestamp::now().as_nanos();
-            Ok(format!("CASE WHEN boot = {} THEN (expires_at - {now}) / 1000 ELSE -1 END", boot()?))
+            Ok(format!(
+                "CASE WHEN boot = {} THEN (expires_at - {now}) / 1000 ELSE -1 END",
+                boot()?
+            ))
         }
 
         fn lasting(ttl: Duration, extend: Extend) -> dlock_core::Result<String> {
@@ -442,7 +445,9 @@ mod sqlite {
             Box::pin(async move {
                 let mut patience = None;
                 if wait != Wait::Block {
-                    let shown: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&mut *conn).await?;
+                    let shown: i64 = sqlx::query_scalar("PRAGMA busy_timeout")
+                        .fetch_one(&mut *conn)
+                        .await?;
                     sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *conn).await?;
                     patience = Some(shown);
                 }

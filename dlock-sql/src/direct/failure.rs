@@ -99,7 +99,9 @@ impl fmt::Display for Failure {
             Self::Aborted => "refuses all that comes after a failed statement; roll the transaction back",
             Self::ConnectionLost => "closed the connection; what was not committed is rolled back",
             Self::NoConnection => "has no connection free; is the server up, and the pool large enough?",
-            Self::Cancelled => "cancelled the statement; somebody did, or it took longer than the server lets it",
+            Self::Cancelled => {
+                "cancelled the statement; somebody did, or it took longer than the server lets it"
+            }
             Self::DiskFull => "has no space left; free some",
             Self::Denied => "refuses this user; check its rights",
             Self::Schema => "does not have such a table or column; was it made, and is its name right?",
@@ -311,13 +313,19 @@ mod tests {
     #[cfg(feature = "mysql")]
     #[test]
     fn both_words_for_a_lock_that_is_not_waited_for_are_known() {
-        assert_eq!((of_mysql(1205), of_mysql(3572)), (Failure::LockTimeout, Failure::LockTimeout));
+        assert_eq!(
+            (of_mysql(1205), of_mysql(3572)),
+            (Failure::LockTimeout, Failure::LockTimeout)
+        );
     }
 
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_stale_snapshot_of_sqlite_is_no_wait_that_was_too_long() {
-        assert_eq!((of_sqlite(5), of_sqlite(517)), (Failure::LockTimeout, Failure::Serialization));
+        assert_eq!(
+            (of_sqlite(5), of_sqlite(517)),
+            (Failure::LockTimeout, Failure::Serialization)
+        );
     }
 
     #[test]

@@ -86,7 +86,10 @@ pub async fn admit_in<DB: Store>(
     access: Access,
 ) -> Result<Admission> {
     if token.get() > LAST_TOKEN {
-        let e = Error::new(ErrorKind::InvalidInput, "a SQL database keeps tokens up to 2^63 - 1");
+        let e = Error::new(
+            ErrorKind::InvalidInput,
+            "a SQL database keeps tokens up to 2^63 - 1",
+        );
         return Err(e.with_name(resource));
     }
     let admitted = admit::<DB>(tx, tables, resource, token, access).await;
@@ -113,7 +116,9 @@ async fn admit<DB: Store>(
         "SELECT max_exclusive, max_any FROM {table} WHERE resource = ?{}",
         DB::locking(super::row::Wait::Block)
     );
-    let rows = all_own::<DB>(conn, &text, vec![name()]).await.map_err(Error::of)?;
+    let rows = all_own::<DB>(conn, &text, vec![name()])
+        .await
+        .map_err(Error::of)?;
     let row = rows.first().ok_or_else(|| {
         let text = "the row of a resource of the fence gate vanished while it was locked; does something else delete from that table?";
         Error::new(ErrorKind::BackendData, text)

@@ -10,8 +10,10 @@
 //! They have no engine behind them: nothing is renewed, repeated or undone unless it says so, and there is no task in the background.
 //!
 //! Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with the feature of that name. What fails is one of a
-//! few [`Failure`]s, whatever the database. Behind a pooler in transaction mode (PgBouncer) all of them work, with sqlx's cache of statements off
-//! (`statement_cache_capacity(0)`).
+//! few [`Failure`]s, whatever the database.
+//!
+//! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction, with sqlx's cache of statements off
+//! (`statement_cache_capacity(0)`): [`row`], [`gate`], [`reentrant`], and of [`optimistic`] what takes a connection.
 
 mod database;
 mod failure;

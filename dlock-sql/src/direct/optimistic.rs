@@ -345,10 +345,15 @@ impl<DB: Store> Versioned<DB> {
         let found = DB::execute(conn, sql, arguments, Prepared::Kept).await;
         match found.map_err(Error::of_commit)? {
             0 => Ok(Write::Conflict),
-            1 => Ok(Write::Written { version: expected + 1 }),
+            1 => Ok(Write::Written {
+                version: expected + 1,
+            }),
             n => Err(Error::new(
                 dlock_core::ErrorKind::BackendData,
-                format!("the key of {} found {n} rows, and all were written; it must be unique", self.table),
+                format!(
+                    "the key of {} found {n} rows, and all were written; it must be unique",
+                    self.table
+                ),
             )),
         }
     }

@@ -26,7 +26,8 @@ impl Tables {
             Some((schema, name)) => (Some(schema), name),
             None => (None, prefix),
         };
-        if schema.is_none_or(is_plain) && is_plain(name) && !name.to_ascii_lowercase().starts_with("sqlite_") {
+        if schema.is_none_or(is_plain) && is_plain(name) && !name.to_ascii_lowercase().starts_with("sqlite_")
+        {
             return Ok(Self(prefix.to_owned()));
         }
         Err(Error::new(
@@ -74,10 +75,30 @@ mod tests {
     #[test]
     fn a_prefix_may_have_a_schema_and_nothing_else() {
         for good in ["dlock_", "_a", "locks.dlock_", "A1"] {
-            assert_eq!(Tables::new(good).unwrap().fence().to_string(), format!("{good}fence"));
+            assert_eq!(
+                Tables::new(good).unwrap().fence().to_string(),
+                format!("{good}fence")
+            );
         }
-        for bad in ["", ".", "a.", ".a", "a.b.c", "1a", "a b", "a;", "a-b", "sqlite_", "x.SQLITE_a", "é"] {
-            assert_eq!(Tables::new(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+        for bad in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a.b.c",
+            "1a",
+            "a b",
+            "a;",
+            "a-b",
+            "sqlite_",
+            "x.SQLITE_a",
+            "é",
+        ] {
+            assert_eq!(
+                Tables::new(bad).unwrap_err().kind(),
+                ErrorKind::InvalidInput,
+                "{bad}"
+            );
         }
         Tables::new(&"a".repeat(41)).unwrap_err();
     }

@@ -68,6 +68,7 @@
 
 mod state;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +139,7 @@ impl<DB: Store> ReentrantRows<DB> {
             id: self.draw(),
             rows: self.clone(),
             label: label.to_owned(),
-            unsettled: None,
+            unsettled: VecDeque::new(),
         })
     }
 
@@ -151,8 +152,10 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Any [`Failure`].
     pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
         check_name(name)?;
-        let mut conn = self.pool.acquire().await.map_err(Error::of)?;
-        let row = self.read(&mut conn, name, "").await?;
+        // A transaction, for poolers: outside of one they may part a statement from its execution.
+        let mut tx = self.pool.begin().await.map_err(Error::of)?;
+        let row = self.read(&mut tx, name, "").await?;
+        tx.rollback().await.map_err(Error::of)?;
         row.filter(Row::is_held).map(|row| holder(&row)).transpose()
     }
 
@@ -247,12 +250,12 @@ impl<DB: Store> ReentrantRows<DB> {
             Value::Bytes(Vec::new()),
             Value::Bytes(Vec::new()),
         ];
-        let mut conn = self.pool.acquire().await.map_err(Error::of)?;
-        // If it is not known whether it is there, the next look tells.
-        execute_own::<DB>(&mut conn, &text, values)
+        let mut tx = self.pool.begin_with(DB::BEGIN).await.map_err(Error::of)?;
+        execute_own::<DB>(&mut tx, &text, values)
             .await
             .map_err(Error::of)?;
-        Ok(())
+        // If it is not known whether it is there, the next look tells.
+        tx.commit().await.map_err(Error::of)
     }
 }
 
@@ -296,7 +299,8 @@ fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
 fn token(number: i64) -> Result<Token> {
     let token = u64::try_from(number).ok().and_then(Token::new);
     token.ok_or_else(|| {
-        let text = format!("a row of the table of re-entrant locks was not written by dlock: its token is {number}");
+        let text =
+            format!("a row of the table of re-entrant locks was not written by dlock: its token is {number}");
         Error::new(ErrorKind::BackendData, text)
     })
 }
@@ -403,12 +407,12 @@ impl Hold {
 /// Who may enter again what it has entered: this value, wherever it is handed to.
 ///
 /// It makes one change at a time. One whose outcome is not known, since its future was dropped or the database did not answer, is kept in
-/// mind, and [taken back](Self::settle) before the next.
+/// mind, and [settled](Self::settle) before the next.
 pub struct Owner<DB: Store> {
     rows: ReentrantRows<DB>,
     id: Id,
     label: String,
-    unsettled: Option<Unsettled>,
+    unsettled: VecDeque<Unsettled>,
 }
 
 /// A change that may be stored.
@@ -443,14 +447,19 @@ impl<DB: Store> Owner<DB> {
         check_ttl(ttl)?;
         self.settle().await?;
         let change = self.rows.draw();
-        self.unsettled = Some(Unsettled {
+        self.unsettled.push_back(Unsettled {
             name: name.clone(),
             change,
             what: What::Enter,
         });
         let asked = Timestamp::now();
         let entered = self.try_enter(name, ttl, change, asked).await;
-        self.conclude(entered, name)
+        let known = entered.as_ref().err().is_none_or(|e| !e.may_have_happened());
+        if known {
+            // The only one: all others were settled before.
+            self.unsettled.clear();
+        }
+        entered.map_err(|e| e.with_name(name))
     }
 
     async fn try_enter(
@@ -516,21 +525,21 @@ impl<DB: Store> Owner<DB> {
     /// Dropped, it may be left or not; the next call of this owner completes it.
     ///
     /// # Errors
-    /// `Lost` if its time was over before: another owner may have had it. `Unknown` if the database did not answer, with the same to follow
-    /// as if it was dropped; any [`Failure`].
+    /// `Lost` if its time was over before: another owner may have had it. Any [`Failure`]: it is left, or the next call of this owner
+    /// completes it.
     pub async fn leave(&mut self, hold: Hold) -> Result<()> {
-        self.settle().await?;
-        let token = number(hold.token);
+        // Owed before anything is tried: there is no hold any more that could be given back once more.
         let change = self.rows.draw();
-        self.unsettled = Some(Unsettled {
+        self.unsettled.push_back(Unsettled {
             name: hold.name.clone(),
             change,
-            what: What::Leave { token },
+            what: What::Leave {
+                token: number(hold.token),
+            },
         });
-        let left = self.try_leave(&hold.name, token, change).await;
-        match self.conclude(left, &hold.name)? {
-            Own::Lost => Err(lost(&hold.name)),
-            Own::Done | Own::Held => Ok(()),
+        match self.settle_all().await? {
+            Some(Own::Lost) => Err(lost(&hold.name)),
+            _ => Ok(()),
         }
     }
 
@@ -578,8 +587,8 @@ impl<DB: Store> Owner<DB> {
         }
     }
 
-    /// Sees to a change whose outcome is not known: an entry is taken back, a leave is completed. Nothing to do if there is none. Called by all others
-    /// first.
+    /// Sees to changes whose outcome is not known: an entry is taken back, a leave is completed. Nothing to do if there is none. Called by all
+    /// others first.
     ///
     /// # Cancel safety
     /// Dropped, it is as before; call it again.
@@ -587,37 +596,34 @@ impl<DB: Store> Owner<DB> {
     /// # Errors
     /// Any [`Failure`]: then it is still not known.
     pub async fn settle(&mut self) -> Result<()> {
-        let Some(Unsettled { name, change, what }) = self.unsettled.clone() else {
-            return Ok(());
-        };
-        let settled = match what {
-            What::Enter => self.take_back(&name, change).await,
-            What::Leave { token } => self.try_leave(&name, token, change).await.map(drop),
-        };
-        settled.map_err(|e| e.with_name(&name))?;
-        self.unsettled = None;
-        Ok(())
+        self.settle_all().await.map(drop)
+    }
+
+    /// In the order in which they came; what became of the last one.
+    async fn settle_all(&mut self) -> Result<Option<Own>> {
+        let mut last = None;
+        while let Some(Unsettled { name, change, what }) = self.unsettled.front().cloned() {
+            let settled = match what {
+                What::Enter => self.take_back(&name, change).await,
+                What::Leave { token } => self.try_leave(&name, token, change).await,
+            };
+            last = Some(settled.map_err(|e| e.with_name(&name))?);
+            self.unsettled.pop_front();
+        }
+        Ok(last)
     }
 
     /// An entry that is the last thing that has happened to the row is taken back. It was made by us and nobody has changed it since, so if it is not there
     /// it never was: its transaction, which had to lock the row, is over now that we have it locked.
-    async fn take_back(&self, name: &LockName, change: Id) -> Result<()> {
+    async fn take_back(&self, name: &LockName, change: Id) -> Result<Own> {
         let (id, back) = (self.id, self.rows.draw());
         let decide = |row: &Row| {
             let is_there = enter(row, &id, &change) == Enter::Done;
             let write = is_there.then(|| one_less(row, &back));
-            Ok(Decided { write, answer: () })
+            let answer = Own::Done;
+            Ok(Decided { write, answer })
         };
         self.rows.change(name, decide).await
-    }
-
-    /// What is known now of a change that was under way.
-    fn conclude<T>(&mut self, outcome: Result<T>, name: &LockName) -> Result<T> {
-        let known = outcome.as_ref().err().is_none_or(|e| !e.may_have_happened());
-        if known {
-            self.unsettled = None;
-        }
-        outcome.map_err(|e| e.with_name(name))
     }
 }
 
@@ -626,7 +632,7 @@ impl<DB: Store> fmt::Debug for Owner<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner")
             .field("label", &self.label)
-            .field("unsettled", &self.unsettled.is_some())
+            .field("unsettled", &self.unsettled.len())
             .finish_non_exhaustive()
     }
 }

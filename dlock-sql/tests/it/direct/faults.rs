@@ -47,12 +47,12 @@ macro_rules! deadlock {
 #[cfg(feature = "postgres")]
 mod postgres {
     use dlock_core::ErrorKind;
-    use dlock_sql::direct::reentrant::ReentrantRows;
+    use dlock_sql::direct::reentrant::{Entered, ReentrantRows};
     use dlock_sql::direct::row::{Locked, Rows, Wait};
     use dlock_sql::direct::{Failure, Tables};
     use sqlx::Postgres;
 
-    use crate::direct::site::{SHORT, Site, postgres, postgres_at, run};
+    use crate::direct::site::{SHORT, Site, pooled, postgres, postgres_at, run};
     use crate::servers::{PostgresServer, ReadOnly};
 
     async fn open() -> Site<Postgres> {
@@ -86,16 +86,25 @@ mod postgres {
             let mut holder = site.pool.begin().await.unwrap();
             drop(row().lock(&mut holder).await.unwrap());
             let mut tx = site.pool.begin().await.unwrap();
-            sqlx::query("SET LOCAL lock_timeout = '100ms'").execute(&mut *tx).await.unwrap();
+            sqlx::query("SET LOCAL lock_timeout = '100ms'")
+                .execute(&mut *tx)
+                .await
+                .unwrap();
             let e = row().lock(&mut tx).await.unwrap_err();
-            assert_eq!((e.failure(), e.kind()), (Failure::LockTimeout, ErrorKind::Timeout));
+            assert_eq!(
+                (e.failure(), e.kind()),
+                (Failure::LockTimeout, ErrorKind::Timeout)
+            );
             let e = row().lock(&mut tx).await.unwrap_err();
             assert_eq!(e.failure(), Failure::Aborted);
             // A wait that was not to be takes nothing with it.
             let mut tx = site.pool.begin().await.unwrap();
             let asked = row().wait(Wait::NoWait).lock(&mut tx).await.unwrap();
             assert!(matches!(asked, Locked::Busy));
-            sqlx::query("UPDATE stock SET n = 5 WHERE id = 2").execute(&mut *tx).await.unwrap();
+            sqlx::query("UPDATE stock SET n = 5 WHERE id = 2")
+                .execute(&mut *tx)
+                .await
+                .unwrap();
             tx.commit().await.unwrap();
         });
     }
@@ -109,8 +118,14 @@ mod postgres {
                 .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ")
                 .await
                 .unwrap();
-            sqlx::query("SELECT n FROM stock").fetch_all(&mut *old).await.unwrap();
-            sqlx::query("UPDATE stock SET n = 11").execute(&site.pool).await.unwrap();
+            sqlx::query("SELECT n FROM stock")
+                .fetch_all(&mut *old)
+                .await
+                .unwrap();
+            sqlx::query("UPDATE stock SET n = 11")
+                .execute(&site.pool)
+                .await
+                .unwrap();
             let e = row().lock(&mut old).await.unwrap_err();
             assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
         });
@@ -124,7 +139,10 @@ mod postgres {
             let Locked::Held(mut held) = row().lock(&mut tx).await.unwrap() else {
                 panic!("not held");
             };
-            sqlx::query("UPDATE stock SET n = 99").execute(&mut *held).await.unwrap();
+            sqlx::query("UPDATE stock SET n = 99")
+                .execute(&mut *held)
+                .await
+                .unwrap();
             let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
                 .fetch_one(&mut *held)
                 .await
@@ -151,6 +169,45 @@ mod postgres {
     }
 
     #[test]
+    fn behind_a_pooler_that_shares_connections_by_transaction_all_goes_on() {
+        run(async {
+            let server = tokio::task::block_in_place(|| PostgresServer::start().unwrap());
+            let (site, _pooler) = pooled(&server).await;
+            tokio::task::block_in_place(|| {
+                server
+                    .ask("CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL); INSERT INTO stock VALUES (1, 0)")
+                    .unwrap();
+            });
+            let rows = ReentrantRows::new(site.pool.clone(), Tables::default(), site.runtime.clone());
+            rows.create_table().await.unwrap();
+            let workers = (0..6).map(|_| {
+                let (pool, rows) = (site.pool.clone(), rows.clone());
+                tokio::spawn(async move {
+                    let name = dlock_core::LockName::new("a").unwrap();
+                    for _ in 0..5 {
+                        let mut owner = rows.owner("one of many").unwrap();
+                        let mut tx = pool.begin().await.unwrap();
+                        let Locked::Held(mut held) = row().lock(&mut tx).await.unwrap() else {
+                            panic!("not held");
+                        };
+                        let text = "UPDATE stock SET n = n + 1";
+                        sqlx::query(text).execute(&mut *held).await.unwrap();
+                        tx.commit().await.unwrap();
+                        if let Entered::Held(hold) = owner.enter(&name, SHORT).await.unwrap() {
+                            owner.leave(hold).await.unwrap();
+                        }
+                    }
+                })
+            });
+            for worker in workers.collect::<Vec<_>>() {
+                worker.await.unwrap();
+            }
+            let n = tokio::task::block_in_place(|| server.number("SELECT n FROM stock").unwrap());
+            assert_eq!(n, 30);
+        });
+    }
+
+    #[test]
     fn what_takes_no_writes_and_what_comes_back_is_told() {
         run(async {
             let server = tokio::task::spawn_blocking(|| PostgresServer::start().unwrap());
@@ -168,7 +225,10 @@ mod postgres {
             done.await.unwrap().unwrap();
             let mut tx = site.pool.begin().await.unwrap();
             let e = row().lock(&mut tx).await.unwrap_err();
-            assert_eq!((e.failure(), e.kind()), (Failure::ReadOnly, ErrorKind::PermissionDenied));
+            assert_eq!(
+                (e.failure(), e.kind()),
+                (Failure::ReadOnly, ErrorKind::PermissionDenied)
+            );
             drop(tx);
             let set = server.clone();
             let done = tokio::task::spawn_blocking(move || {
@@ -236,7 +296,10 @@ mod mysql {
             sqlx::query(limit).execute(&mut *conn).await.unwrap();
             let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
             let e = row().lock(&mut tx).await.unwrap_err();
-            assert_eq!((e.failure(), e.kind()), (Failure::LockTimeout, ErrorKind::Timeout));
+            assert_eq!(
+                (e.failure(), e.kind()),
+                (Failure::LockTimeout, ErrorKind::Timeout)
+            );
             let asked = row().wait(Wait::NoWait).lock(&mut tx).await.unwrap();
             assert!(matches!(asked, Locked::Busy));
         });
@@ -250,8 +313,14 @@ mod mysql {
             let strict = "SET SESSION innodb_snapshot_isolation = ON";
             sqlx::query(strict).execute(&mut *conn).await.unwrap();
             let mut old = sqlx::Connection::begin(&mut *conn).await.unwrap();
-            sqlx::query("SELECT n FROM stock").fetch_all(&mut *old).await.unwrap();
-            sqlx::query("UPDATE stock SET n = n + 1").execute(&site.pool).await.unwrap();
+            sqlx::query("SELECT n FROM stock")
+                .fetch_all(&mut *old)
+                .await
+                .unwrap();
+            sqlx::query("UPDATE stock SET n = n + 1")
+                .execute(&site.pool)
+                .await
+                .unwrap();
             let e = row().lock(&mut old).await.unwrap_err();
             assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
         });
@@ -290,7 +359,9 @@ mod mysql {
             table(&keeper).await;
             let set = server.clone();
             let done = tokio::task::spawn_blocking(move || {
-                set.ask("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, UPDATE ON dlock.stock TO app@'%'")?;
+                set.ask(
+                    "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, UPDATE ON dlock.stock TO app@'%'",
+                )?;
                 set.set_read_only(ReadOnly::On)
             });
             done.await.unwrap().unwrap();
@@ -352,8 +423,14 @@ mod sqlite {
         run(async {
             let site = open().await;
             let mut old = site.pool.begin().await.unwrap();
-            sqlx::query("SELECT n FROM stock").fetch_all(&mut *old).await.unwrap();
-            sqlx::query("UPDATE stock SET n = 11").execute(&site.pool).await.unwrap();
+            sqlx::query("SELECT n FROM stock")
+                .fetch_all(&mut *old)
+                .await
+                .unwrap();
+            sqlx::query("UPDATE stock SET n = 11")
+                .execute(&site.pool)
+                .await
+                .unwrap();
             let e = row().lock(&mut old).await.unwrap_err();
             assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
         });

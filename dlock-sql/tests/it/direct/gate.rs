@@ -26,7 +26,10 @@ macro_rules! tests {
             gate::create_table::<Db>(&mut conn, tables).await.unwrap();
             gate::create_table::<Db>(&mut conn, tables).await.unwrap();
             drop(conn);
-            sqlx::query("CREATE TABLE written (by_token BIGINT)").execute(&site.pool).await.unwrap();
+            sqlx::query("CREATE TABLE written (by_token BIGINT)")
+                .execute(&site.pool)
+                .await
+                .unwrap();
             site
         }
 
@@ -72,7 +75,9 @@ macro_rules! tests {
                     };
                     let n = (dice >> 33) % 50 + 1;
                     let mut tx = site.pool.begin_with($begin).await.unwrap();
-                    let seen = gate::admit_in(&mut tx, &tables, &stock(), token(n), access).await.unwrap();
+                    let seen = gate::admit_in(&mut tx, &tables, &stock(), token(n), access)
+                        .await
+                        .unwrap();
                     tx.commit().await.unwrap();
                     assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
                 }
@@ -117,7 +122,14 @@ macro_rules! tests {
             run(async {
                 let site = $open().await;
                 let mut tx = site.pool.begin_with($begin).await.unwrap();
-                let e = gate::admit_in(&mut tx, &Tables::default(), &stock(), token(1), Access::Shared).await;
+                let e = gate::admit_in(
+                    &mut tx,
+                    &Tables::default(),
+                    &stock(),
+                    token(1),
+                    Access::Shared,
+                )
+                .await;
                 assert_eq!(e.unwrap_err().kind(), ErrorKind::BackendData);
             });
         }

@@ -34,9 +34,13 @@ macro_rules! tests {
                 let mut conn = site.pool.acquire().await.unwrap();
                 let read = stock.read(&mut conn, 7_i64).await.unwrap().unwrap();
                 assert_eq!((read.version, read.row.get::<i64, _>("n")), (3, 100));
-                let first = stock.write(&mut conn, 7_i64, 3, Change::new().set("n", 99_i64)).await;
+                let first = stock
+                    .write(&mut conn, 7_i64, 3, Change::new().set("n", 99_i64))
+                    .await;
                 assert_eq!(first.unwrap(), Write::Written { version: 4 });
-                let late = stock.write(&mut conn, 7_i64, 3, Change::new().set("n", 50_i64)).await;
+                let late = stock
+                    .write(&mut conn, 7_i64, 3, Change::new().set("n", 50_i64))
+                    .await;
                 assert_eq!(late.unwrap(), Write::Conflict);
                 let nobody = stock.write(&mut conn, 8_i64, 3, Change::new()).await;
                 assert_eq!(nobody.unwrap(), Write::Conflict);
@@ -51,7 +55,9 @@ macro_rules! tests {
             run(async {
                 let (site, stock) = open().await;
                 let mut tx = site.pool.begin_with($begin).await.unwrap();
-                let done = stock.write(&mut tx, 7_i64, 3, Change::new().set("n", 1_i64)).await;
+                let done = stock
+                    .write(&mut tx, 7_i64, 3, Change::new().set("n", 1_i64))
+                    .await;
                 assert_eq!(done.unwrap(), Write::Written { version: 4 });
                 tx.rollback().await.unwrap();
                 let mut conn = site.pool.acquire().await.unwrap();
@@ -107,7 +113,9 @@ macro_rules! tests {
                     Ok::<_, Infallible>(Some(Change::new()))
                 });
                 assert_eq!(nobody.await.unwrap(), Updated::Missing { conflicts: 0 });
-                let nothing = stock.update(&site.pool, &*site.runtime, retry, 7_i64, |_| Ok::<_, Infallible>(None));
+                let nothing = stock.update(&site.pool, &*site.runtime, retry, 7_i64, |_| {
+                    Ok::<_, Infallible>(None)
+                });
                 let same = Updated::Unchanged {
                     version: 3,
                     conflicts: 0,

@@ -29,12 +29,19 @@ macro_rules! tests {
         }
 
         fn row(id: i64) -> Rows<Db> {
-            Rows::of("stock").columns("n").filter(concat!("id = ", $one)).bind(id)
+            Rows::of("stock")
+                .columns("n")
+                .filter(concat!("id = ", $one))
+                .bind(id)
         }
 
         async fn n(site: &Site<Db>, id: i64) -> i64 {
             let text = concat!("SELECT n FROM stock WHERE id = ", $one);
-            sqlx::query_scalar(text).bind(id).fetch_one(&site.pool).await.unwrap()
+            sqlx::query_scalar(text)
+                .bind(id)
+                .fetch_one(&site.pool)
+                .await
+                .unwrap()
         }
 
         const SET: &str = concat!("UPDATE stock SET n = ", $one, " WHERE id = ", $two);
@@ -48,7 +55,12 @@ macro_rules! tests {
                     panic!("not held");
                 };
                 assert_eq!(held.rows()[0].get::<i64, _>("n"), 10);
-                sqlx::query(SET).bind(11_i64).bind(1_i64).execute(&mut *held).await.unwrap();
+                sqlx::query(SET)
+                    .bind(11_i64)
+                    .bind(1_i64)
+                    .execute(&mut *held)
+                    .await
+                    .unwrap();
                 held.check().await.unwrap();
                 drop(held); // which frees nothing
 
@@ -65,7 +77,12 @@ macro_rules! tests {
                     panic!("not held: {asked:?}");
                 };
                 assert_eq!(held.rows()[0].get::<i64, _>("n"), 11);
-                sqlx::query(SET).bind(12_i64).bind(1_i64).execute(&mut *other).await.unwrap();
+                sqlx::query(SET)
+                    .bind(12_i64)
+                    .bind(1_i64)
+                    .execute(&mut *other)
+                    .await
+                    .unwrap();
                 other.commit().await.unwrap();
                 assert_eq!(n(&site, 1).await, 12);
             });
@@ -80,7 +97,12 @@ macro_rules! tests {
                     let held = row(2).lock(&mut tx).await.unwrap();
                     assert!(matches!(held, Locked::Held(_)));
                     drop(held);
-                    sqlx::query(SET).bind(99_i64).bind(2_i64).execute(&mut *tx).await.unwrap();
+                    sqlx::query(SET)
+                        .bind(99_i64)
+                        .bind(2_i64)
+                        .execute(&mut *tx)
+                        .await
+                        .unwrap();
                     if leave_open {
                         drop(tx);
                     } else {
@@ -115,7 +137,12 @@ macro_rules! tests {
                 });
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 assert!(!waiter.is_finished());
-                sqlx::query(SET).bind(77_i64).bind(1_i64).execute(&mut *holder).await.unwrap();
+                sqlx::query(SET)
+                    .bind(77_i64)
+                    .bind(1_i64)
+                    .execute(&mut *holder)
+                    .await
+                    .unwrap();
                 holder.commit().await.unwrap();
                 let seen = tokio::time::timeout(LONG, waiter).await.unwrap().unwrap();
                 assert_eq!(seen, 77);
@@ -135,7 +162,12 @@ macro_rules! tests {
                                 panic!("not held");
                             };
                             let n: i64 = held.rows()[0].get("n");
-                            sqlx::query(SET).bind(n + 1).bind(3_i64).execute(&mut *held).await.unwrap();
+                            sqlx::query(SET)
+                                .bind(n + 1)
+                                .bind(3_i64)
+                                .execute(&mut *held)
+                                .await
+                                .unwrap();
                             tx.commit().await.unwrap();
                         }
                     })
@@ -157,7 +189,12 @@ macro_rules! tests {
                     assert!(matches!(found, Locked::Nothing), "{wait:?} {found:?}");
                 }
                 let mut tx = begin(&site).await;
-                let all = Rows::<Db>::of("stock").order_by("id DESC").limit(2).lock(&mut tx).await.unwrap();
+                let all = Rows::<Db>::of("stock")
+                    .order_by("id DESC")
+                    .limit(2)
+                    .lock(&mut tx)
+                    .await
+                    .unwrap();
                 let Locked::Held(held) = all else {
                     panic!("not held");
                 };
@@ -194,10 +231,16 @@ mod one_by_one {
                     let mut open = Vec::new();
                     for _ in 0..4 {
                         let mut tx = site.pool.begin().await.unwrap();
-                        let job = Rows::of("job").order_by("id").limit(1).wait(Wait::SkipLocked);
+                        let job = Rows::of("job")
+                            .order_by("id")
+                            .limit(1)
+                            .wait(Wait::SkipLocked);
                         match job.lock(&mut tx).await.unwrap() {
                             Locked::Held(held) => taken.push(held.rows()[0].get::<i64, _>("id")),
-                            other => assert!(matches!(other, Locked::Nothing) && taken.len() == 3, "{other:?}"),
+                            other => assert!(
+                                matches!(other, Locked::Nothing) && taken.len() == 3,
+                                "{other:?}"
+                            ),
                         }
                         open.push(tx);
                     }

@@ -10,7 +10,11 @@ use sqlx::Pool;
 /// Longer than a wait in these tests may be.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// How long whoever waits for a lock is let, where that is short.
+/// How long a connection is waited for; of a server that is down, too.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of a hold that nobody waits for.
+#[cfg(feature = "postgres")]
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A database that is empty.
@@ -52,11 +56,36 @@ pub(crate) async fn postgres() -> Site<sqlx::Postgres> {
     static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());
     let made = tokio::task::spawn_blocking(|| {
         let name = fresh();
-        SERVER.ask_in("postgres", &format!("CREATE DATABASE {name}")).unwrap();
+        SERVER
+            .ask_in("postgres", &format!("CREATE DATABASE {name}"))
+            .unwrap();
         (SERVER.url(), name)
     });
     let (url, name) = made.await.unwrap();
     postgres_at(&url, &name).await
+}
+
+/// A database by way of a pooler, in transaction mode and with two connections.
+#[cfg(feature = "postgres")]
+pub(crate) async fn pooled(
+    server: &crate::servers::PostgresServer,
+) -> (Site<sqlx::Postgres>, crate::servers::PgBouncer) {
+    use crate::servers::{PgBouncer, PoolMode};
+    let pooler = tokio::task::block_in_place(|| PgBouncer::start(server, PoolMode::Transaction, 2).unwrap());
+    let options: sqlx::postgres::PgConnectOptions = pooler.url().parse().unwrap();
+    let options = options.statement_cache_capacity(0);
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
+    let site = Site {
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
+        runtime: runtime(),
+        #[cfg(feature = "sqlite")]
+        _files: None,
+    };
+    (site, pooler)
 }
 
 #[cfg(feature = "postgres")]
@@ -65,7 +94,11 @@ pub(crate) async fn postgres_at(url: &str, database: &str) -> Site<sqlx::Postgre
     let options = options.database(database);
     let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
     Site {
-        pool: pool.acquire_timeout(LONG).connect_with(options).await.unwrap(),
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
         runtime: runtime(),
         #[cfg(feature = "sqlite")]
         _files: None,
@@ -94,7 +127,11 @@ pub(crate) async fn mysql_at(url: &str, database: &str) -> Site<sqlx::MySql> {
     let options = options.database(database);
     let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(10);
     Site {
-        pool: pool.acquire_timeout(LONG).connect_with(options).await.unwrap(),
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
         runtime: runtime(),
         #[cfg(feature = "sqlite")]
         _files: None,
@@ -111,7 +148,11 @@ pub(crate) async fn sqlite() -> Site<sqlx::Sqlite> {
         .busy_timeout(LONG);
     let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(10);
     Site {
-        pool: pool.acquire_timeout(LONG).connect_with(options).await.unwrap(),
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
         runtime: runtime(),
         _files: Some(files),
     }
@@ -123,15 +164,33 @@ macro_rules! everywhere {
     ($tests:ident) => {
         #[cfg(feature = "postgres")]
         mod postgres {
-            $tests!(sqlx::Postgres, crate::direct::site::postgres, "BEGIN", "$1", "$2");
+            $tests!(
+                sqlx::Postgres,
+                crate::direct::site::postgres,
+                "BEGIN",
+                "$1",
+                "$2"
+            );
         }
         #[cfg(feature = "mysql")]
         mod mysql {
-            $tests!(sqlx::MySql, crate::direct::site::mysql, "START TRANSACTION", "?", "?");
+            $tests!(
+                sqlx::MySql,
+                crate::direct::site::mysql,
+                "START TRANSACTION",
+                "?",
+                "?"
+            );
         }
         #[cfg(feature = "sqlite")]
         mod sqlite {
-            $tests!(sqlx::Sqlite, crate::direct::site::sqlite, "BEGIN IMMEDIATE", "?", "?");
+            $tests!(
+                sqlx::Sqlite,
+                crate::direct::site::sqlite,
+                "BEGIN IMMEDIATE",
+                "?",
+                "?"
+            );
         }
     };
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -383,6 +384,8 @@ impl PostgresServer {
         command.args(all.iter().map(|pid| pid.as_raw_nonzero().to_string()));
         command
             .stdin(Stdio::piped())
+            // An interrupt from the keyboard ends the test program first.
+            .process_group(0)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         *stopped = Some(Stopped {

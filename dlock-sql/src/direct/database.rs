@@ -84,7 +84,10 @@ pub trait Dialect: sqlx::Database {
         sql: SqlStr,
         arguments: Self::Arguments,
         wait: Wait,
+        prepared: Prepared,
     ) -> Done<'a, Vec<Self::Row>>;
+    /// Runs a text without values, as it is: what defines tables.
+    fn raw(conn: &mut Self::Connection, sql: SqlStr) -> Done<'_, ()>;
 
     /// Values as they are bound.
     fn arguments(values: Vec<Value>) -> Result<Self::Arguments, sqlx::Error>;
@@ -142,6 +145,7 @@ pub(super) async fn all_own<DB: Store>(
     DB::all(conn, own::<DB>(text), arguments, Prepared::Once).await
 }
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 fn micros(ttl: Duration) -> u64 {
     // Rounded down: a lease in the store is not shorter than what its holder believes, which takes a margin off.
     u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
@@ -170,6 +174,10 @@ macro_rules! speaks {
             let query = sqlx::query_with::<Self, $arguments>(sql, arguments);
             let query = query.persistent(prepared == Prepared::Kept);
             Box::pin(async move { Ok(query.execute(conn).await?.rows_affected()) })
+        }
+
+        fn raw(conn: &mut $connection, sql: SqlStr) -> Done<'_, ()> {
+            Box::pin(async move { sqlx::raw_sql(sql).execute(conn).await.map(drop) })
         }
 
         fn arguments(values: Vec<Value>) -> Result<$arguments, sqlx::Error> {
@@ -271,8 +279,9 @@ mod postgres {
             sql: SqlStr,
             arguments: PgArguments,
             _: Wait,
+            prepared: Prepared,
         ) -> Done<'a, Vec<PgRow>> {
-            Self::all(conn, sql, arguments, Prepared::Kept)
+            Self::all(conn, sql, arguments, prepared)
         }
 
         speaks!(PgArguments, PgConnection, PgRow);
@@ -349,8 +358,9 @@ mod mysql {
             sql: SqlStr,
             arguments: MySqlArguments,
             _: Wait,
+            prepared: Prepared,
         ) -> Done<'a, Vec<MySqlRow>> {
-            Self::all(conn, sql, arguments, Prepared::Kept)
+            Self::all(conn, sql, arguments, prepared)
         }
 
         speaks!(MySqlArguments, MySqlConnection, MySqlRow);
@@ -441,6 +451,7 @@ mod sqlite {
             sql: SqlStr,
             arguments: SqliteArguments,
             wait: Wait,
+            prepared: Prepared,
         ) -> Done<'a, Vec<SqliteRow>> {
             Box::pin(async move {
                 let mut patience = None;
@@ -458,7 +469,7 @@ mod sqlite {
                     sqlx::query(back).persistent(false).execute(&mut *conn).await?;
                 }
                 taken?;
-                Self::all(conn, sql, arguments, Prepared::Kept).await
+                Self::all(conn, sql, arguments, prepared).await
             })
         }
 

@@ -277,7 +277,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
+        std::error::Error::source(&self.error)
     }
 }
 

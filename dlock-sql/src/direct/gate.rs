@@ -34,7 +34,7 @@ use dlock_core::spi::{Access, Admission, FencedValue};
 use dlock_core::{ErrorKind, LockName, Token};
 use sqlx::Transaction;
 
-use super::database::{Store, Value, all_own, execute_own};
+use super::database::{Store, Value, all_own, execute_own, own};
 use super::failure::{Error, Failure, Result};
 use super::tables::Tables;
 
@@ -56,12 +56,11 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 /// Runs a `CREATE TABLE IF NOT EXISTS`. PostgreSQL does not keep two of them at once from one another: the later one fails, and finds the table
 /// the next time.
 pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> Result<()> {
-    match execute_own::<DB>(conn, text, Vec::new()).await {
-        Err(e) if Failure::of(&e) == Failure::Constraint => execute_own::<DB>(conn, text, Vec::new()).await,
-        done => done,
+    let mut done = DB::raw(conn, own::<DB>(text)).await;
+    if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
+        done = DB::raw(conn, own::<DB>(text)).await;
     }
-    .map(drop)
-    .map_err(Error::of)
+    done.map_err(Error::of)
 }
 
 /// Checks a token inside a transaction, and remembers it if that commits.

@@ -12,8 +12,10 @@
 //! Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with the feature of that name. What fails is one of a
 //! few [`Failure`]s, whatever the database.
 //!
-//! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction, with sqlx's cache of statements off
-//! (`statement_cache_capacity(0)`): [`row`], [`gate`], [`reentrant`], and of [`optimistic`] what takes a connection.
+//! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction: [`gate`], [`reentrant`], and [`row`] with
+//! [`unprepared`](row::Rows::unprepared). Your own statements there need `persistent(false)`: sqlx numbers prepared statements for each of *its*
+//! connections, and two of them that share one of the server's would give the same name twice. (Its `statement_cache_capacity(0)` alone
+//! makes that worse: names are given, and never taken back.)
 
 mod database;
 mod failure;

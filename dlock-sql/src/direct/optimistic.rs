@@ -145,7 +145,7 @@ impl<E: std::error::Error + 'static> std::error::Error for UpdateError<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Step(e) => Some(e),
-            Self::Database(e) => e.source(),
+            Self::Database(e) => std::error::Error::source(e),
         }
     }
 }

@@ -55,7 +55,7 @@ use std::ops::{Deref, DerefMut};
 
 use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Transaction, Type};
 
-use super::database::Store;
+use super::database::{Prepared, Store};
 use super::failure::{Error, Failure, Result};
 
 /// What to do about rows that another transaction has locked.
@@ -83,6 +83,7 @@ pub struct Rows<DB: Store> {
     order: Option<&'static str>,
     limit: Option<u32>,
     wait: Wait,
+    prepared: Prepared,
     arguments: std::result::Result<DB::Arguments, sqlx::Error>,
 }
 
@@ -96,6 +97,7 @@ impl<DB: Store> Rows<DB> {
             order: None,
             limit: None,
             wait: Wait::Block,
+            prepared: Prepared::Kept,
             arguments: Ok(DB::Arguments::default()),
         }
     }
@@ -141,6 +143,12 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
+    /// Does not keep the statement prepared on its connection: for a pooler that shares connections by transaction.
+    pub fn unprepared(mut self) -> Self {
+        self.prepared = Prepared::Once;
+        self
+    }
+
     fn text(&self) -> SqlStr {
         let mut sql = format!("SELECT {} FROM {}", self.columns, self.table);
         if let Some(condition) = self.filter {
@@ -167,11 +175,11 @@ impl<DB: Store> Rows<DB> {
     /// # Errors
     /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        let (sql, table, wait) = (self.text(), self.table, self.wait);
+        let (sql, table, wait, prepared) = (self.text(), self.table, self.wait, self.prepared);
         let arguments = self.arguments.map_err(Error::of)?;
         let found = if wait == Wait::NoWait && DB::FAILURE_ABORTS {
             let mut inside = sqlx::Acquire::begin(&mut *tx).await.map_err(Error::of)?;
-            let found = DB::lock(&mut inside, table, sql, arguments, wait).await;
+            let found = DB::lock(&mut inside, table, sql, arguments, wait, prepared).await;
             // Released, the savepoint leaves its locks to the transaction.
             let ended = match &found {
                 Ok(_) => inside.commit().await,
@@ -183,12 +191,14 @@ impl<DB: Store> Rows<DB> {
                 (found, _) => found,
             }
         } else {
-            DB::lock(&mut *tx, table, sql, arguments, wait).await
+            DB::lock(&mut *tx, table, sql, arguments, wait, prepared).await
         };
+        let was_behind_savepoint = wait == Wait::NoWait;
+        let goes_on = was_behind_savepoint || wait != Wait::Block && !DB::FAILURE_ABORTS;
         match found {
             Ok(rows) if rows.is_empty() => Ok(Locked::Nothing),
             Ok(rows) => Ok(Locked::Held(RowGuard { tx, rows })),
-            Err(e) if wait != Wait::Block && Failure::of(&e) == Failure::LockTimeout => Ok(Locked::Busy),
+            Err(e) if goes_on && Failure::of(&e) == Failure::LockTimeout => Ok(Locked::Busy),
             Err(e) => Err(Error::of(e)),
         }
     }

@@ -96,7 +96,6 @@ const LONGEST_NAME: usize = 1024;
 const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A table of re-entrant locks. Cheap to clone.
-#[derive(Clone)]
 pub struct ReentrantRows<DB: Store> {
     pool: Pool<DB>,
     tables: Tables,
@@ -256,6 +255,17 @@ impl<DB: Store> ReentrantRows<DB> {
             .map_err(Error::of)?;
         // If it is not known whether it is there, the next look tells.
         tx.commit().await.map_err(Error::of)
+    }
+}
+
+// Not derived, which would ask it of the database.
+impl<DB: Store> Clone for ReentrantRows<DB> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            tables: self.tables.clone(),
+            runtime: self.runtime.clone(),
+        }
     }
 }
 

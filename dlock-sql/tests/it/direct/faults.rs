@@ -187,11 +187,12 @@ mod postgres {
                     for _ in 0..5 {
                         let mut owner = rows.owner("one of many").unwrap();
                         let mut tx = pool.begin().await.unwrap();
-                        let Locked::Held(mut held) = row().lock(&mut tx).await.unwrap() else {
+                        let Locked::Held(mut held) = row().unprepared().lock(&mut tx).await.unwrap() else {
                             panic!("not held");
                         };
                         let text = "UPDATE stock SET n = n + 1";
-                        sqlx::query(text).execute(&mut *held).await.unwrap();
+                        let write = sqlx::query(text).persistent(false);
+                        write.execute(&mut *held).await.unwrap();
                         tx.commit().await.unwrap();
                         if let Entered::Held(hold) = owner.enter(&name, SHORT).await.unwrap() {
                             owner.leave(hold).await.unwrap();

@@ -73,7 +73,6 @@ pub(crate) async fn pooled(
     use crate::servers::{PgBouncer, PoolMode};
     let pooler = tokio::task::block_in_place(|| PgBouncer::start(server, PoolMode::Transaction, 2).unwrap());
     let options: sqlx::postgres::PgConnectOptions = pooler.url().parse().unwrap();
-    let options = options.statement_cache_capacity(0);
     let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
     let site = Site {
         pool: pool

@@ -142,7 +142,8 @@ impl MariaDbServer {
             first = folder.file("first.sql").display(),
         );
         if !self.options.durable {
-            text.push_str("innodb-flush-log-at-trx-commit=0\n");
+            // It is written at each commit, and the disk has it some time later.
+            text.push_str("innodb-flush-log-at-trx-commit=2\n");
         }
         for (name, value) in &self.options.settings {
             text.push_str(&format!("{name}={value}\n"));

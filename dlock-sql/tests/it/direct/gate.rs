@@ -137,3 +137,35 @@ macro_rules! tests {
 }
 
 everywhere!(tests);
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn in_one_file_it_remembers_what_the_backend_does() {
+    use dlock_core::spi::{Access, Admission, Lock};
+    use dlock_core::{LockName, Token};
+    use dlock_sql::direct::{Tables, gate};
+    use dlock_sql::sqlite::SqliteLock;
+
+    super::site::run(async {
+        let site = super::site::sqlite().await;
+        let path = site.pool.connect_options().get_filename().to_owned();
+        let lock = SqliteLock::open(path, site.runtime.clone()).await.unwrap();
+        let stock = LockName::new("stock").unwrap();
+        let token = |n| Token::new(n).unwrap();
+        let part: &dyn Lock = &lock;
+        let theirs = part.fencing_part().unwrap().gate().unwrap();
+        assert!(theirs.write(&stock, token(5), b"v").await.unwrap().is_admitted());
+        let mut tx = site.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let late = gate::admit_in(&mut tx, &Tables::default(), &stock, token(4), Access::Exclusive);
+        assert_eq!(late.await.unwrap(), Admission::Refused { highest: token(5) });
+        let newer = gate::admit_in(&mut tx, &Tables::default(), &stock, token(7), Access::Shared);
+        assert!(newer.await.unwrap().is_admitted());
+        tx.commit().await.unwrap();
+        let seen = theirs.read(&stock).await.unwrap().unwrap();
+        assert_eq!(
+            (seen.value.as_slice(), seen.max_any),
+            (b"v".as_slice(), Some(token(7)))
+        );
+        lock.close().await.unwrap();
+    });
+}

@@ -24,6 +24,9 @@ const START: Duration = Duration::from_secs(60);
 
 const STOP: Duration = Duration::from_secs(20);
 
+/// How long it may take to end without order.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// How often another port is tried where somebody who knows nothing of our claims was faster.
 const PORTS: u32 = 5;
 
@@ -164,7 +167,7 @@ impl PostgresServer {
     fn configure(&self) -> io::Result<()> {
         let mut text = format!(
             "\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\nmax_connections = 200\n\
-             shared_buffers = 32MB\nlogging_collector = off\nlog_line_prefix = '%m [%p] '\n",
+             shared_buffers = 32MB\ndynamic_shared_memory_type = mmap\nlogging_collector = off\nlog_line_prefix = '%m [%p] '\n",
             lock(&self.port).number()
         );
         if !self.options.durable {
@@ -426,6 +429,9 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
+        let _ = self.go_on();
+        // At once, and yet it gives back a piece of shared memory, which would outlive a process that is killed.
+        let _ = self.process.end(Signal::QUIT, AT_ONCE);
         let _ = self.crash();
     }
 }

@@ -54,7 +54,7 @@
 //!
 //! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in `READ COMMITTED`, which is asked for; MySQL always
 //!   reads the newest where it locks; SQLite locks the file before it reads.
-//! * *Two find no row*: it is made by a statement that commits by itself, before the transaction, so nobody locks a gap.
+//! * *Two find no row*: it is made in a transaction of its own before the other, so nobody locks a gap.
 //! * *The process stops in the transaction*: the row is locked until the server ends the connection, and its name is blocked for others as long.
 //!   Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When it goes on, it writes what it read: nobody could change it meanwhile.
 //! * *The clock is read before the wait for the row* (MySQL's statement clock): who holds looks alive for longer, and what is written ends sooner, though never sooner than

@@ -340,7 +340,7 @@ mod mysql {
                 .await
                 .unwrap();
             held.check().await.unwrap();
-            sqlx::query(sqlx::AssertSqlSafe(format!("KILL {id}")))
+            sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {id}")))
                 .execute(&site.pool)
                 .await
                 .unwrap();

@@ -2,12 +2,15 @@
 //!
 //! * `lease`, with the feature `postgres` or `mysql`: leases in rows of a database server.
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
+//! * [`direct`]: locking by hand inside your own transactions and rows, in PostgreSQL, MySQL, MariaDB and SQLite.
 //!
-//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
+//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, for [`direct`], and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
 #[cfg(feature = "sqlite")]

@@ -44,7 +44,7 @@
 //!   much to be told one by one, and so does what somebody else ended by force. Somebody else is also another client of this process that
 //!   opened the file by itself. A watch writes one row, which is renewed while it is looked at and gone a minute later.
 
-mod boot;
+pub(crate) mod boot;
 mod failure;
 mod fencing;
 pub mod gate;

@@ -8,5 +8,7 @@ mod servers;
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod direct;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod lease;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -40,13 +40,12 @@ impl Link {
         let link = Arc::clone(self);
         let sweeping = async move {
             let (p, age) = (&link.sql.prefix, AGE.as_micros());
-            let dead = format!("others = 0 AND ends < {NOW} - {age}");
+            // The floor rises to the largest token there is: what is deleted after that was last granted long before.
             let text = format!(
                 "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; \
                  SELECT token_floor FROM {p}meta FOR UPDATE; \
-                 UPDATE {p}meta SET token_floor = GREATEST(token_floor, \
-                 COALESCE((SELECT MAX(d.token) FROM (SELECT token FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST} FOR UPDATE) AS d), 0)); \
-                 DELETE FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}; COMMIT"
+                 UPDATE {p}meta SET token_floor = GREATEST(token_floor, (SELECT COALESCE(MAX(k.token), 0) FROM {p}name AS k)); \
+                 DELETE FROM {p}name WHERE others = 0 AND ends < {NOW} - {age} ORDER BY name LIMIT {MOST}; COMMIT"
             );
             let swept = std::pin::pin!(link.tell(text));
             // Where it fails somebody else does it, or this one does next time.

@@ -9,7 +9,7 @@ use dlock_core::{Mode, Result, Token};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::call::{hex, unhex};
+use super::call::unhex;
 use super::failure::foreign;
 
 /// What became of a request.
@@ -85,8 +85,9 @@ pub(super) fn read_id(bytes: &[u8]) -> Option<RequestId> {
     ))
 }
 
+#[cfg(test)]
 pub(super) fn id_digits(id: RequestId) -> String {
-    hex(&id_bytes(id))
+    super::call::hex(&id_bytes(id))
 }
 
 pub(super) fn read_id_digits(digits: &str) -> Option<RequestId> {

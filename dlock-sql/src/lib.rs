@@ -1,9 +1,13 @@
 //! The SQL backends of `dlock`: distributed locks with fencing tokens in a database that you already have.
 //!
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
+//! * [`session`]: advisory locks of PostgreSQL, and `GET_LOCK` of MySQL and MariaDB, which live as long as a connection does.
 //!
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub mod session;

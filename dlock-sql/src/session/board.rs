@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, RequestId, Signal};
 use dlock_core::{Error, ErrorKind, LossReason, Result, Timestamp, Token};
-use event_listener::Event;
+use event_listener::{Event, EventListener};
 use futures::channel::mpsc;
 
 use super::key::Key;
@@ -102,6 +102,8 @@ pub(super) struct Holder {
     pub(super) link: Arc<Handle>,
     /// It is being given back.
     leaving: bool,
+    /// Whoever asked for it knows that it has it, or has been there when it was granted.
+    claimed: bool,
 }
 
 struct Contender {
@@ -169,8 +171,8 @@ pub(super) enum Asked {
 pub(super) enum Step {
     /// There is something to ask for.
     Ready,
-    /// Wait for the bell.
-    Stay(Arc<Event>),
+    /// Wait for this. It hears all that happens after the look.
+    Stay(EventListener),
     /// It is its turn to contend, on that connection or on a new one.
     Contend(Option<Arc<Handle>>, Arc<Cancel>),
     /// It could not contend.
@@ -191,7 +193,8 @@ pub(super) enum Found {
     InLine,
     /// Its answer comes on the shared connection.
     Trying,
-    Contending(Arc<Cancel>, Arc<Event>),
+    /// It is told to stop; this says that it has, or that something else has happened.
+    Contending(EventListener),
     Holding(Holder),
 }
 
@@ -222,10 +225,13 @@ impl Board {
         }
         let name = state.names.entry(*key).or_default();
         name.pass_over(now);
-        if let Some(holder) = &name.holder {
+        if let Some(holder) = &mut name.holder {
             return match holder.lease.id == lease.id {
                 true if holder.leaving => Err(Error::lost(LossReason::Released)),
-                true => Ok(Asked::Granted(holder.clone())),
+                true => {
+                    holder.claimed = true;
+                    Ok(Asked::Granted(holder.clone()))
+                }
                 false => Ok(Asked::Wait),
             };
         }
@@ -268,6 +274,7 @@ impl Board {
                 token,
                 link,
                 leaving: false,
+                claimed: true,
             });
         }
         // Whoever is first now contends, behind the holder.
@@ -289,7 +296,7 @@ impl Board {
         }
         if let Some(contender) = name.contender.as_mut().filter(|c| c.lease.id == lease.id) {
             contender.presence = Presence::Here;
-            return Step::Stay(contender.bell.clone());
+            return Step::Stay(contender.bell.listen());
         }
         match name.line.iter_mut().find(|l| l.lease.id == lease.id) {
             Some(place) => place.presence = Presence::Here,
@@ -304,7 +311,7 @@ impl Board {
         let is_first = name.line.front().is_some_and(|first| first.lease.id == lease.id);
         if !is_first || name.contender.is_some() || name.trying.is_some() {
             let place = name.line.iter().find(|l| l.lease.id == lease.id);
-            return place.map_or(Step::Ready, |place| Step::Stay(place.bell.clone()));
+            return place.map_or(Step::Ready, |place| Step::Stay(place.bell.listen()));
         }
         let Some(mut first) = name.line.pop_front() else {
             return Step::Ready;
@@ -316,12 +323,12 @@ impl Board {
         let link = state.idle.pop();
         if link.is_none() {
             if state.waiting >= self.most_waiting {
-                let bell = first.bell.clone();
+                let rung = first.bell.listen();
                 name.line.push_front(first);
                 if !state.starved.contains(key) {
                     state.starved.push_back(*key);
                 }
-                return Step::Stay(bell);
+                return Step::Stay(rung);
             }
             state.waiting += 1;
         }
@@ -396,6 +403,7 @@ impl Board {
             token,
             link,
             leaving: false,
+            claimed: matches!(contender.presence, Presence::Here),
         });
         // The server has given away what it had: its session has ended, and we have not been told yet.
         if let Some(before) = before.filter(|before| !before.leaving) {
@@ -462,9 +470,9 @@ impl Board {
             return Ok(Found::Holding(holder.clone()));
         }
         if let Some(contender) = name.contender.as_ref().filter(|c| c.lease.id == id) {
-            let found = Found::Contending(contender.cancel.clone(), contender.bell.clone());
+            let stopped = contender.bell.listen();
             contender.cancel.set();
-            return Ok(found);
+            return Ok(Found::Contending(stopped));
         }
         if name.trying.as_ref().is_some_and(|t| t.id == id) {
             return Ok(Found::Trying);
@@ -480,10 +488,6 @@ impl Board {
         Ok(found)
     }
 
-    pub(super) fn is_contending(&self, key: &Key, lease: &LeaseKey) -> bool {
-        self.state().contender(key, lease).is_some()
-    }
-
     /// The holder of that request has been given back.
     pub(super) fn unlocked(&self, key: &Key, id: RequestId) {
         let mut state = self.state();
@@ -493,6 +497,22 @@ impl Board {
         name.holder.take_if(|h| h.lease.id == id);
         name.ring_first();
         state.tidy(key);
+    }
+
+    /// As [`leave`](Self::leave), if nobody has asked for it since it was let in. Whether it is to be given back.
+    pub(super) fn leave_unclaimed(&self, key: &Key, id: RequestId) -> bool {
+        let mut state = self.state();
+        let Some(name) = state.names.get_mut(key) else {
+            return false;
+        };
+        match name.holder.as_mut().filter(|h| h.lease.id == id && !h.claimed && !h.leaving) {
+            Some(holder) => {
+                holder.leaving = true;
+                state.buried.bury(id);
+                true
+            }
+            None => false,
+        }
     }
 
     pub(super) fn holder(&self, key: &Key, id: RequestId) -> Option<Holder> {

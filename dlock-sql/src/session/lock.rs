@@ -37,13 +37,14 @@ impl SessionLock {
         connections: Arc<Connections>,
         backend: &'static str,
         ttl: Duration,
+        strength: Strength,
         space: &str,
         key_bytes: usize,
     ) -> Self {
         let mut capabilities = Capabilities::new(backend)
             .with(Capability::Renew)
             .with_nature(Nature::Session)
-            .with_fencing(Strength::AcrossRestart)
+            .with_fencing(strength)
             .with_ttl(ttl..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
         capabilities.name_hash_bits = u32::try_from(key_bytes * 8).ok();
         Self {
@@ -275,7 +276,7 @@ impl SessionLock {
 #[async_trait]
 impl Fencing for SessionLock {
     fn strength(&self) -> Strength {
-        Strength::AcrossRestart
+        self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

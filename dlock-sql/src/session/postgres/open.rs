@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::{Error, ErrorKind, Result, Runtime, Strength};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _};
 
@@ -92,6 +92,7 @@ impl Builder {
             connections,
             "postgres-session",
             settings.ttl,
+            Strength::AcrossRestart,
             &space,
             POSTGRES_BYTES,
         ))

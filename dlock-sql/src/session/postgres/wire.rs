@@ -7,6 +7,7 @@
 //! * *A `PgListener` is used as a plain connection*: of all that the driver has it alone reads while nothing was asked, and so sees at once that the server has ended the session. It is never let
 //!   connect again by itself: after its first end it is not used any more; and each answer names its backend.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,14 +26,14 @@ pub(super) struct PgServer {
     at: String,
     ttl: Duration,
     timeout: Duration,
-    sql: std::sync::Arc<Statements>,
+    sql: Arc<Statements>,
 }
 
 /// The statements, with the sequence filled in once.
 #[derive(Debug)]
 pub(super) struct Statements {
-    try_lock: String,
-    wait_lock: String,
+    try_lock: Arc<str>,
+    wait_lock: Arc<str>,
 }
 
 impl Statements {
@@ -40,11 +41,12 @@ impl Statements {
     pub(super) fn new(sequence: &str) -> Self {
         let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
         Self {
-            try_lock: format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()"),
+            try_lock: format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()").into(),
             // It is never null, and evaluated before what depends on that.
             wait_lock: format!(
                 "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
-            ),
+            )
+            .into(),
         }
     }
 }
@@ -125,7 +127,7 @@ struct PgWire {
     pool: PgPool,
     backend: Backend,
     at: String,
-    sql: std::sync::Arc<Statements>,
+    sql: Arc<Statements>,
 }
 
 impl PgWire {

@@ -38,7 +38,7 @@ use event_listener::{Event, EventListener};
 use futures::channel::mpsc;
 
 use super::key::Key;
-use super::link::Handle;
+use super::link::{Handle, Kind};
 use super::tombstones::Tombstones;
 use super::wire::Failed;
 
@@ -57,6 +57,8 @@ pub(super) struct Board {
 struct State {
     names: HashMap<Key, Name>,
     buried: Tombstones,
+    /// Of those, who was given back as a holder.
+    released: Tombstones,
     shared: Option<Arc<Handle>>,
     /// Connections that wait for nothing and hold nothing, the latest last.
     idle: Vec<Arc<Handle>>,
@@ -488,15 +490,23 @@ impl Board {
         Ok(found)
     }
 
-    /// The holder of that request has been given back.
-    pub(super) fn unlocked(&self, key: &Key, id: RequestId) {
+    /// The holder of that request has been given back, or was found not to have had it any more.
+    pub(super) fn unlocked(&self, key: &Key, id: RequestId, was_held: bool) {
         let mut state = self.state();
+        if was_held {
+            state.released.bury(id);
+        }
         let Some(name) = state.names.get_mut(key) else {
             return;
         };
         name.holder.take_if(|h| h.lease.id == id);
         name.ring_first();
         state.tidy(key);
+    }
+
+    /// Whether that request was given back by an earlier delivery of its release.
+    pub(super) fn was_released(&self, id: RequestId) -> bool {
+        self.state().released.has(id)
     }
 
     /// As [`leave`](Self::leave), if nobody has asked for it since it was let in. Whether it is to be given back.
@@ -569,15 +579,8 @@ impl Board {
         state.feed();
     }
 
-    /// Whether a lock hangs on that connection.
-    pub(super) fn hangs_on(&self, link: u64) -> bool {
-        let state = self.state();
-        let mut holders = state.names.values().filter_map(|name| name.holder.as_ref());
-        holders.any(|h| h.link.id == link)
-    }
-
     /// That connection has ended, or is about to be closed: what hung on it is told as lost.
-    pub(super) fn over(&self, link: u64, why: Option<&Failed>) {
+    pub(super) fn over(&self, link: u64, kind: Kind, why: Option<&Failed>) {
         let mut lost = Vec::new();
         {
             let mut guard = self.state();
@@ -587,9 +590,9 @@ impl Board {
             {
                 state.pooler.get_or_insert_with(|| why.error.clone());
             }
-            match state.shared.take_if(|s| s.id == link) {
-                Some(_) => {}
-                None => {
+            match kind {
+                Kind::Shared => drop(state.shared.take_if(|s| s.id == link)),
+                Kind::Waiting => {
                     state.idle.retain(|l| l.id != link);
                     state.waiting = state.waiting.saturating_sub(1);
                 }

@@ -23,6 +23,7 @@
 //! * *A statement fails with the lock taken* (the sequence is not to be read): the lock is given back before the caller is told.
 //! * *This task is dropped with its runtime.* With it goes the connection, and with that the session.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -155,6 +156,8 @@ pub(super) struct Link {
     board: Arc<Board>,
     runtime: Arc<dyn Runtime>,
     timing: Timing,
+    /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a successor's lock of the same name.
+    held: HashMap<Key, RequestId>,
     /// When it was last needed.
     used: Timestamp,
 }
@@ -191,6 +194,7 @@ impl Link {
             me: Arc::downgrade(&handle),
             id,
             life,
+            held: HashMap::new(),
             used: runtime.now(),
             board,
             runtime,
@@ -203,7 +207,7 @@ impl Link {
     pub(super) async fn serve(mut self) {
         let why = self.work().await.err();
         // First told, then closed: with the connection go its locks.
-        self.board.over(self.id, why.as_ref());
+        self.board.over(self.id, self.kind, why.as_ref());
         self.jobs.close();
         while let Some(job) = self.jobs.next().await {
             self.refuse(job, why.as_ref());
@@ -240,9 +244,9 @@ impl Link {
     }
 
     fn until_ping(&self) -> Duration {
-        let every = match self.board.hangs_on(self.id) {
-            true => self.timing.ping,
-            false => self.timing.ttl / 3,
+        let every = match self.held.is_empty() {
+            true => self.timing.ttl / 3,
+            false => self.timing.ping,
         };
         self.runtime.now().until(self.life.confirmed() + every)
     }
@@ -313,6 +317,9 @@ impl Link {
                     let _ = reply.send(Err(Error::lost(LossReason::Refused)));
                     return given_back;
                 }
+                if token.is_some() {
+                    self.held.insert(key, lease.id);
+                }
                 let _ = reply.send(Ok(token));
                 return Ok(());
             }
@@ -344,6 +351,10 @@ impl Link {
     }
 
     async fn unlock(&mut self, key: Key, id: RequestId, reply: oneshot::Sender<Result<bool>>) -> Answer<()> {
+        if self.held.get(&key) != Some(&id) {
+            let _ = reply.send(Ok(self.board.was_released(id)));
+            return Ok(());
+        }
         let (sent, limit) = (self.runtime.now(), self.limit());
         let mut answer = limited(&*self.runtime, limit, self.wire.unlock(&key)).await;
         if let Err(failed) = &answer
@@ -353,12 +364,13 @@ impl Link {
             answer = limited(&*self.runtime, limit, self.wire.unlock(&key)).await;
         }
         let answer = answer.map_err(|f| Failed::fatal(f.error));
-        if answer.is_ok() {
+        if let Ok(was_held) = answer {
             self.life.confirm(sent);
-            // Otherwise all that hangs on it is taken out at once.
-            self.board.unlocked(&key, id);
+            self.held.remove(&key);
+            self.board.unlocked(&key, id, was_held);
             self.put_back();
         }
+        // Otherwise all that hangs on it is taken out at once.
         let _ = reply.send(told(&answer));
         answer.map(drop)
     }
@@ -389,6 +401,7 @@ impl Link {
                     if verdict == Verdict::GiveBack {
                         break;
                     }
+                    self.held.insert(key, lease.id);
                     if heard == IsHeard::No {
                         self.look_later(key, lease, link);
                     }
@@ -459,9 +472,9 @@ impl Link {
     /// How long an answer is waited for.
     fn limit(&self) -> Duration {
         let believed = self.runtime.now().until(self.life.lapses());
-        match self.board.hangs_on(self.id) {
-            true => believed,
-            false => believed.min(self.timing.timeout),
+        match self.held.is_empty() {
+            true => believed.min(self.timing.timeout),
+            false => believed,
         }
     }
 

@@ -132,11 +132,14 @@ impl SessionLock {
 
     async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
         let key = self.key(&lease.name);
-        let Some(holder) = self.connections.board.leave(&key, lease.id)? else {
-            return Ok(Released::NotHeld);
+        let board = &self.connections.board;
+        let was_held = match board.leave(&key, lease.id)? {
+            // Once it is on its way it needs nobody who waits for its answer.
+            Some(holder) => holder.link.unlock(key, lease.id).await?,
+            // Or it was given back before, and the answer was lost.
+            None => board.was_released(lease.id),
         };
-        // Once it is on its way it needs nobody who waits for its answer.
-        match holder.link.unlock(key, lease.id).await? {
+        match was_held {
             true => Ok(Released::Released),
             false => Ok(Released::NotHeld),
         }

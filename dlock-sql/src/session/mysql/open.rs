@@ -221,16 +221,22 @@ async fn make_table(
     at: &str,
 ) -> Result<()> {
     if kind_of(connection, database, name, at).await?.is_none() {
-        let table = format!(
+        let sql = format!(
             "CREATE TABLE IF NOT EXISTS {tokens} (one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB"
         );
-        let row = format!("INSERT IGNORE INTO {tokens} (one, n) VALUES (1, 0)");
-        for sql in [table, row] {
-            let done = connection.execute(AssertSqlSafe(sql)).await;
-            done.map_err(|e| failed(e, at).error)?;
-        }
+        let made = connection.execute(AssertSqlSafe(sql)).await;
+        made.map_err(|e| failed(e, at).error)?;
     }
-    check_kind(connection, database, name, "BASE TABLE", at).await
+    check_kind(connection, database, name, "BASE TABLE", at).await?;
+    // Whoever made the table may have got no further.
+    let sql = format!("SELECT CAST(COUNT(*) AS SIGNED) FROM {tokens}");
+    let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(&mut *connection).await;
+    if rows.map_err(|e| failed(e, at).error)? == 0 {
+        let sql = format!("INSERT IGNORE INTO {tokens} (one, n) VALUES (1, 0)");
+        let made = connection.execute(AssertSqlSafe(sql)).await;
+        made.map_err(|e| failed(e, at).error)?;
+    }
+    Ok(())
 }
 
 async fn check_kind(

@@ -2,12 +2,14 @@
 //!
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
 //! * [`session`]: advisory locks of PostgreSQL, and `GET_LOCK` of MySQL and MariaDB, which live as long as a connection does.
+//! * [`direct`]: locking by hand inside your own transactions and rows, in PostgreSQL, MySQL, MariaDB and SQLite.
 //!
-//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool and for the module that
+//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, for [`direct`], and for the module that
 //! checks fencing tokens inside a transaction of your own.
 
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -142,6 +142,20 @@ impl Handle {
     async fn cancel(&self, other: Backend) -> Result<()> {
         self.call(|reply| Job::Cancel { other, reply }).await
     }
+
+    /// Of a connection that is nowhere, for the tests of the table.
+    #[cfg(test)]
+    pub(super) fn apart(id: u64) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            life: Arc::new(Life::new(Timestamp::ZERO, Duration::from_secs(1))),
+            backend: Backend {
+                id: 0,
+                since: String::new(),
+            },
+            jobs: mpsc::unbounded().0,
+        })
+    }
 }
 
 /// The task.

@@ -45,7 +45,7 @@
 //!   opened the file by itself. A watch writes one row, which is renewed while it is looked at and gone a minute later.
 
 mod admit;
-mod boot;
+pub(crate) mod boot;
 mod failure;
 mod fencing;
 pub mod gate;

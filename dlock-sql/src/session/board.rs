@@ -175,6 +175,8 @@ pub(super) enum Step {
     Ready,
     /// Wait for this. It hears all that happens after the look.
     Stay(EventListener),
+    /// There is no connection to wait on: what this tells of is asked for on the shared one.
+    Starved(EventListener),
     /// It is its turn to contend, on that connection or on a new one.
     Contend(Option<Arc<Handle>>, Arc<Cancel>),
     /// It could not contend.
@@ -330,7 +332,7 @@ impl Board {
                 if !state.starved.contains(key) {
                     state.starved.push_back(*key);
                 }
-                return Step::Stay(rung);
+                return Step::Starved(rung);
             }
             state.waiting += 1;
         }
@@ -396,7 +398,9 @@ impl Board {
         let Some(name) = state.names.get_mut(key) else {
             return (Verdict::GiveBack, IsHeard::No);
         };
-        let Some(contender) = name.contender.take_if(|c| c.lease.id == lease.id && !c.presence.is_gone(now))
+        let Some(contender) = name
+            .contender
+            .take_if(|c| c.lease.id == lease.id && !c.presence.is_gone(now))
         else {
             return (Verdict::GiveBack, IsHeard::No);
         };
@@ -518,7 +522,11 @@ impl Board {
         let Some(name) = state.names.get_mut(key) else {
             return false;
         };
-        match name.holder.as_mut().filter(|h| h.lease.id == id && !h.claimed && !h.leaving) {
+        match name
+            .holder
+            .as_mut()
+            .filter(|h| h.lease.id == id && !h.claimed && !h.leaving)
+        {
             Some(holder) => {
                 holder.leaving = true;
                 state.buried.bury(id);
@@ -623,10 +631,7 @@ impl Board {
             state.feed();
         }
         if !lost.is_empty() {
-            self.signal(&Signal::Lost(
-                LostLeases::These(lost),
-                LossReason::SessionLost,
-            ));
+            self.signal(&Signal::Lost(LostLeases::These(lost), LossReason::SessionLost));
         }
     }
 
@@ -720,7 +725,10 @@ impl State {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection that waited for the lock was closed")
+    Error::new(
+        ErrorKind::Unavailable,
+        "the connection that waited for the lock was closed",
+    )
 }
 
 /// A place in line that is kept while this lives, and for [`GRACE`] after it.
@@ -810,7 +818,10 @@ mod tests {
         let again = board.ask(&key(), &lease(1), at(0)).err().unwrap();
         assert!(again.may_be_held(), "{again}");
         board.tried(&key(), &lease(1), Some((token(1), link)));
-        assert!(is_wait(board.ask(&key(), &lease(2), at(0))), "a session is let in again");
+        assert!(
+            is_wait(board.ask(&key(), &lease(2), at(0))),
+            "a session is let in again"
+        );
         assert!(matches!(
             board.ask(&key(), &lease(1), at(0)),
             Ok(Asked::Granted(holder)) if holder.token == token(1)
@@ -824,7 +835,10 @@ mod tests {
         assert!(matches!(board.abandon(&key(), lease(1).id), Ok(Found::Trying)));
         let verdict = board.tried(&key(), &lease(1), Some((token(1), link)));
         assert_eq!(verdict, Verdict::GiveBack);
-        assert!(is_wait(board.ask(&key(), &lease(2), at(0))), "it is not given back yet");
+        assert!(
+            is_wait(board.ask(&key(), &lease(2), at(0))),
+            "it is not given back yet"
+        );
         board.tried(&key(), &lease(1), None);
         assert!(matches!(board.ask(&key(), &lease(2), at(0)), Ok(Asked::Try)));
         let late = board.ask(&key(), &lease(1), at(0)).err().unwrap();
@@ -866,7 +880,10 @@ mod tests {
         assert!(lost(&mut signals).is_empty() && board.holder(&key(), lease(1).id).is_some());
         // It is told once that it could not, and is the first in line.
         assert!(matches!(board.step(&key(), &lease(2), at(0)), Step::Failed));
-        assert!(matches!(board.step(&key(), &lease(2), at(0)), Step::Contend(None, _)));
+        assert!(matches!(
+            board.step(&key(), &lease(2), at(0)),
+            Step::Contend(None, _)
+        ));
         board.over(1, Kind::Shared, None);
         assert_eq!(lost(&mut signals), [lease(1)]);
     }
@@ -883,13 +900,16 @@ mod tests {
         let (verdict, _) = board.contended(&key(), &lease(2), token(2), link, at(3001));
         assert_eq!(verdict, Verdict::GiveBack);
         board.withdrawn(&key(), &lease(2), None);
-        assert!(matches!(board.step(&key(), &lease(3), at(3001)), Step::Contend(..)));
+        assert!(matches!(
+            board.step(&key(), &lease(3), at(3001)),
+            Step::Contend(..)
+        ));
     }
 
     #[test]
     fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
         let (board, link) = (Board::new(0), Handle::apart(1));
-        let Step::Stay(rung) = board.step(&key(), &lease(1), at(0)) else {
+        let Step::Starved(rung) = board.step(&key(), &lease(1), at(0)) else {
             panic!("there is no connection");
         };
         // It may ask on the shared connection meanwhile.
@@ -897,12 +917,15 @@ mod tests {
         board.tried(&key(), &lease(1), None);
         let mut rung = Box::pin(rung);
         assert!(rung.as_mut().now_or_never().is_some(), "the end of a try rings");
-        let Step::Stay(rung) = board.step(&key(), &lease(1), at(0)) else {
+        let Step::Starved(rung) = board.step(&key(), &lease(1), at(0)) else {
             panic!("there is no connection");
         };
         board.put_back(link);
         assert!(rung.now_or_never().is_some());
-        assert!(matches!(board.step(&key(), &lease(1), at(0)), Step::Contend(Some(_), _)));
+        assert!(matches!(
+            board.step(&key(), &lease(1), at(0)),
+            Step::Contend(Some(_), _)
+        ));
     }
 
     #[test]

@@ -143,6 +143,10 @@ impl Connections {
                         continue;
                     }
                     Step::Stay(rung) => rung,
+                    Step::Starved(rung) => {
+                        rung.await;
+                        return Some(Push::Changed);
+                    }
                 };
                 rung.await;
             }

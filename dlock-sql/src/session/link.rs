@@ -306,7 +306,9 @@ impl Link {
 
     async fn ping(&mut self) -> Answer<()> {
         let (sent, limit) = (self.runtime.now(), self.limit());
-        limited(&*self.runtime, limit, self.wire.ping()).await.map_err(|f| Failed::fatal(f.error))?;
+        limited(&*self.runtime, limit, self.wire.ping())
+            .await
+            .map_err(|f| Failed::fatal(f.error))?;
         self.life.confirm(sent);
         Ok(())
     }
@@ -356,7 +358,9 @@ impl Link {
     async fn give_back(&mut self, key: &Key) -> Answer<()> {
         let (sent, limit) = (self.runtime.now(), self.limit());
         let unlocked = match self.kind {
-            Kind::Shared => limited(&*self.runtime, limit, self.wire.unlock(key)).await.map(drop),
+            Kind::Shared => limited(&*self.runtime, limit, self.wire.unlock(key))
+                .await
+                .map(drop),
             Kind::Waiting => limited(&*self.runtime, limit, self.wire.clean()).await,
         };
         unlocked.map_err(|f| Failed::fatal(f.error))?;
@@ -511,7 +515,11 @@ impl Link {
 }
 
 /// With a time limit, after which the connection is of no use.
-async fn limited<T>(runtime: &dyn Runtime, limit: Duration, answer: impl Future<Output = Answer<T>>) -> Answer<T> {
+async fn limited<T>(
+    runtime: &dyn Runtime,
+    limit: Duration,
+    answer: impl Future<Output = Answer<T>>,
+) -> Answer<T> {
     match select(pin!(answer), runtime.sleep(limit)).await {
         Either::Left((answer, _)) => answer,
         Either::Right(_) => Err(no_answer(limit)),
@@ -545,7 +553,10 @@ fn perhaps(e: Error) -> Error {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Unavailable, "the connection to the database was closed")
+    Error::new(
+        ErrorKind::Unavailable,
+        "the connection to the database was closed",
+    )
 }
 
 fn no_answer(limit: Duration) -> Failed {

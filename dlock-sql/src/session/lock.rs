@@ -12,10 +12,10 @@ use dlock_core::spi::{
 use dlock_core::{
     Capabilities, Capability, Error, ErrorKind, LockName, Mode, Nature, Result, Strength, Token,
 };
+use futures::StreamExt as _;
 use futures::channel::oneshot;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
-use futures::StreamExt as _;
 
 use super::board::{Asked, Found};
 use super::connections::Connections;
@@ -62,7 +62,9 @@ impl SessionLock {
     fn check(&self, request: &Acquire) -> Result<()> {
         let (len, max) = (request.key.name.as_bytes().len(), self.capabilities.max_name_len);
         if len > max {
-            return Err(invalid(format!("the name has {len} bytes, dlock takes at most {max}")));
+            return Err(invalid(format!(
+                "the name has {len} bytes, dlock takes at most {max}"
+            )));
         }
         let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
         if request.ttl < min || request.ttl > max {
@@ -72,10 +74,14 @@ impl SessionLock {
             )));
         }
         if request.mode != Mode::Exclusive {
-            return Err(unsupported("session locks are exclusive; the lease strategy has the other modes"));
+            return Err(unsupported(
+                "session locks are exclusive; the lease strategy has the other modes",
+            ));
         }
         if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported("session locks have no priorities; the lease strategy has"));
+            return Err(unsupported(
+                "session locks have no priorities; the lease strategy has",
+            ));
         }
         if request.owner.is_some() {
             return Err(unsupported("session locks keep no label of their owner"));
@@ -212,7 +218,9 @@ impl Lock for SessionLock {
         if how != Release::Now {
             return Err(unsupported("a minimum hold is not for session locks").with_name(&lease.name));
         }
-        self.try_release(lease).await.map_err(|e| e.with_name(&lease.name))
+        self.try_release(lease)
+            .await
+            .map_err(|e| e.with_name(&lease.name))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
@@ -244,7 +252,12 @@ impl Renew for SessionLock {
                 asked.push(link.clone());
             }
         }
-        let heard = join_all(asked.iter().map(|link| async move { (link.id, link.be_heard(now).await) })).await;
+        let heard = join_all(
+            asked
+                .iter()
+                .map(|link| async move { (link.id, link.be_heard(now).await) }),
+        )
+        .await;
         let failed = |link: &Handle| {
             let of = heard.iter().find(|(id, _)| *id == link.id);
             of.and_then(|(_, heard)| heard.as_ref().err())
@@ -287,7 +300,10 @@ impl Fencing for SessionLock {
     }
 
     async fn raise(&self, lease: &LeaseKey, _: Token) -> Result<Raised> {
-        Err(unsupported("tokens of session locks come from a sequence, and cannot be raised").with_name(&lease.name))
+        Err(
+            unsupported("tokens of session locks come from a sequence, and cannot be raised")
+                .with_name(&lease.name),
+        )
     }
 }
 
@@ -309,7 +325,10 @@ fn unsupported(message: &'static str) -> Error {
 }
 
 fn away(at: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the connection to {at} has just ended"))
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("the connection to {at} has just ended"),
+    )
 }
 
 /// However the question failed, the request may be granted.

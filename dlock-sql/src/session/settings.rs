@@ -62,7 +62,9 @@ impl Settings {
             self.ttl += Duration::from_nanos(missing);
         }
         if self.timeout.is_zero() {
-            return Err(invalid("the time limit of a request must be longer than nothing".to_owned()));
+            return Err(invalid(
+                "the time limit of a request must be longer than nothing".to_owned(),
+            ));
         }
         let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
         let is_other = |c: char| is_first(c) || c.is_ascii_digit();

@@ -38,7 +38,11 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
     use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
     match number {
         1053 => (Unavailable, "is being stopped", true),
-        1927 => (Unavailable, "has ended the session: somebody has killed this connection", true),
+        1927 => (
+            Unavailable,
+            "has ended the session: somebody has killed this connection",
+            true,
+        ),
         4031 => (
             Unavailable,
             "has ended the session for idleness: nothing was heard of this client for a ttl",
@@ -46,14 +50,22 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
         ),
         1047 => (Unavailable, "is a node that is cut off from its cluster", false),
         1152..=1161 | 1184 => (Unavailable, "has closed the connection", true),
-        1040 | 1203 | 1226 => (LimitReached, "has no connection left for this user; raise its limit", true),
+        1040 | 1203 | 1226 => (
+            LimitReached,
+            "has no connection left for this user; raise its limit",
+            true,
+        ),
         1045 | 1698 | 1251 | 3118 | 4151 => (PermissionDenied, "refuses this user or password", true),
         1044 | 1142 | 1143 | 1227 | 1370 => (
             PermissionDenied,
             "does not let this user do what a lock needs: see the rights in the documentation",
             false,
         ),
-        1049 => (InvalidInput, "does not have this database; mend the address", true),
+        1049 => (
+            InvalidInput,
+            "does not have this database; mend the address",
+            true,
+        ),
         1146 | 1054 | 4084 | 4086 => (
             BackendData,
             "does not have the sequence or table that dlock made; has something changed it?",
@@ -70,7 +82,11 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
             "keeps the tokens locked; look for a backup or for somebody who changes them",
             false,
         ),
-        1213 | 3058 => (Unavailable, "ended the statement for a conflict with others", false),
+        1213 | 3058 => (
+            Unavailable,
+            "ended the statement for a conflict with others",
+            false,
+        ),
         1290 | 1836 | 1792 => (
             Unavailable,
             "is read-only: a replica, or set so; locks are to be had from the primary",

@@ -90,8 +90,7 @@ impl Builder {
             &prepared.tokens,
         );
         let timing = settings.timing(turn, server.ping_every(settings.ttl));
-        let connections =
-            Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
+        let connections = Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
         let space = format!("{}.{}", prepared.database, settings.sequence());
         Ok(SessionLock::new(
             connections,
@@ -134,8 +133,11 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Res
         let message = format!("{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
         Error::new(ErrorKind::Unsupported, message)
     })?;
-    let database = database
-        .ok_or_else(|| invalid(format!("the options for {at} name no database, and the tokens need one")))?;
+    let database = database.ok_or_else(|| {
+        invalid(format!(
+            "the options for {at} name no database, and the tokens need one"
+        ))
+    })?;
     let tokens = format!("{}.{}", quote(&database), quote(sequence));
     match product {
         Product::MariaDb => make_sequence(&mut connection, &database, sequence, &tokens, at).await?,
@@ -160,7 +162,9 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Res
 fn product(version: &str) -> Option<Product> {
     // What replicas of old releases trip over is put in front: 5.5.5-10.11.19-MariaDB.
     let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
-    let mut numbers = plain.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().ok());
+    let mut numbers = plain
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse::<u32>().ok());
     let release = (numbers.next()??, numbers.next()??);
     match version.contains("MariaDB") {
         true => (release >= (10, 5)).then_some(Product::MariaDb),
@@ -177,7 +181,9 @@ async fn kind_of(
 ) -> Result<Option<(String, String)>> {
     const KIND: &str = "SELECT CAST(table_type AS CHAR), CAST(COALESCE(engine, '') AS CHAR) FROM information_schema.tables \
          WHERE table_schema = ? AND table_name = ?";
-    let asked = sqlx::query_as::<_, (String, String)>(KIND).bind(database).bind(name);
+    let asked = sqlx::query_as::<_, (String, String)>(KIND)
+        .bind(database)
+        .bind(name);
     asked
         .fetch_optional(connection)
         .await
@@ -201,7 +207,9 @@ async fn make_sequence(
             .map_err(|e| failed(e, at).error)?;
     }
     check_kind(connection, database, name, "SEQUENCE", at).await?;
-    let sql = format!("SELECT CAST(increment AS SIGNED), CAST(cycle_option AS SIGNED), CAST(minimum_value AS SIGNED) FROM {tokens}");
+    let sql = format!(
+        "SELECT CAST(increment AS SIGNED), CAST(cycle_option AS SIGNED), CAST(minimum_value AS SIGNED) FROM {tokens}"
+    );
     let asked = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
     let (step, cycles, least) = asked
         .fetch_one(connection)
@@ -230,7 +238,9 @@ async fn make_table(
     check_kind(connection, database, name, "BASE TABLE", at).await?;
     // Whoever made the table may have got no further.
     let sql = format!("SELECT CAST(COUNT(*) AS SIGNED) FROM {tokens}");
-    let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(&mut *connection).await;
+    let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql))
+        .fetch_one(&mut *connection)
+        .await;
     if rows.map_err(|e| failed(e, at).error)? == 0 {
         let sql = format!("INSERT IGNORE INTO {tokens} (one, n) VALUES (1, 0)");
         let made = connection.execute(AssertSqlSafe(sql)).await;
@@ -256,7 +266,9 @@ async fn check_kind(
 fn changed(name: &str, at: &str) -> Error {
     Error::new(
         ErrorKind::BackendData,
-        format!("`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; choose another prefix, or remove it"),
+        format!(
+            "`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; choose another prefix, or remove it"
+        ),
     )
 }
 

@@ -54,7 +54,9 @@ impl Statements {
         let (try_lock, token) = match product {
             // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the lock.
             Product::MariaDb => (
-                format!("SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS SIGNED)"),
+                format!(
+                    "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS SIGNED)"
+                ),
                 format!("SELECT NEXTVAL({tokens}), CAST(CONNECTION_ID() AS SIGNED)"),
             ),
             Product::MySql => (
@@ -102,7 +104,9 @@ impl Server for MySqlServer {
         let set = AssertSqlSafe(self.sql.set.clone());
         connection.execute(set).await.map_err(told)?;
         const WHO: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(@@SESSION.wait_timeout AS SIGNED)";
-        let who = sqlx::query_as::<_, (i64, i64)>(WHO).fetch_one(&mut connection).await;
+        let who = sqlx::query_as::<_, (i64, i64)>(WHO)
+            .fetch_one(&mut connection)
+            .await;
         let (id, limit) = who.map_err(told)?;
         if u64::try_from(limit) != Ok(self.ttl.as_secs()) {
             return Err(Error::new(
@@ -160,14 +164,21 @@ impl MySqlWire {
         Token::new(value).ok_or_else(|| Failed {
             error: Error::new(
                 ErrorKind::BackendData,
-                format!("the tokens at {} gave none; has something changed their sequence or table?", self.at),
+                format!(
+                    "the tokens at {} gave none; has something changed their sequence or table?",
+                    self.at
+                ),
             ),
             fatal: false,
         })
     }
 
     /// A statement that answers one number, and by whom.
-    async fn ask(&mut self, sql: &'static str, key: Option<&Key>) -> std::result::Result<(Option<i64>, i64), sqlx::Error> {
+    async fn ask(
+        &mut self,
+        sql: &'static str,
+        key: Option<&Key>,
+    ) -> std::result::Result<(Option<i64>, i64), sqlx::Error> {
         let asked = sqlx::query_as::<_, (Option<i64>, i64)>(sql);
         match key {
             Some(key) => asked.bind(key.as_text()).fetch_one(&mut self.connection).await,

@@ -30,9 +30,7 @@ pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
         None => of_driver(&e),
     };
     let fatal = match postgres(&e) {
-        Some(told) => {
-            matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic) || is_end(told.code())
-        }
+        Some(told) => matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic) || is_end(told.code()),
         // A value that cannot be decoded was read to its end; all else leaves the stream where nobody knows.
         None => !matches!(e, sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound),
     };
@@ -58,7 +56,10 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "has ended the session for idleness: nothing was heard of this client for a ttl",
         ),
-        CANCELED => (ErrorKind::Unavailable, "was told by somebody to cancel the statement"),
+        CANCELED => (
+            ErrorKind::Unavailable,
+            "was told by somebody to cancel the statement",
+        ),
         TURN_OVER => (
             ErrorKind::Unavailable,
             "keeps the sequence of the tokens locked; look for somebody who changes it",
@@ -73,14 +74,20 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::LimitReached,
             "has no room for another lock; raise `max_locks_per_transaction`, or hold fewer",
         ),
-        "53300" => (ErrorKind::LimitReached, "has no connection left; raise `max_connections`"),
+        "53300" => (
+            ErrorKind::LimitReached,
+            "has no connection left; raise `max_connections`",
+        ),
         "2200H" => (ErrorKind::LimitReached, "has used up the sequence of the tokens"),
         "53100" => (ErrorKind::Unavailable, "is on a full disk; free some space"),
         "25006" => (
             ErrorKind::Unavailable,
             "is read-only: a standby, or set so; locks are to be had from the primary",
         ),
-        "3D000" => (ErrorKind::InvalidInput, "does not have this database; mend the address"),
+        "3D000" => (
+            ErrorKind::InvalidInput,
+            "does not have this database; mend the address",
+        ),
         "42704" => (
             ErrorKind::Unsupported,
             "is too old: it does not know `idle_session_timeout`, which version 14 brought",
@@ -89,12 +96,18 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             ErrorKind::PermissionDenied,
             "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE on its schema",
         ),
-        "3F000" => (ErrorKind::InvalidInput, "does not have this schema; make it, or mend the option"),
+        "3F000" => (
+            ErrorKind::InvalidInput,
+            "does not have this schema; make it, or mend the option",
+        ),
         "42P01" | "42809" => (
             ErrorKind::BackendData,
             "does not have the sequence that dlock made; has something removed it?",
         ),
-        "40001" | "40P01" => (ErrorKind::Unavailable, "ended the statement for a conflict with others"),
+        "40001" | "40P01" => (
+            ErrorKind::Unavailable,
+            "ended the statement for a conflict with others",
+        ),
         _ if code.starts_with("28") => (ErrorKind::PermissionDenied, "refuses this user or password"),
         _ if code.starts_with("08") => (ErrorKind::Unavailable, "has closed the connection"),
         _ => (ErrorKind::Unavailable, "did not do what it was asked"),
@@ -103,10 +116,14 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
 
 fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str) {
     match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
-            (ErrorKind::InvalidInput, "cannot be connected to with these options")
-        }
-        sqlx::Error::Tls(_) => (ErrorKind::Unavailable, "cannot be reached by TLS; check the certificates"),
+        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => (
+            ErrorKind::InvalidInput,
+            "cannot be connected to with these options",
+        ),
+        sqlx::Error::Tls(_) => (
+            ErrorKind::Unavailable,
+            "cannot be reached by TLS; check the certificates",
+        ),
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound | sqlx::Error::Protocol(_) => {
             (ErrorKind::BackendData, "answered what is no answer")
         }

@@ -78,15 +78,17 @@ impl Builder {
     }
 
     async fn open(self, options: &PgConnectOptions, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let settings = self.settings.clone().check(SHORTEST_TTL, Duration::from_millis(1))?;
+        let settings = self
+            .settings
+            .clone()
+            .check(SHORTEST_TTL, Duration::from_millis(1))?;
         let at = shown(options);
         let (schema, sequence) = self.prepare_in_time(options, &at, &runtime, &settings).await?;
         let turn = settings.ttl / 3;
         let server = PgServer::new(options, at, settings.ttl, turn, settings.timeout, &sequence);
         let ping = server.ping_every(settings.ttl);
         let timing = settings.timing(turn, ping);
-        let connections =
-            Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
+        let connections = Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
         let space = space(&schema, &settings);
         Ok(SessionLock::new(
             connections,
@@ -105,13 +107,18 @@ impl Builder {
     ///
     /// # Errors
     /// As [`open_pool`](Self::open_pool).
-    pub async fn transaction_locks(self, pool: &PgPool, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let settings = self.settings.clone().check(SHORTEST_TTL, Duration::from_millis(1))?;
+    pub async fn transaction_locks(
+        self,
+        pool: &PgPool,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<TransactionLocks> {
+        let settings = self
+            .settings
+            .clone()
+            .check(SHORTEST_TTL, Duration::from_millis(1))?;
         let options = pool.connect_options();
         let at = shown(&options);
-        let (schema, sequence) = self
-            .prepare_in_time(&options, &at, &runtime, &settings)
-            .await?;
+        let (schema, sequence) = self.prepare_in_time(&options, &at, &runtime, &settings).await?;
         Ok(TransactionLocks::new(&space(&schema, &settings), &sequence, at))
     }
 
@@ -159,7 +166,9 @@ async fn prepare(
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
             let first = first.fetch_one(&mut connection).await.map_err(told)?;
             first.ok_or_else(|| {
-                invalid(format!("the search path at {at} has no schema that exists; choose one for dlock"))
+                invalid(format!(
+                    "the search path at {at} has no schema that exists; choose one for dlock"
+                ))
             })?
         }
     };
@@ -199,14 +208,22 @@ async fn look(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<O
     const LOOK: &str = "SELECT seqincrement = 1 AND seqcache = 1 AND NOT seqcycle AND seqmax = 9223372036854775807 AND seqmin > 0 \
          FROM pg_sequence WHERE seqrelid = to_regclass($1)";
     let found = sqlx::query_scalar::<_, bool>(LOOK).bind(quoted).persistent(false);
-    let found = found.fetch_optional(connection).await.map_err(|e| failed(e, at).error)?;
+    let found = found
+        .fetch_optional(connection)
+        .await
+        .map_err(|e| failed(e, at).error)?;
     Ok(found.map(|is_good| if is_good { IsOurs::Yes } else { IsOurs::No }))
 }
 
 /// Makes it. Where another one does just now, that will do.
 async fn make(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<()> {
-    let sql = format!("CREATE SEQUENCE IF NOT EXISTS {quoted} AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE");
-    let made = sqlx::query(AssertSqlSafe(sql)).persistent(false).execute(connection).await;
+    let sql = format!(
+        "CREATE SEQUENCE IF NOT EXISTS {quoted} AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE"
+    );
+    let made = sqlx::query(AssertSqlSafe(sql))
+        .persistent(false)
+        .execute(connection)
+        .await;
     match made {
         Ok(_) => Ok(()),
         // Even with IF NOT EXISTS: unique_violation, duplicate_table.

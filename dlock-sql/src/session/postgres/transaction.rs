@@ -40,7 +40,8 @@ impl TransactionLocks {
             space: space.into(),
             // In one statement, as in the session locks: the token is drawn by whoever has the lock.
             try_lock: format!("SELECT CASE WHEN pg_try_advisory_xact_lock($1) THEN {token} END").into(),
-            lock: format!("SELECT CASE WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END").into(),
+            lock: format!("SELECT CASE WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END")
+                .into(),
             at: at.into(),
         }
     }
@@ -65,7 +66,11 @@ impl TransactionLocks {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Option<Token>> {
+    pub async fn try_lock(
+        &self,
+        tx: &mut Transaction<'_, Postgres>,
+        name: &LockName,
+    ) -> Result<Option<Token>> {
         self.ask(tx, name, &self.try_lock).await
     }
 
@@ -98,7 +103,10 @@ impl TransactionLocks {
     }
 
     fn no_token(&self, name: &LockName) -> Error {
-        let message = format!("the sequence of the tokens at {} gave none; has something changed it?", self.at);
+        let message = format!(
+            "the sequence of the tokens at {} gave none; has something changed it?",
+            self.at
+        );
         Error::new(ErrorKind::BackendData, message).with_name(name)
     }
 }

@@ -41,7 +41,8 @@ impl Statements {
     pub(super) fn new(sequence: &str) -> Self {
         let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
         Self {
-            try_lock: format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()").into(),
+            try_lock: format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()")
+                .into(),
             // It is never null, and evaluated before what depends on that.
             wait_lock: format!(
                 "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
@@ -156,7 +157,10 @@ impl PgWire {
             return Err(Failed::fatal(Error::new(ErrorKind::Unsupported, message)));
         }
         if is_standby {
-            let message = format!("{} is a standby, whose locks exclude nobody on the primary", self.at);
+            let message = format!(
+                "{} is a standby, whose locks exclude nobody on the primary",
+                self.at
+            );
             return Err(Failed::fatal(Error::new(ErrorKind::Unavailable, message)));
         }
         // Not every system can: then a waiter whose client has gone waits to the end of its turn.
@@ -233,8 +237,11 @@ impl Wire for PgWire {
     }
 
     async fn clean(&mut self) -> Answer<()> {
-        const CLEAN: &str = "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN 0 ELSE pg_backend_pid() END";
-        let answer = sqlx::query_scalar::<_, i32>(CLEAN).fetch_one(&mut self.listener).await;
+        const CLEAN: &str =
+            "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN 0 ELSE pg_backend_pid() END";
+        let answer = sqlx::query_scalar::<_, i32>(CLEAN)
+            .fetch_one(&mut self.listener)
+            .await;
         let pid = answer.map_err(|e| self.failed(e))?;
         self.check(pid)
     }
@@ -251,7 +258,9 @@ impl Wire for PgWire {
         const CANCEL: &str = "SELECT count(pg_cancel_backend(pid)), pg_backend_pid() FROM pg_stat_activity \
              WHERE pid = $1 AND backend_start = $2::timestamptz";
         let pid = i32::try_from(other.id).unwrap_or(0);
-        let asked = sqlx::query_as::<_, (i64, i32)>(CANCEL).bind(pid).bind(other.since.as_str());
+        let asked = sqlx::query_as::<_, (i64, i32)>(CANCEL)
+            .bind(pid)
+            .bind(other.since.as_str());
         let answer = asked.fetch_one(&mut self.listener).await;
         let (_, pid) = answer.map_err(|e| self.failed(e))?;
         self.check(pid)

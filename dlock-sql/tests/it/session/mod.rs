@@ -67,7 +67,10 @@ async fn take_turns(clients: &[Client], tasks: usize, turns: usize) -> Vec<u64> 
         task.await.unwrap();
     }
     let tokens = tokens.lock().unwrap().clone();
-    assert!(tokens.is_sorted_by(|a, b| a < b), "tokens do not grow: {tokens:?}");
+    assert!(
+        tokens.is_sorted_by(|a, b| a < b),
+        "tokens do not grow: {tokens:?}"
+    );
     tokens
 }
 

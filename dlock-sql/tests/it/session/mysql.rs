@@ -38,7 +38,9 @@ async fn open(pool: &MySqlPool) -> Client {
 /// Waits until that many sessions wait for a `GET_LOCK`.
 fn wait_until_blocked(server: &MariaDbServer, count: i64) -> std::io::Result<()> {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
-    until(&format!("{count} wait for locks"), LONG, || Ok(server.number(sql)? == count))
+    until(&format!("{count} wait for locks"), LONG, || {
+        Ok(server.number(sql)? == count)
+    })
 }
 
 #[test]
@@ -107,7 +109,9 @@ fn a_holder_that_is_killed_is_told_at_the_next_ping() {
             // Some are those of whoever asked.
             let _ = tokio::task::block_in_place(|| server.kill_connection(id));
         }
-        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await.unwrap();
+        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost())
+            .await
+            .unwrap();
         assert_eq!(reason, LossReason::SessionLost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
         let again = in_the_end(&client.lock("a").unwrap(), LONG).await;

@@ -116,7 +116,11 @@ fn a_wait_limit_takes_the_waiter_out() {
         let pool = empty_database().await;
         let (first, second) = (open(&pool).await, open(&pool).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
-        let late = second.lock("a").unwrap().acquire_timeout(Duration::from_millis(300)).await;
+        let late = second
+            .lock("a")
+            .unwrap()
+            .acquire_timeout(Duration::from_millis(300))
+            .await;
         assert_eq!(late.unwrap_err().kind(), ErrorKind::Timeout);
         guard.release().await.unwrap();
         assert!(first.lock("a").unwrap().try_acquire().await.unwrap().is_some());
@@ -155,7 +159,9 @@ fn a_holder_whose_backend_is_terminated_is_told_at_once() {
         let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
         blocking(|| server.wait_until_blocked(1, LONG));
         blocking(|| server.terminate(holder(&server)?));
-        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await.unwrap();
+        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost())
+            .await
+            .unwrap();
         assert_eq!(reason, LossReason::SessionLost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
         let next = waiting.await.unwrap();
@@ -207,7 +213,9 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let token = guard.token();
         blocking(|| server.restart());
-        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await.unwrap();
+        let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost())
+            .await
+            .unwrap();
         assert_eq!(reason, LossReason::SessionLost);
         let again = in_the_end(&client.lock("a").unwrap(), LONG).await;
         assert!(again.token() > token);
@@ -227,7 +235,10 @@ fn a_server_that_stands_still_costs_the_lock_in_time() {
         blocking(|| server.pause());
         let reason = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
         assert!(begun.elapsed() < 2 * ttl, "{:?}", begun.elapsed());
-        assert!(matches!(reason, LossReason::Expired | LossReason::SessionLost), "{reason:?}");
+        assert!(
+            matches!(reason, LossReason::Expired | LossReason::SessionLost),
+            "{reason:?}"
+        );
         blocking(|| server.go_on());
         in_the_end(&client.lock("a").unwrap(), LONG).await;
     });
@@ -238,7 +249,10 @@ fn a_pooler_that_shares_sessions_is_refused() {
     run(async {
         let server = blocking(PostgresServer::start);
         let pooler = blocking(|| PgBouncer::start(&server, PoolMode::Transaction, 2));
-        let refused = long().open_pool(&pool(&pooler.url(), None), here()).await.unwrap_err();
+        let refused = long()
+            .open_pool(&pool(&pooler.url(), None), here())
+            .await
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
         assert!(refused.to_string().contains("pooler"), "{refused}");
     });

@@ -32,7 +32,7 @@ use std::time::Duration;
 use dlock_core::spi::{LeaseKey, RequestId};
 use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp, Token};
 use futures::channel::{mpsc, oneshot};
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::board::{Board, Cancel, GRACE, IsHeard, Verdict};
@@ -174,6 +174,8 @@ pub(super) struct Link {
     held: HashMap<Key, RequestId>,
     /// When it was last needed.
     used: Timestamp,
+    /// When to look whether a ping is due, at the latest.
+    due: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
 enum Event {
@@ -210,6 +212,7 @@ impl Link {
             life,
             held: HashMap::new(),
             used: runtime.now(),
+            due: None,
             board,
             runtime,
             timing,
@@ -247,22 +250,36 @@ impl Link {
     }
 
     async fn next(&mut self) -> Event {
-        let due = self.runtime.sleep(self.until_ping());
-        let job = self.jobs.next();
-        let broken = self.wire.broken();
-        match select(job, select(broken, due)).await {
-            Either::Left((job, _)) => Event::Job(job),
-            Either::Right((Either::Left((failed, _)), _)) => Event::Broken(failed),
-            Either::Right((Either::Right(_), _)) => Event::Due,
+        loop {
+            let at = self.ping_at();
+            // One timer for many jobs: it may be early, and then there is another one.
+            let (_, due) = match self.due.take().filter(|(armed, _)| *armed <= at) {
+                Some(due) => self.due.insert(due),
+                None => {
+                    let sleep = self.runtime.sleep(self.runtime.now().until(at));
+                    self.due.insert((at, sleep))
+                }
+            };
+            let job = self.jobs.next();
+            let broken = self.wire.broken();
+            match select(job, select(broken, due.as_mut())).await {
+                Either::Left((job, _)) => return Event::Job(job),
+                Either::Right((Either::Left((failed, _)), _)) => return Event::Broken(failed),
+                Either::Right((Either::Right(_), _)) => {}
+            }
+            self.due = None;
+            if self.runtime.now() >= self.ping_at() {
+                return Event::Due;
+            }
         }
     }
 
-    fn until_ping(&self) -> Duration {
+    fn ping_at(&self) -> Timestamp {
         let every = match self.held.is_empty() {
             true => self.timing.ttl / 3,
             false => self.timing.ping,
         };
-        self.runtime.now().until(self.life.confirmed() + every)
+        self.life.confirmed() + every
     }
 
     fn is_idle(&self) -> bool {

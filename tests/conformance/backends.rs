@@ -335,7 +335,7 @@ impl Subjects {
             }
             _ if backend.starts_with("zookeeper") => Store::ZooKeeper(ZooKeeper::start(backend, &runtime)),
             _ => {
-                let directory = tempfile::tempdir().expect("a directory can be made");
+                let directory = tempfile::tempdir_in(servers::temporary()).expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
             }
         };

@@ -28,7 +28,7 @@ mod zookeeper_wire;
 
 pub(crate) use certificates::Certificates;
 pub(crate) use clock::{Clock, wall_clock};
-pub(crate) use place::Folder;
+pub(crate) use place::{Folder, temporary};
 pub(crate) use ports::Port;
 pub(crate) use process::Process;
 pub(crate) use proxy::Proxy;

@@ -85,8 +85,10 @@ async fn clients_of_all_members_take_turns_while_a_follower_lags() {
     blocking(move || all.wait_until_ok().unwrap()).await;
 }
 
-/// What the leader has done and could not answer is asked about at the follower, which does not know of it yet: a node that is there is not found, and made
-/// once more, by whoever does not have it catch up first. Nobody would remove the first one, and everybody behind it would wait for the end of a session.
+/// What the leader has done and could not answer is asked about at a follower that stands still most of the time. A node that is there and is not found is made
+/// once more: nobody would remove the first one, and everybody behind it would wait for the end of a session.
+///
+/// It does not show that a follower has to catch up first (`sync`): one that goes on has mostly done so before it answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_leader_could_not_answer_is_found_at_a_follower_that_lags() {
     let all = ensemble().await;

@@ -301,8 +301,8 @@ impl RedisServer {
                 field(&text, "role") == Some("slave") && field(&text, "master_link_status") == Some("up");
             let at = field(&text, "master_host").zip(field(&text, "master_port"));
             let master = at.and_then(|(host, port)| format!("{host}:{port}").parse().ok());
-            // It may be on its way out.
-            Ok(is_up && master.is_some_and(|master| self.is_known_to(master).unwrap_or(false)))
+            // Where the master does not let it ask, that it is linked has to do.
+            Ok(is_up && master.is_some_and(|master| self.is_known_to(master).unwrap_or(true)))
         });
         synced.map_err(|e| self.process.trouble(e))
     }

@@ -1,0 +1,259 @@
+//! The heart: ask, release, abandon.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
+    Wait, Wake,
+};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Mode, Result, Token};
+use futures::future::join_all;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use sqlx::Arguments as _;
+use sqlx::mysql::MySqlArguments;
+
+use super::connections::{Absent, Link};
+use super::probe::RowProbe;
+use super::text::id_bytes;
+use crate::admit::{Asked, WATCH};
+use crate::lease::check::{capabilities, check_request, invalid, micros};
+use crate::lease::retried::{Retried, Sent};
+
+/// How soon whoever waits looks again, and how late.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
+/// Locks in a MySQL or MariaDB database, as leases in rows.
+///
+/// Clones share the connections.
+#[derive(Clone)]
+pub struct MysqlLease {
+    pub(super) link: Arc<Link>,
+    pub(super) retried: Arc<Retried>,
+    capabilities: Arc<Capabilities>,
+}
+
+impl fmt::Debug for MysqlLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlLease")
+            .field("at", &self.link.at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The values of a statement.
+pub(super) fn values() -> MySqlArguments {
+    MySqlArguments::default()
+}
+
+pub(super) fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
+where
+    T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
+{
+    args.add(value)
+        .map_err(|e| invalid(format!("a value cannot be stored: {e}")))
+}
+
+/// As the admission rule takes it: rounded up to the granularity.
+pub(super) fn round_up(d: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(micros(d)).unwrap_or(0))
+}
+
+impl MysqlLease {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            retried: Arc::default(),
+            capabilities: Arc::new(capabilities("mysql").without(Capability::Watch)),
+        }
+    }
+
+    fn looking(&self, key: &LeaseKey, recheck_in: Option<Duration>, ahead: Option<u32>) -> Wait {
+        let mut wait = Wait::new(Wake::Poll {
+            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone())),
+            min: LOOK_MIN,
+            max: LOOK_MAX,
+        });
+        wait.recheck_in = recheck_in;
+        wait.ahead = ahead;
+        wait
+    }
+
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise.
+    async fn take(&self, request: &Acquire) -> Result<Option<Grant>> {
+        let ttl = micros(request.ttl);
+        let id = id_bytes(request.key.id);
+        let mut args = values();
+        bind(&mut args, &id[..])?;
+        bind(&mut args, ttl)?;
+        bind(&mut args, ttl)?;
+        bind(&mut args, request.owner.as_deref())?;
+        bind(&mut args, request.key.name.as_bytes())?;
+        let (sent, token) = self.link.ask(&self.link.sql.acquire, args).await?;
+        Ok(Token::new(token)
+            .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
+    }
+
+    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+        check_request(&self.capabilities, request)?;
+        if request.key.id == WATCH {
+            return Err(invalid(
+                "the largest of all request ids is the backend's own".to_owned(),
+            ));
+        }
+        self.link.open()?;
+        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let asked = async {
+            if request.mode == Mode::Exclusive
+                && let Some(grant) = self.take(request).await?
+            {
+                return Ok(Attempt::Granted(grant));
+            }
+            self.attempt_in_full(request).await
+        };
+        asks.answered(asked.await)
+    }
+
+    async fn attempt_in_full(&self, request: &Acquire) -> Result<Attempt> {
+        let mut checked = request.clone();
+        checked.ttl = round_up(request.ttl);
+        checked.queue_ttl = round_up(request.queue_ttl);
+        let key = &request.key;
+        let (sent, asked) = self
+            .link
+            .change(std::slice::from_ref(&key.name), Absent::Made, |view| {
+                let now = view.now;
+                let name = view.made(&key.name)?;
+                if name.is_buried(key.id) {
+                    return Err(Error::lost(LossReason::Refused));
+                }
+                name.state.attempt(&checked, now, &mut name.tokens)
+            })
+            .await?;
+        Ok(match asked {
+            Asked::Granted { token, expires_in } => {
+                Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in))
+            }
+            Asked::Queued { recheck_in, ahead } => {
+                debug_assert!(request.queue == Queueing::Join);
+                Attempt::Queued(self.looking(key, recheck_in, ahead))
+            }
+            Asked::Held { recheck_in } => Attempt::Held(self.looking(key, recheck_in, None)),
+            Asked::Gone => return Err(Error::lost(LossReason::Released)),
+        })
+    }
+
+    /// Lets go of a name that nobody else is at.
+    async fn let_go(&self, lease: &LeaseKey) -> Result<bool> {
+        let id = id_bytes(lease.id);
+        let mut args = values();
+        bind(&mut args, lease.name.as_bytes())?;
+        bind(&mut args, &id[..])?;
+        let (_, token) = self.link.ask(&self.link.sql.release, args).await?;
+        Ok(token != 0)
+    }
+
+    async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let how = match how {
+            Release::KeepFor(d) if !d.is_zero() => Release::KeepFor(round_up(d)),
+            _ => Release::Now,
+        };
+        let open = self.retried.of(lease);
+        let asks = self.retried.asks(lease, Sent::Release);
+        let asked = async {
+            if how == Release::Now && !open.acquire && self.let_go(lease).await? {
+                return Ok(Released::Released);
+            }
+            // A copy of the acquire may still come: a tombstone keeps it from being heard.
+            let absent = if open.acquire { Absent::Made } else { Absent::Left };
+            let released = self
+                .link
+                .change(std::slice::from_ref(&lease.name), absent, |view| {
+                    let now = view.now;
+                    let Some(name) = view.name(&lease.name)? else {
+                        return Ok(Released::NotHeld);
+                    };
+                    let released = name.state.release(lease.id, how, now, &mut name.tokens);
+                    if open.acquire {
+                        name.bury(lease.id, now);
+                    }
+                    Ok(released)
+                })
+                .await?;
+            Ok(released.1)
+        };
+        let released = asks.answered(asked.await)?;
+        self.retried.forget(lease);
+        self.link.sweep_sometimes();
+        Ok(match released {
+            Released::NotHeld if open.release => Released::Released,
+            released => released,
+        })
+    }
+
+    async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
+        let (_, abandoned) = self
+            .link
+            .change(std::slice::from_ref(&key.name), Absent::Made, |view| {
+                let now = view.now;
+                let name = view.made(&key.name)?;
+                let abandoned = name.state.abandon(key.id, now, &mut name.tokens);
+                name.bury(key.id, now);
+                Ok(abandoned)
+            })
+            .await?;
+        self.retried.forget(key);
+        Ok(abandoned)
+    }
+}
+
+#[async_trait]
+impl Lock for MysqlLease {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::RwLock => Some(Part::RwLock(self)),
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Watch => Some(Part::Watch(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    /// No lease hangs on a connection, and nothing is pushed.
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        stream::pending().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let attempt = self.try_attempt(request).await;
+        attempt.map_err(|e| e.with_name(&request.key.name))
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let released = self.try_release(lease, how).await;
+        released.map_err(|e| e.with_name(&lease.name))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        join_all(requests.iter().map(|key| async move {
+            let abandoned = self.try_abandon(key).await;
+            abandoned.map_err(|e| e.with_name(&key.name))
+        }))
+        .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.link.open().is_err() {
+            return Err(Error::new(ErrorKind::Closed, "this MySQL backend was closed"));
+        }
+        self.link.close().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! Locking by hand, each way against each database. Where SQL is the same for all three, a test is written once.
+
+mod faults;
+mod gate;
+mod optimistic;
+mod reentrant;
+mod row;
+mod site;

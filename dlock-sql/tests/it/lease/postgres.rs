@@ -1,0 +1,108 @@
+//! What PostgreSQL alone does: pushes, the stream of changes, versions.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Attempt, Change, Lock, Push, Release, Wake};
+use dlock_core::{ErrorKind, LockName, Mode};
+use dlock_sql::lease::postgres::PostgresLease;
+use futures::StreamExt as _;
+use sqlx::ConnectOptions as _;
+
+use super::site::*;
+
+const SOON: Duration = Duration::from_secs(5);
+
+#[test]
+fn whoever_is_next_is_told() {
+    run(async |runtime| {
+        let options = postgres().await;
+        let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
+        let a = ask("x");
+        let first = granted(&lock, &a).await;
+        let b = join("x", Mode::Exclusive);
+        let Attempt::Queued(wait) = lock.attempt(&b).await.unwrap() else {
+            panic!()
+        };
+        assert_eq!(wait.ahead, Some(0));
+        assert!(wait.recheck_in.is_some_and(|d| d <= TTL));
+        let Wake::Push(mut pushes) = wait.wake else {
+            panic!("it looks")
+        };
+        lock.release(&a.key, Release::Now).await.unwrap();
+        let push = tokio::time::timeout(SOON, pushes.next()).await.unwrap();
+        let Some(Push::Granted(grant)) = push else {
+            panic!("{push:?}")
+        };
+        assert!(grant.provisional && grant.token > first.token && grant.key == b.key);
+        assert!(grant.expires_in <= TTL + SOON);
+        lock.close().await.unwrap();
+    });
+}
+
+#[test]
+fn changes_are_told_one_by_one() {
+    run(async |runtime| {
+        let options = postgres().await;
+        let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
+        let name = LockName::new("x").unwrap();
+        let mut changes = (&lock as &dyn Lock)
+            .watch_part()
+            .unwrap()
+            .watch(&name)
+            .await
+            .unwrap();
+        let mut next = async || {
+            tokio::time::timeout(SOON, changes.next())
+                .await
+                .unwrap()
+                .unwrap()
+                .unwrap()
+        };
+        assert!(matches!(next().await, Change::Snapshot { now, skipped: false } if now.holders.is_empty()));
+        let mut a = ask("x");
+        a.ttl = ms(300);
+        let token = granted(&lock, &a).await.token;
+        assert!(matches!(next().await, Change::Granted(h) if h.token == token));
+        let b = join("x", Mode::READER);
+        queued(&lock, &b).await;
+        // Nobody asks any more: the watch itself finds that it is over.
+        assert_eq!(next().await, Change::Expired { id: a.key.id });
+        assert!(matches!(next().await, Change::Granted(h) if h.id == b.key.id && h.mode == Mode::READER));
+        lock.release(&b.key, Release::Now).await.unwrap();
+        assert_eq!(next().await, Change::Released { id: b.key.id });
+    });
+}
+
+#[test]
+fn tables_of_a_newer_dlock_are_refused() {
+    run(async |runtime| {
+        let options = postgres().await;
+        let lock = PostgresLease::builder_with(options.clone())
+            .open(runtime.clone())
+            .await
+            .unwrap();
+        lock.close().await.unwrap();
+        let mut conn = options.connect().await.unwrap();
+        sqlx::raw_sql("UPDATE dlock_meta SET schema_version = 99")
+            .execute(&mut conn)
+            .await
+            .unwrap();
+        let e = PostgresLease::builder_with(options)
+            .open(runtime)
+            .await
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+        assert!(e.to_string().contains("99"), "{e}");
+    });
+}
+
+#[test]
+fn those_who_open_at_once_make_the_tables_once() {
+    run(async |runtime| {
+        let options = postgres().await;
+        let all = (0..8).map(|_| PostgresLease::builder_with(options.clone()).open(runtime.clone()));
+        for lock in futures::future::join_all(all).await {
+            granted(&lock.unwrap(), &ask(&format!("{:?}", key("x").id))).await;
+        }
+    });
+}

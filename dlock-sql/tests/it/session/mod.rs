@@ -1,0 +1,87 @@
+//! Session locks against real servers, which these tests start, kill, restart and put a pooler before.
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock_core::runtime::Tokio;
+use dlock_core::{Client, Lock, Runtime};
+use dlock_sql::session::SessionLock;
+
+/// Longer than a wait in these tests may be, and than a session lasts that is not to be lost because the machine was busy.
+const LONG: Duration = Duration::from_secs(20);
+
+fn run<F: Future<Output = ()>>(test: F) {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio.block_on(async { tokio::time::timeout(4 * LONG, test).await.unwrap() });
+}
+
+fn here() -> Arc<dyn Runtime> {
+    Tokio::current().unwrap()
+}
+
+fn client(backend: SessionLock) -> Client {
+    Client::builder(Arc::new(backend), here()).build().unwrap()
+}
+
+/// What blocks, beside the tasks of the runtime.
+fn blocking<T>(what: impl FnOnce() -> std::io::Result<T>) -> T {
+    tokio::task::block_in_place(what).unwrap()
+}
+
+/// A name that no other test of this program has.
+fn fresh() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("session_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Many tasks of that client's take turns; answers how often somebody had it.
+async fn take_turns(clients: &[Client], tasks: usize, turns: usize) -> Vec<u64> {
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let working = (0..tasks).map(|n| {
+        let lock: Lock = clients[n % clients.len()].lock("turns").unwrap();
+        let (inside, tokens) = (inside.clone(), tokens.clone());
+        tokio::spawn(async move {
+            use std::sync::atomic::Ordering::SeqCst;
+            for _ in 0..turns {
+                let guard = lock.acquire_timeout(2 * LONG).await.unwrap();
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two hold it");
+                tokens.lock().unwrap().push(guard.token().unwrap().get());
+                tokio::task::yield_now().await;
+                assert_eq!(inside.fetch_sub(1, SeqCst), 1, "two hold it");
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for task in working.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let tokens = tokens.lock().unwrap().clone();
+    assert!(
+        tokens.is_sorted_by(|a, b| a < b),
+        "tokens do not grow: {tokens:?}"
+    );
+    tokens
+}
+
+/// Retries what the client may answer while a connection is being made.
+async fn in_the_end(lock: &Lock, limit: Duration) -> dlock_core::Guard {
+    let begun = Instant::now();
+    loop {
+        match lock.acquire_timeout(limit).await {
+            Ok(guard) => return guard,
+            Err(e) if e.is_retryable() && begun.elapsed() < limit => {}
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+}

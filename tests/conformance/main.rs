@@ -292,7 +292,8 @@ fn main() -> ExitCode {
     }
     let mut table = Vec::new();
     let mut left_out: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    let (mut passed, mut red) = (0, 0);
+    let mut passed = 0;
+    let mut red = Vec::new();
     for (backend, runtimes) in BACKENDS {
         for (i, runtime) in runtimes.iter().enumerate() {
             let label = format!("{backend}-{}", runtime.name());
@@ -323,7 +324,7 @@ fn main() -> ExitCode {
                 println!("{fault}");
             }
             passed += report.count(Kind::Pass);
-            red += faults.len();
+            red.extend(faults.into_iter().map(|fault| format!("{label}: {fault}")));
             for rule in &report.rules {
                 if rule.outcome.kind() == Kind::NotRun
                     && let Some(why) = excuse(backend, rule)
@@ -385,8 +386,12 @@ fn main() -> ExitCode {
         "{} MUST rules of the first phase have no test yet; RULES.json and the reports list them",
         catalogue::open().count()
     );
-    println!("\n{passed} passed, {red} failed");
-    if red == 0 {
+    // Once more, where one looks first and where a log that is cut still has them.
+    for fault in &red {
+        println!("\n{fault}");
+    }
+    println!("\n{passed} passed, {} failed", red.len());
+    if red.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -70,6 +70,17 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "zookeeper" | "zookeeper-ensemble" | "zookeeper-priorities" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
+        "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
+            Some("nothing of it goes by a clock of the server")
+        }
+        "postgres-session" | "mariadb-session" if ["7.08", "16.14"].contains(&&*rule.id) => {
+            Some("it keeps nothing of a name: the server has the locks, and one sequence all tokens")
+        }
+        "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"
+            if rule.id == "16.12" =>
+        {
+            Some("there is one of it, and nothing to fail over to")
+        }
         "memory" | "sqlite" | "remote" | "zookeeper" | "zookeeper-priorities" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
@@ -82,6 +93,11 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         | "zookeeper"
         | "zookeeper-ensemble"
         | "zookeeper-priorities"
+        | "postgres"
+        | "postgres-pooler"
+        | "postgres-session"
+        | "mariadb"
+        | "mariadb-session"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")

@@ -352,7 +352,7 @@ impl Subjects {
                 Store::Sql(Sql::start(way, &runtime))
             }
             _ => {
-                let directory = tempfile::tempdir().expect("a directory can be made");
+                let directory = tempfile::tempdir_in(servers::temporary()).expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
             }
         };

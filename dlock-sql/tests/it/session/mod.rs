@@ -26,10 +26,10 @@ thread_local! {
 }
 
 /// Runs the test twice: with its clients on tokio, and on smol.
+#[allow(clippy::print_stdout)] // shown if it fails
 fn run<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for is_smol in [false, true] {
         IS_SMOL.set(is_smol);
-        // Shown if it fails.
         println!("on {}", if is_smol { "smol" } else { "tokio" });
         run_once(test());
     }

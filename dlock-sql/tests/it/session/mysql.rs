@@ -173,7 +173,6 @@ fn a_hand_off_is_two_statements_however_many_wait() {
             let turns = 400 / tasks;
             let taken = take_turns(&clients, tasks, turns).await.len();
             let sent = blocking(|| server.status("Questions")) - before;
-            println!("{sent} statements for {taken} hand-offs to {tasks}");
             let taken = i64::try_from(taken).unwrap();
             assert!(sent <= 2 * taken + 80, "{sent} for {taken} hand-offs to {tasks}");
         }

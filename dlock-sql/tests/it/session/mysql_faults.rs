@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use dlock_core::LossReason;
 use dlock_sql::session::mysql::builder;
+use sqlx::mysql::MySqlPoolOptions;
 
 use super::mysql::{empty_database, open, wait_until_blocked};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
-use crate::servers::MariaDbServer;
+use crate::servers::{MariaDbServer, Proxy};
 
 /// The shortest.
 const TTL: Duration = Duration::from_secs(3);
@@ -138,5 +139,35 @@ fn who_waits_does_not_hold_up_a_backup() {
         let token = guard.token();
         guard.release().await.unwrap();
         assert!(waiting.await.unwrap().token() > token);
+    });
+}
+
+#[test]
+fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        let proxy = blocking(|| Proxy::start(server.address()));
+        let direct = empty_database(&server).await;
+        let options = direct.connect_options().as_ref().clone();
+        let cut_off = MySqlPoolOptions::new().connect_lazy_with(options.port(proxy.address().port()));
+        let short = builder().session_ttl(TTL);
+        let backend = short.open_pool(&cut_off, here()).await.unwrap();
+        let (first, second) = (client(backend), open(&direct).await);
+        let guard = first.lock("a").unwrap().acquire().await.unwrap();
+        let lock = second.lock("a").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire_timeout(LONG).await.unwrap() });
+        blocking(|| wait_until_blocked(&server, 1));
+        proxy.mute();
+        let next = waiting.await.unwrap();
+        assert!(!guard.is_valid(), "two believe to hold it");
+        let reason = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
+        assert!(
+            matches!(reason, LossReason::Expired | LossReason::SessionLost),
+            "{reason:?}"
+        );
+        // It finds its way back.
+        let token = next.token();
+        next.release().await.unwrap();
+        assert!(in_the_end(&first.lock("a").unwrap(), LONG).await.token() > token);
     });
 }

@@ -7,7 +7,7 @@ use dlock_sql::session::postgres::builder;
 
 use super::postgres::{open, pool};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
-use crate::servers::PostgresServer;
+use crate::servers::{PostgresServer, Proxy};
 
 #[test]
 fn a_client_that_stands_still_is_out_before_the_next_one_is_in() {
@@ -169,5 +169,35 @@ fn a_shorter_limit_of_the_role_is_not_the_limit_of_the_session() {
         let lost = tokio::time::timeout(Duration::from_secs(1), guard.lost()).await;
         assert!(lost.is_err() && guard.is_valid(), "{lost:?}");
         guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
+    run(|| async {
+        let server = blocking(PostgresServer::start);
+        let proxy = blocking(|| Proxy::start(server.address()));
+        let there = server.address().to_string();
+        let direct = pool(&server.url(), None);
+        let cut_off = pool(&server.url().replace(&there, &proxy.address().to_string()), None);
+        let short = builder().session_ttl(Duration::from_secs(1));
+        let backend = short.open_pool(&cut_off, here()).await.unwrap();
+        let (first, second) = (client(backend), open(&direct).await);
+        let guard = first.lock("a").unwrap().acquire().await.unwrap();
+        let lock = second.lock("a").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire_timeout(LONG).await.unwrap() });
+        blocking(|| server.wait_until_blocked(1, LONG));
+        proxy.mute();
+        let next = waiting.await.unwrap();
+        assert!(!guard.is_valid(), "two believe to hold it");
+        let reason = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
+        assert!(
+            matches!(reason, LossReason::Expired | LossReason::SessionLost),
+            "{reason:?}"
+        );
+        // It finds its way back.
+        let token = next.token();
+        next.release().await.unwrap();
+        assert!(in_the_end(&first.lock("a").unwrap(), LONG).await.token() > token);
     });
 }

@@ -52,11 +52,12 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Transaction, Type};
+use sqlx::{Arguments as _, Encode, Transaction, Type};
 
 use super::database::{Prepared, Store};
-use super::failure::{Error, Failure, Result};
+use super::failure::{Error, Result};
 
 /// What to do about rows that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,6 +68,9 @@ pub enum Wait {
     Block,
     /// Answer [`Locked::Busy`] (`NOWAIT`).
     NoWait,
+    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has to wait for; in MySQL and MariaDB in whole
+    /// seconds, rounded up, elsewhere in milliseconds.
+    AtMost(Duration),
     /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows are locked together, as `NoWait`.
     SkipLocked,
 }
@@ -149,7 +153,8 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    fn text(&self) -> SqlStr {
+    /// Made of constants of the program and of a number.
+    fn text(&self) -> String {
         let mut sql = format!("SELECT {} FROM {}", self.columns, self.table);
         if let Some(condition) = self.filter {
             // In brackets, and on lines of their own: a comment at its end comments out nothing of ours.
@@ -161,9 +166,7 @@ impl<DB: Store> Rows<DB> {
         if let Some(limit) = self.limit {
             sql.push_str(&format!(" LIMIT {limit}"));
         }
-        sql.push_str(DB::locking(self.wait));
-        // Made of constants of the program and of a number.
-        AssertSqlSafe(sql).into_sql_str()
+        sql
     }
 
     /// Locks them, until the transaction ends.
@@ -173,34 +176,25 @@ impl<DB: Store> Rows<DB> {
     /// `Block`, the connection may be left without patience (`busy_timeout` 0).
     ///
     /// # Errors
-    /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was waited for.
+    /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none, unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        let (sql, table, wait, prepared) = (self.text(), self.table, self.wait, self.prepared);
-        let arguments = self.arguments.map_err(Error::of)?;
-        let found = if wait == Wait::NoWait && DB::FAILURE_ABORTS {
-            let mut inside = sqlx::Acquire::begin(&mut *tx).await.map_err(Error::of)?;
-            let found = DB::lock(&mut inside, table, sql, arguments, wait, prepared).await;
-            // Released, the savepoint leaves its locks to the transaction.
-            let ended = match &found {
-                Ok(_) => inside.commit().await,
-                Err(_) => inside.rollback().await,
-            };
-            match (found, ended) {
-                (Ok(_), Err(e)) => Err(e),
-                // A connection that is gone cannot be rolled back either; the first error tells why.
-                (found, _) => found,
-            }
-        } else {
-            DB::lock(&mut *tx, table, sql, arguments, wait, prepared).await
+        let select = self.text();
+        let wait = match self.wait {
+            Wait::AtMost(Duration::ZERO) => Wait::NoWait,
+            wait => wait,
         };
-        let was_behind_savepoint = wait == Wait::NoWait;
-        let goes_on = was_behind_savepoint || wait != Wait::Block && !DB::FAILURE_ABORTS;
-        match found {
-            Ok(rows) if rows.is_empty() => Ok(Locked::Nothing),
-            Ok(rows) => Ok(Locked::Held(RowGuard { tx, rows })),
-            Err(e) if goes_on && Failure::of(&e) == Failure::LockTimeout => Ok(Locked::Busy),
-            Err(e) => Err(Error::of(e)),
-        }
+        // MySQL's text has the limit in it.
+        let prepared = match wait {
+            Wait::AtMost(_) => Prepared::Once,
+            _ => self.prepared,
+        };
+        let arguments = self.arguments.map_err(Error::of)?;
+        let found = DB::lock(&mut *tx, self.table, select, arguments, wait, prepared).await;
+        Ok(match found.map_err(Error::of)? {
+            None => Locked::Busy,
+            Some(rows) if rows.is_empty() => Locked::Nothing,
+            Some(rows) => Locked::Held(RowGuard { tx, rows }),
+        })
     }
 }
 
@@ -251,11 +245,11 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
     /// Only reads.
     ///
     /// # Errors
-    /// [`ConnectionLost`](Failure::ConnectionLost) if it is not, [`Aborted`](Failure::Aborted) if a statement has failed. (MySQL does not
+    /// [`ConnectionLost`](super::Failure::ConnectionLost) if it is not, [`Aborted`](super::Failure::Aborted) if a statement has failed. (MySQL does not
     /// tell that a deadlock has ended it: heed the errors of your statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        let one = super::database::all_own::<DB>(self.tx, "SELECT 1", Vec::new()).await;
+        let one = super::database::all_own::<DB>(self.tx, "SELECT 1", &[]).await;
         one.map(drop).map_err(Error::of)
     }
 }

@@ -6,6 +6,10 @@ mod redis_hooks;
 mod redlock;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[path = "sql.rs"]
+mod sql;
+#[path = "sql_hooks.rs"]
+mod sql_hooks;
 #[path = "sqlite_hooks.rs"]
 mod sqlite_hooks;
 #[path = "zookeeper.rs"]
@@ -36,6 +40,8 @@ use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMul
 use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
 use self::servers::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
+use self::sql::{Sql, Way};
+use self::sql_hooks::SqlHooks;
 use self::sqlite_hooks::SqliteHooks;
 use self::zookeeper::ZooKeeper;
 use self::zookeeper_hooks::ZkHooks;
@@ -44,7 +50,7 @@ const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, As
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
 /// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 16] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
@@ -56,6 +62,11 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
     ("zookeeper", EVERY_RUNTIME),
     ("zookeeper-ensemble", EVERY_RUNTIME),
     ("zookeeper-priorities", &[TokioMultiThread]),
+    ("postgres", EVERY_RUNTIME),
+    ("postgres-pooler", &[TokioMultiThread]),
+    ("postgres-session", EVERY_RUNTIME),
+    ("mariadb", EVERY_RUNTIME),
+    ("mariadb-session", EVERY_RUNTIME),
 ];
 
 /// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend that is mostly the same code as another
@@ -74,17 +85,18 @@ pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
 
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
-    matches!(
-        backend,
-        "redis"
-            | "redis-plain"
-            | "remote"
-            | "quorum"
-            | "redlock"
-            | "zookeeper"
-            | "zookeeper-ensemble"
-            | "zookeeper-priorities"
-    )
+    Way::of(backend).is_some()
+        || matches!(
+            backend,
+            "redis"
+                | "redis-plain"
+                | "remote"
+                | "quorum"
+                | "redlock"
+                | "zookeeper"
+                | "zookeeper-ensemble"
+                | "zookeeper-priorities"
+        )
 }
 
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
@@ -234,6 +246,7 @@ enum Store {
         hooks: Option<RedlockHooks>,
     },
     ZooKeeper(ZooKeeper),
+    Sql(Sql),
 }
 
 /// Where a client of Redis finds it.
@@ -334,8 +347,12 @@ impl Subjects {
                 return Self::redlock(kind, hooks.addresses(), Some(hooks));
             }
             _ if backend.starts_with("zookeeper") => Store::ZooKeeper(ZooKeeper::start(backend, &runtime)),
+            _ if Way::of(backend).is_some() => {
+                let way = Way::of(backend).expect("it is one of these");
+                Store::Sql(Sql::start(way, &runtime))
+            }
             _ => {
-                let directory = tempfile::tempdir().expect("a directory can be made");
+                let directory = tempfile::tempdir_in(servers::temporary()).expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
             }
         };
@@ -364,7 +381,7 @@ impl Subjects {
         let opening = async move {
             RedisLock::open(&url, on)
                 .await
-                .map(|l| Box::new(l) as Box<dyn Lock>)
+                .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
         let store = Store::Redis {
             place,
@@ -381,7 +398,7 @@ impl Subjects {
         let opening = async move {
             PlainLock::open(&url, on)
                 .await
-                .map(|l| Box::new(l) as Box<dyn Lock>)
+                .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
         let store = Store::PlainRedis {
             address,
@@ -444,6 +461,14 @@ impl Subjects {
                 store,
             };
         }
+        if let Some(way) = Way::of(backend) {
+            let store = Store::Sql(Sql::of_parent(way, place, &runtime));
+            return Self {
+                runtime,
+                kind: *kind,
+                store,
+            };
+        }
         // What the server claims: it keeps a store of this kind.
         let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
         capabilities.clock_sensitive = true;
@@ -500,6 +525,7 @@ impl Subjects {
                 redlock::quorum(&addresses, REDLOCK, runtime, true).await
             }
             Store::ZooKeeper(store) => store.open(cx, runtime).await,
+            Store::Sql(store) => store.open(cx, runtime).await,
         }
     }
 
@@ -523,7 +549,7 @@ impl Subjects {
 /// What a backend claims, opened there where its connection lives, and not on this thread, which is of no runtime.
 fn capabilities_of(
     runtime: &Arc<dyn Runtime>,
-    opening: BoxFuture<'static, Result<Box<dyn Lock>>>,
+    opening: BoxFuture<'static, Result<Arc<dyn Lock>>>,
 ) -> Capabilities {
     let (tell, told) = oneshot::channel();
     runtime.spawn(
@@ -559,6 +585,9 @@ fn quorum(
 
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
+        if let Store::Sql(store) = &self.store {
+            return store.claims().reentrant().traced();
+        }
         if let Store::ZooKeeper(store) = &self.store {
             return store.claims().reentrant().traced();
         }
@@ -586,7 +615,7 @@ impl Harness for Subjects {
                 ("dlock Redis, plain recipe", capabilities.clone(), 250)
             }
             Store::Redlock { capabilities, .. } => ("dlock Redlock", capabilities.clone(), 250),
-            Store::ZooKeeper(_) => unreachable!("above"),
+            Store::ZooKeeper(_) | Store::Sql(_) => unreachable!("above"),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
@@ -625,7 +654,7 @@ impl Harness for Subjects {
                 .without(Need::BoundedWakes)
                 // As above; two of a majority of three may have to be raised.
                 .round_trips(3 * redlock::MEMBERS as u32),
-            Store::ZooKeeper(_) => claims,
+            Store::ZooKeeper(_) | Store::Sql(_) => claims,
         }
     }
 
@@ -641,6 +670,7 @@ impl Harness for Subjects {
             Store::Redis { hooks, .. } => hooks.as_ref()?,
             Store::Redlock { hooks, .. } => hooks.as_ref()?,
             Store::ZooKeeper(store) => store.hooks.as_ref()?,
+            Store::Sql(store) => store.hooks.as_ref()?,
         })
     }
 
@@ -658,6 +688,7 @@ impl Harness for Subjects {
             | Store::PlainRedis { address, .. } => vec![(*address).into()],
             Store::Quorum { servers, .. } => servers.iter().map(|s| s.address().into()).collect(),
             Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
+            Store::Sql(store) => vec![store.address().into()],
             Store::ZooKeeper(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
             _ => Vec::new(),
         }
@@ -713,6 +744,10 @@ impl Harness for Subjects {
                     let client = dlock::quorum(urls).runtime(self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
                 }
+                Store::Sql(store) => {
+                    let client = store.connect_with(secret, self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
                 Store::ZooKeeper(store) => {
                     let client = store.connect_with(secret, self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
@@ -731,6 +766,7 @@ impl Harness for Subjects {
             Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
             Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
+            Store::Sql(store) => return store.hooks.as_ref().map(SqlHooks::footprint),
             Store::Memory(store, _) => vec![store.sizes()],
             Store::Remote(server) => vec![server.sizes()],
             Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
@@ -774,6 +810,13 @@ impl Harness for Subjects {
                 let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); redlock::MEMBERS];
                 let connecting = async move {
                     let backend = redlock::quorum(&nowhere, REDLOCK, self.runtime.clone(), false).await?;
+                    self.client(backend, self.runtime.clone())
+                };
+                Some(connecting.boxed())
+            }
+            Store::Sql(store) => {
+                let connecting = async move {
+                    let backend = store.open_nowhere(self.runtime.clone()).await?;
                     self.client(backend, self.runtime.clone())
                 };
                 Some(connecting.boxed())
@@ -827,6 +870,7 @@ impl Harness for Subjects {
                 Some(format!("{runtime} redlock {}", addresses.join(",")))
             }
             Store::ZooKeeper(store) => Some(format!("{runtime} {}", store.handed_over())),
+            Store::Sql(store) => Some(format!("{runtime} {}", store.handed_over())),
         }
     }
 }

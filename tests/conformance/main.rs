@@ -70,6 +70,17 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "zookeeper" | "zookeeper-ensemble" | "zookeeper-priorities" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
+        "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
+            Some("nothing of it goes by a clock of the server")
+        }
+        "postgres-session" | "mariadb-session" if ["7.08", "16.14"].contains(&&*rule.id) => {
+            Some("it keeps nothing of a name: the server has the locks, and one sequence all tokens")
+        }
+        "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"
+            if rule.id == "16.12" =>
+        {
+            Some("there is one of it, and nothing to fail over to")
+        }
         "memory" | "sqlite" | "remote" | "zookeeper" | "zookeeper-priorities" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
@@ -82,6 +93,11 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         | "zookeeper"
         | "zookeeper-ensemble"
         | "zookeeper-priorities"
+        | "postgres"
+        | "postgres-pooler"
+        | "postgres-session"
+        | "mariadb"
+        | "mariadb-session"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")
@@ -292,7 +308,8 @@ fn main() -> ExitCode {
     }
     let mut table = Vec::new();
     let mut left_out: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    let (mut passed, mut red) = (0, 0);
+    let mut passed = 0;
+    let mut red = Vec::new();
     for (backend, runtimes) in BACKENDS {
         for (i, runtime) in runtimes.iter().enumerate() {
             let label = format!("{backend}-{}", runtime.name());
@@ -323,7 +340,7 @@ fn main() -> ExitCode {
                 println!("{fault}");
             }
             passed += report.count(Kind::Pass);
-            red += faults.len();
+            red.extend(faults.into_iter().map(|fault| format!("{label}: {fault}")));
             for rule in &report.rules {
                 if rule.outcome.kind() == Kind::NotRun
                     && let Some(why) = excuse(backend, rule)
@@ -385,8 +402,12 @@ fn main() -> ExitCode {
         "{} MUST rules of the first phase have no test yet; RULES.json and the reports list them",
         catalogue::open().count()
     );
-    println!("\n{passed} passed, {red} failed");
-    if red == 0 {
+    // Once more, where one looks first and where a log that is cut still has them.
+    for fault in &red {
+        println!("\n{fault}");
+    }
+    println!("\n{passed} passed, {} failed", red.len());
+    if red.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::clock::Clock;
 use super::place::Folder;
 use super::ports::Port;
 use super::postgres::ReadOnly;
@@ -41,6 +42,7 @@ const DATABASE: &str = "dlock";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MariaDbOptions {
     durable: bool,
+    own_clock: bool,
     settings: Vec<(String, String)>,
 }
 
@@ -57,6 +59,13 @@ impl MariaDbOptions {
         self
     }
 
+    /// One whose wall clock can be set.
+    #[must_use]
+    pub(crate) fn own_clock(mut self) -> Self {
+        self.own_clock = true;
+        self
+    }
+
     /// A setting, such as `innodb_lock_wait_timeout`, `1`.
     #[must_use]
     pub(crate) fn setting(mut self, name: &str, value: &str) -> Self {
@@ -70,6 +79,7 @@ impl MariaDbOptions {
 pub(crate) struct MariaDbServer {
     process: Process,
     options: MariaDbOptions,
+    clock: Option<Clock>,
     port: Mutex<Port>,
 }
 
@@ -111,9 +121,12 @@ impl MariaDbServer {
         let mut word = OsString::from("--defaults-file=");
         word.push(&file);
         arguments.push(word);
+        let clock = options.own_clock.then(|| Clock::new(&folder)).transpose()?;
+        let environment = clock.as_ref().map(Clock::environment).unwrap_or_default();
         let server = Self {
-            process: Process::new("mariadb", folder, "mariadbd", &[], &arguments)?.run_by(USER),
+            process: Process::new("mariadb", folder, "mariadbd", &environment, &arguments)?.run_by(USER),
             options,
+            clock,
             port: Mutex::new(Port::free()?),
         };
         for n in 1.. {
@@ -176,6 +189,16 @@ impl MariaDbServer {
     /// The number of its process, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.process.pid()
+    }
+
+    /// Its own wall clock.
+    ///
+    /// # Errors
+    /// Unless it was started with one.
+    pub(crate) fn clock(&self) -> io::Result<&Clock> {
+        self.clock.as_ref().ok_or_else(|| {
+            io::Error::other("this server has the clock of the machine: MariaDbOptions::own_clock")
+        })
     }
 
     /// What it has written to its log, over all its starts.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::clock::Clock;
 use super::place::Folder;
 use super::ports::Port;
 use super::process::{Process, as_user, give_to, run};
@@ -43,6 +44,7 @@ pub(super) const DATABASE: &str = "dlock";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PostgresOptions {
     durable: bool,
+    own_clock: bool,
     settings: Vec<(String, String)>,
 }
 
@@ -56,6 +58,13 @@ impl PostgresOptions {
     #[must_use]
     pub(crate) fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// One whose wall clock can be set.
+    #[must_use]
+    pub(crate) fn own_clock(mut self) -> Self {
+        self.own_clock = true;
         self
     }
 
@@ -73,6 +82,7 @@ pub(crate) struct PostgresServer {
     process: Process,
     programs: PathBuf,
     options: PostgresOptions,
+    clock: Option<Clock>,
     port: Mutex<Port>,
     stopped: Mutex<Option<Stopped>>,
 }
@@ -140,10 +150,13 @@ impl PostgresServer {
         let arguments: [OsString; 2] = ["-D".into(), data.into()];
         let program = programs.join("postgres");
         let program = program.to_string_lossy();
+        let clock = options.own_clock.then(|| Clock::new(&folder)).transpose()?;
+        let environment = clock.as_ref().map(Clock::environment).unwrap_or_default();
         let server = Self {
-            process: Process::new("postgres", folder, &program, &[], &arguments)?.run_by(USER),
+            process: Process::new("postgres", folder, &program, &environment, &arguments)?.run_by(USER),
             programs,
             options,
+            clock,
             port: Mutex::new(Port::free()?),
             stopped: Mutex::new(None),
         };
@@ -206,6 +219,16 @@ impl PostgresServer {
     /// The number of its first process, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.process.pid()
+    }
+
+    /// Its own wall clock.
+    ///
+    /// # Errors
+    /// Unless it was started with one.
+    pub(crate) fn clock(&self) -> io::Result<&Clock> {
+        self.clock.as_ref().ok_or_else(|| {
+            io::Error::other("this server has the clock of the machine: PostgresOptions::own_clock")
+        })
     }
 
     /// What it has written to its log, over all its starts.

@@ -234,14 +234,17 @@ async fn simple(conn: &mut PgConnection, text: &str, at: &str) -> Result<()> {
 /// Nought if there are no tables yet. What a newer dlock has made is refused.
 async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize, at: &str) -> Result<usize> {
     let table = names.fill("{p}meta");
-    let there: Arc<str> = Arc::from("SELECT to_regclass($1)::text");
-    let rows = run(conn, way, &there, &[Value::Text(Some(&table))])
+    // Not `to_regclass`: it goes by what this session remembers of names. Who waited for another one's migration remembers that there was no table.
+    let there: Arc<str> = Arc::from(
+        "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = $1 AND c.relname = $2",
+    );
+    let meta = format!("{}meta", names.prefix);
+    let of = [Value::Text(Some(&names.schema)), Value::Text(Some(&meta))];
+    let found = run(conn, way, &there, &of)
         .await
         .map_err(|e| nothing_done(e, at))?;
-    let found = rows
-        .first()
-        .and_then(|row| row.try_get::<Option<String>, _>(0).ok());
-    if found.flatten().is_none() {
+    if found.is_empty() {
         return Ok(0);
     }
     let text: Arc<str> = names.fill("SELECT schema_version FROM {p}meta").into();

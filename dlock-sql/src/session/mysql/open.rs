@@ -74,15 +74,38 @@ impl Builder {
     /// `InvalidInput` for a bad setting, or options without a database; `Unsupported` for a server that is too old, or behind a proxy that shares sessions; `BackendData` if the tokens are not as
     /// dlock keeps them; `PermissionDenied`; `Unavailable`.
     pub async fn open_pool(self, pool: &MySqlPool, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
+        self.open(&pool.connect_options(), runtime).await
+    }
+
+    /// Opens the database of that URL, `mysql://user:password@host:3306/database`, and what else sqlx takes.
+    ///
+    /// # Cancel safety
+    /// As [`open_pool`](Self::open_pool).
+    ///
+    /// # Errors
+    /// As [`open_pool`](Self::open_pool); `InvalidInput` if it is not such a URL.
+    pub async fn open_url(self, url: &str, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
+        self.open(&options_of(url)?, runtime).await
+    }
+
+    /// Whether a URL and these settings could be opened, as far as that is known without a server.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn check_url(&self, url: &str) -> Result<()> {
+        self.settings.clone().check(SHORTEST_TTL, SECOND)?;
+        options_of(url).map(drop)
+    }
+
+    async fn open(self, options: &MySqlConnectOptions, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
         let settings = self.settings.check(SHORTEST_TTL, SECOND)?;
-        let options = pool.connect_options();
-        let at = shown(&options);
+        let at = shown(options);
         let (for_task, at_too, sequence) = (options.clone(), at.clone(), settings.sequence());
         let preparing = async move { prepare(&for_task, &at_too, &sequence).await };
         let prepared = in_time(&runtime, settings.timeout, preparing).await?;
         let turn = Duration::from_secs((settings.ttl.as_secs() / 3).max(1));
         let server = MySqlServer::new(
-            &options,
+            options,
             at,
             settings.ttl,
             turn,
@@ -110,6 +133,16 @@ struct Prepared {
     database: String,
     /// The quoted name of the sequence or table.
     tokens: String,
+}
+
+fn options_of(url: &str) -> Result<MySqlConnectOptions> {
+    // The error of the driver may quote the URL, and with it a password.
+    url.parse().map_err(|_| {
+        invalid(
+            "this is no URL of a MySQL database; it looks like mysql://user:password@host:3306/database"
+                .to_owned(),
+        )
+    })
 }
 
 /// For messages.

@@ -77,6 +77,28 @@ impl Builder {
         self.open(&pool.connect_options(), runtime).await
     }
 
+    /// Opens the database of that URL, `postgres://user:password@host:5432/database`, and what else sqlx takes.
+    ///
+    /// # Cancel safety
+    /// As [`open_pool`](Self::open_pool).
+    ///
+    /// # Errors
+    /// As [`open_pool`](Self::open_pool); `InvalidInput` if it is not such a URL.
+    pub async fn open_url(self, url: &str, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
+        self.open(&options_of(url)?, runtime).await
+    }
+
+    /// Whether a URL and these settings could be opened, as far as that is known without a server.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn check_url(&self, url: &str) -> Result<()> {
+        self.settings
+            .clone()
+            .check(SHORTEST_TTL, Duration::from_millis(1))?;
+        options_of(url).map(drop)
+    }
+
     async fn open(self, options: &PgConnectOptions, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
         let settings = self
             .settings
@@ -140,6 +162,13 @@ impl Builder {
 /// What is part of each key: two who exclude one another draw from one sequence.
 fn space(schema: &str, settings: &Settings) -> String {
     format!("{schema}.{}", settings.sequence())
+}
+
+fn options_of(url: &str) -> Result<PgConnectOptions> {
+    // The error of the driver may quote the URL, and with it a password.
+    url.parse().map_err(|_| {
+        invalid("this is no URL of a PostgreSQL database; it looks like postgres://user:password@host:5432/database".to_owned())
+    })
 }
 
 /// For messages.

@@ -155,8 +155,8 @@ fn in_one_file_it_remembers_what_the_backend_does() {
         let part: &dyn Lock = &lock;
         let theirs = part.fencing_part().unwrap().gate().unwrap();
         assert!(theirs.write(&stock, token(5), b"v").await.unwrap().is_admitted());
-        let tables = Tables::default();
         let mut tx = site.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let tables = Tables::default();
         let late = gate::admit_in(&mut tx, &tables, &stock, token(4), Access::Exclusive);
         assert_eq!(late.await.unwrap(), Admission::Refused { highest: token(5) });
         let newer = gate::admit_in(&mut tx, &tables, &stock, token(7), Access::Shared);

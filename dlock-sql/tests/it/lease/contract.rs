@@ -107,7 +107,7 @@ async fn a_lease_ends_by_itself(lock: Arc<dyn Lock>) {
     let first = granted(lock, &a).await;
     let waiter = join("x", Mode::Exclusive);
     queued(lock, &waiter).await;
-    tokio::time::sleep(ms(150)).await;
+    smol::Timer::after(ms(150)).await;
     let gone = renew(lock, RenewItem::lease(a.key.clone(), TTL)).await;
     assert!(matches!(gone, RenewOutcome::Gone), "{gone:?}");
     assert!(asked(lock, &waiter).await > first.token);
@@ -191,7 +191,7 @@ async fn a_minimum_hold_keeps_others_out(lock: Arc<dyn Lock>) {
     queued(lock, &b).await;
     lock.release(&a.key, Release::KeepFor(ms(200))).await.unwrap();
     assert_eq!(asked(lock, &b).await, None);
-    tokio::time::sleep(ms(250)).await;
+    smol::Timer::after(ms(250)).await;
     assert!(asked(lock, &b).await.is_some());
 }
 
@@ -250,20 +250,15 @@ async fn a_gate_refuses_who_was_overtaken(lock: Arc<dyn Lock>) {
 
 async fn two_hundred_wait_and_one_is_in(lock: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) {
     let client = Client::builder(lock, runtime).build().unwrap();
-    let inside = Arc::new(AtomicU32::new(0));
-    let all = (0..200).map(|_| {
-        let (client, inside) = (client.clone(), inside.clone());
-        tokio::spawn(async move {
-            let guard = client.lock("x").unwrap().acquire().await.unwrap();
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-            tokio::task::yield_now().await;
-            inside.fetch_sub(1, Ordering::SeqCst);
-            guard.release().await.unwrap();
-        })
+    let inside = AtomicU32::new(0);
+    let all = (0..200).map(|_| async {
+        let guard = client.lock("x").unwrap().acquire().await.unwrap();
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+        smol::future::yield_now().await;
+        inside.fetch_sub(1, Ordering::SeqCst);
+        guard.release().await.unwrap();
     });
-    for one in all.collect::<Vec<_>>() {
-        one.await.unwrap();
-    }
+    futures::future::join_all(all).await;
     client.close().await.unwrap();
 }
 
@@ -279,21 +274,26 @@ async fn a_closed_one_says_so(lock: Arc<dyn Lock>) {
 }
 
 macro_rules! contract {
-    ($open:path: $($test:ident),+ $(,)?) => {
+    ($on:expr, $open:path: $($test:ident),+ $(,)?) => {
         $(
             #[test]
             fn $test() {
-                run(async |runtime| super::$test($open(runtime).await).await);
+                run($on, async |runtime| crate::lease::contract::$test($open(runtime).await).await);
             }
         )+
 
         #[test]
         fn two_hundred_wait_and_one_is_in() {
-            run(async |runtime| super::two_hundred_wait_and_one_is_in($open(runtime.clone()).await, runtime).await);
+            run($on, async |runtime| {
+                let lock = $open(runtime.clone()).await;
+                crate::lease::contract::two_hundred_wait_and_one_is_in(lock, runtime).await;
+            });
         }
     };
-    ($open:path) => {
-        contract!($open:
+    ($on:expr, $open:path) => {
+        use crate::lease::site::{On, run};
+
+        contract!($on, $open:
             one_holds_it_and_is_recognised,
             those_who_wait_are_admitted_in_order,
             readers_share_and_a_writer_waits_for_all,
@@ -309,60 +309,52 @@ macro_rules! contract {
             a_closed_one_says_so,
         );
     };
+    ($open:path) => {
+        mod on_tokio {
+            contract!(On::Tokio, $open);
+        }
+        mod on_smol {
+            contract!(On::Smol, $open);
+        }
+    };
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use super::super::site::run;
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
         use dlock_sql::lease::postgres::PostgresLease;
-        let options = crate::lease::site::postgres().await;
-        Arc::new(
-            PostgresLease::builder_with(options)
-                .connections(2)
-                .open(runtime)
-                .await
-                .unwrap(),
-        )
+        let builder = PostgresLease::builder_with(postgres().await).connections(2);
+        Arc::new(builder.open(runtime).await.unwrap())
     }
 
-    contract!(open);
+    contract!(super::open);
 }
 
 /// As behind a pooler, though there is none: in full, and looking.
 #[cfg(feature = "postgres")]
 mod postgres_in_full {
-    use super::super::site::run;
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
         use dlock_sql::lease::postgres::{PostgresLease, Route};
-        let options = crate::lease::site::postgres().await;
-        let builder = PostgresLease::builder_with(options).route(Route::TransactionPooler);
+        let builder = PostgresLease::builder_with(postgres().await).route(Route::TransactionPooler);
         Arc::new(builder.schema("its own").open(runtime).await.unwrap())
     }
 
-    contract!(open);
+    contract!(super::open);
 }
 
 #[cfg(feature = "mysql")]
 mod mysql {
-    use super::super::site::run;
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
         use dlock_sql::lease::mysql::MysqlLease;
-        let options = crate::lease::site::mysql().await;
-        Arc::new(
-            MysqlLease::builder_with(options)
-                .connections(2)
-                .open(runtime)
-                .await
-                .unwrap(),
-        )
+        let builder = MysqlLease::builder_with(mysql().await).connections(2);
+        Arc::new(builder.open(runtime).await.unwrap())
     }
 
-    contract!(open);
+    contract!(super::open);
 }

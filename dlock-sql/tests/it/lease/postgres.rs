@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 #[test]
 fn whoever_is_next_is_told() {
-    run(async |runtime| {
+    run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
         let a = ask("x");
@@ -29,7 +29,7 @@ fn whoever_is_next_is_told() {
             panic!("it looks")
         };
         lock.release(&a.key, Release::Now).await.unwrap();
-        let push = tokio::time::timeout(SOON, pushes.next()).await.unwrap();
+        let push = within(SOON, pushes.next()).await;
         let Some(Push::Granted(grant)) = push else {
             panic!("{push:?}")
         };
@@ -41,7 +41,7 @@ fn whoever_is_next_is_told() {
 
 #[test]
 fn changes_are_told_one_by_one() {
-    run(async |runtime| {
+    run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
         let name = LockName::new("x").unwrap();
@@ -51,13 +51,7 @@ fn changes_are_told_one_by_one() {
             .watch(&name)
             .await
             .unwrap();
-        let mut next = async || {
-            tokio::time::timeout(SOON, changes.next())
-                .await
-                .unwrap()
-                .unwrap()
-                .unwrap()
-        };
+        let mut next = async || within(SOON, changes.next()).await.unwrap().unwrap();
         assert!(matches!(next().await, Change::Snapshot { now, skipped: false } if now.holders.is_empty()));
         let mut a = ask("x");
         a.ttl = ms(300);
@@ -75,7 +69,7 @@ fn changes_are_told_one_by_one() {
 
 #[test]
 fn tables_of_a_newer_dlock_are_refused() {
-    run(async |runtime| {
+    run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let lock = PostgresLease::builder_with(options.clone())
             .open(runtime.clone())
@@ -98,7 +92,7 @@ fn tables_of_a_newer_dlock_are_refused() {
 
 #[test]
 fn those_who_open_at_once_make_the_tables_once() {
-    run(async |runtime| {
+    run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let all = (0..8).map(|_| PostgresLease::builder_with(options.clone()).open(runtime.clone()));
         for lock in futures::future::join_all(all).await {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use dlock_core::runtime::Tokio;
+use dlock_core::runtime::{Smol, Tokio};
 use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome, RequestId};
 use dlock_core::{LockName, Mode, Runtime, Token};
+use futures::future::{Either, select};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
@@ -67,16 +68,34 @@ pub(crate) async fn asked(lock: &dyn Lock, a: &Acquire) -> Option<Token> {
     }
 }
 
-pub(crate) fn run<F: Future<Output = ()>>(test: impl FnOnce(Arc<dyn Runtime>) -> F) {
-    let tokio = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    tokio.block_on(async {
-        let test = test(Tokio::current().unwrap());
-        tokio::time::timeout(LONG, test).await.unwrap();
-    });
+/// Where the futures of a test and of the backend run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum On {
+    Tokio,
+    Smol,
+}
+
+pub(crate) fn run<F: Future<Output = ()>>(on: On, test: impl FnOnce(Arc<dyn Runtime>) -> F) {
+    match on {
+        On::Tokio => {
+            let tokio = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            tokio.block_on(async { within(LONG, test(Tokio::current().unwrap())).await });
+        }
+        On::Smol => smol::block_on(within(LONG, test(Smol::global().unwrap()))),
+    }
+}
+
+/// What comes in that time, on any runtime.
+pub(crate) async fn within<T>(limit: Duration, of: impl Future<Output = T>) -> T {
+    let of = std::pin::pin!(of);
+    match select(of, smol::Timer::after(limit)).await {
+        Either::Left((out, _)) => out,
+        Either::Right(_) => panic!("nothing came in {limit:?}"),
+    }
 }
 
 /// A name that no other test of this program has.
@@ -92,28 +111,31 @@ pub(crate) static POSTGRES: LazyLock<crate::servers::PostgresServer> =
 /// The options for a database that is empty.
 #[cfg(feature = "postgres")]
 pub(crate) async fn postgres() -> sqlx::postgres::PgConnectOptions {
-    let made = tokio::task::spawn_blocking(|| {
+    let made = smol::unblock(|| {
         let name = fresh();
         POSTGRES
             .ask_in("postgres", &format!("CREATE DATABASE {name}"))
             .unwrap();
         (POSTGRES.url(), name)
     });
-    let (url, name) = made.await.unwrap();
+    let (url, name) = made.await;
     let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
     options.database(&name)
 }
 
 #[cfg(feature = "mysql")]
+pub(crate) static MARIADB: LazyLock<crate::servers::MariaDbServer> =
+    LazyLock::new(|| crate::servers::MariaDbServer::start().unwrap());
+
+/// The options for a database that is empty.
+#[cfg(feature = "mysql")]
 pub(crate) async fn mysql() -> sqlx::mysql::MySqlConnectOptions {
-    use crate::servers::MariaDbServer;
-    static SERVER: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start().unwrap());
-    let made = tokio::task::spawn_blocking(|| {
+    let made = smol::unblock(|| {
         let name = fresh();
-        SERVER.ask(&format!("CREATE DATABASE {name}")).unwrap();
-        (SERVER.url(), name)
+        MARIADB.ask(&format!("CREATE DATABASE {name}")).unwrap();
+        (MARIADB.url(), name)
     });
-    let (url, name) = made.await.unwrap();
+    let (url, name) = made.await;
     let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
     options.database(&name)
 }

@@ -36,18 +36,21 @@
 //! * In SQLite there are no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN IMMEDIATE`: a
 //!   transaction that has read before, while another one wrote, is refused as [`Serialization`](super::Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter (for ever in PostgreSQL unless `lock_timeout` is set, 50 s in MySQL, 5 s in SQLite as sqlx
-//!   opens it): then it is [`LockTimeout`](super::Failure::LockTimeout).
+//!   opens it): then it is [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is yours, and the transaction goes on.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which several can do at once; if they then
 //!   insert, one of them ends in a [`Deadlock`](super::Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
 //! * *No transaction*: the lock would end with the statement. There is no way to ask without a [`Transaction`].
-//! * *`NOWAIT` fails, and PostgreSQL refuses the rest of the transaction*: it is asked behind a savepoint, and the transaction goes on.
+//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked behind a savepoint, and the transaction goes on.
+//! * *The limit of one request stays for the next*: it is put back in the same transaction; in PostgreSQL it ends with that in any case.
 //! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if the filter does not fit any more
 //!   ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL reads the newest in any case.
 //! * *The future is dropped*: the statement may be under way, and may lock the rows; they belong to the transaction, which ends them when it is rolled back or
-//!   dropped. sqlx drains the answer first, so a connection that waits for a lock is of no use until the server has answered: set its time limit.
+//!   dropped. sqlx drains the answer first, so a connection that waits for a lock is of no use until the server has answered: set a limit.
+//!   In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being prepared and being executed makes the connection wait without end, and
+//!   its pool has one less. The server rolls back all the same. Do not drop it there: lock in a task of its own.
 //! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See [`Failure`](super::Failure): roll back.
 
 use std::fmt;
@@ -172,8 +175,9 @@ impl<DB: Store> Rows<DB> {
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
-    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back. In SQLite, dropped in a wait that is not
-    /// `Block`, the connection may be left without patience (`busy_timeout` 0).
+    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is what it is good for from then on. A limit that was
+    /// set for the request may be left: in PostgreSQL until the transaction ends; in SQLite and in MySQL (not MariaDB) on the connection. In MySQL the connection itself
+    /// may be lost to its pool: see the module.
     ///
     /// # Errors
     /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none, unless it was waited for.
@@ -183,13 +187,8 @@ impl<DB: Store> Rows<DB> {
             Wait::AtMost(Duration::ZERO) => Wait::NoWait,
             wait => wait,
         };
-        // MySQL's text has the limit in it.
-        let prepared = match wait {
-            Wait::AtMost(_) => Prepared::Once,
-            _ => self.prepared,
-        };
         let arguments = self.arguments.map_err(Error::of)?;
-        let found = DB::lock(&mut *tx, self.table, select, arguments, wait, prepared).await;
+        let found = DB::lock(&mut *tx, self.table, select, arguments, wait, self.prepared).await;
         Ok(match found.map_err(Error::of)? {
             None => Locked::Busy,
             Some(rows) if rows.is_empty() => Locked::Nothing,

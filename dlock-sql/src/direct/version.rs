@@ -99,3 +99,54 @@ pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> 
     }
     done.map_err(Error::of)
 }
+
+#[cfg(all(test, feature = "sqlite", feature = "tokio"))]
+mod tests {
+    use sqlx::{Connection as _, Row as _, Sqlite, SqliteConnection};
+
+    use super::*;
+
+    const FIRST: &str = "CREATE TABLE IF NOT EXISTS dlock_thing (a INTEGER)";
+    const SECOND: &str = "CREATE TABLE IF NOT EXISTS dlock_other (b INTEGER)";
+
+    async fn versions(conn: &mut SqliteConnection) -> Vec<i64> {
+        let rows = sqlx::query("SELECT version FROM dlock_direct")
+            .fetch_all(conn)
+            .await;
+        rows.unwrap().iter().map(|row| row.get(0)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_next_version_is_reached_from_the_one_before_and_refused_by_it() {
+        let tables = Tables::default();
+        let (one, two) = ([FIRST.to_owned()], [FIRST.to_owned(), SECOND.to_owned()]);
+        let old = Part {
+            name: "thing",
+            steps: &one,
+        };
+        let new = Part {
+            name: "thing",
+            steps: &two,
+        };
+        let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        old.bring_up::<Sqlite>(&mut conn, &tables).await.unwrap();
+        sqlx::query("INSERT INTO dlock_thing VALUES (5)")
+            .execute(&mut conn)
+            .await
+            .unwrap();
+        let e = new.check::<Sqlite>(&mut conn, &tables).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        new.bring_up::<Sqlite>(&mut conn, &tables).await.unwrap();
+        assert_eq!(versions(&mut conn).await, [2]);
+        new.check::<Sqlite>(&mut conn, &tables).await.unwrap();
+        let kept = sqlx::query("SELECT a FROM dlock_thing, (SELECT count(*) FROM dlock_other)");
+        assert_eq!(kept.fetch_one(&mut conn).await.unwrap().get::<i64, _>(0), 5);
+        for e in [
+            old.check::<Sqlite>(&mut conn, &tables).await,
+            old.bring_up::<Sqlite>(&mut conn, &tables).await,
+        ] {
+            assert_eq!(e.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        assert_eq!(versions(&mut conn).await, [2]);
+    }
+}

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use sqlx::{AssertSqlSafe, SqlStr};
+use sqlx::{AssertSqlSafe, SqlStr, Transaction};
 
 use super::row::Wait;
 
@@ -27,7 +27,7 @@ pub enum Prepared {
 
 /// A value of dlock's own tables.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub(super) enum Value {
     /// A number.
     Number(i64),
     /// A number, or none.
@@ -44,8 +44,6 @@ pub trait Dialect: sqlx::Database {
     const INTEGER: &'static str;
     /// Whether sqlx leaves a connection as it should be when a future that uses it is dropped half-way. See `lent.rs`.
     const RECOVERS: bool;
-    /// How a transaction begins that reads what is newest, and writes.
-    const BEGIN: &'static str;
     /// What makes an `INSERT` of a key that is there do nothing, after its values. It leaves the row locked, or lockable without a deadlock.
     fn or_nothing(key: &str) -> String;
     /// The `n`-th value of a statement, counted from one.
@@ -69,6 +67,8 @@ pub trait Dialect: sqlx::Database {
     /// The time of day, for operators to read. An expression.
     const TODAY: &'static str;
 
+    /// Begins a transaction that reads what is newest, and writes.
+    fn begin(conn: &mut Self::Connection) -> Done<'_, Transaction<'_, Self>>;
     /// What a statement answers.
     fn all(
         conn: &mut Self::Connection,
@@ -181,6 +181,10 @@ fn whole(limit: Duration, unit: Duration) -> u64 {
 /// The part that is the same word for word, and yet cannot be generic: each line is about one database's types.
 macro_rules! speaks {
     ($arguments:ty, $connection:ty, $row:ty) => {
+        fn begin(conn: &mut $connection) -> Done<'_, Transaction<'_, Self>> {
+            Box::pin(sqlx::Connection::begin_with(conn, BEGIN))
+        }
+
         fn all(
             conn: &mut $connection,
             sql: SqlStr,

@@ -7,13 +7,14 @@ use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use super::*;
 use crate::direct::failure::Failure;
 
+/// In any isolation: what is read there is read by locking, and that is always what is newest.
+const BEGIN: &str = "START TRANSACTION READ WRITE";
+
 impl Store for MySql {}
 
 impl Dialect for MySql {
     const INTEGER: &'static str = "SIGNED";
     const RECOVERS: bool = false;
-    // In any isolation: what is read there is read by locking, and that is always what is newest.
-    const BEGIN: &'static str = "START TRANSACTION READ WRITE";
     const TODAY: &'static str = "UTC_TIMESTAMP(6)";
     const LOCKING: &'static str = " FOR UPDATE";
 
@@ -83,7 +84,7 @@ impl Dialect for MySql {
         prepared: Prepared,
     ) -> Done<'a, Option<Vec<MySqlRow>>> {
         Box::pin(async move {
-            let (mut clause, mut back) = (" FOR UPDATE".to_owned(), None);
+            let (mut clause, mut back, mut prepared) = (" FOR UPDATE".to_owned(), None, prepared);
             match wait {
                 Wait::Block => {}
                 Wait::NoWait => clause.push_str(" NOWAIT"),
@@ -95,6 +96,8 @@ impl Dialect for MySql {
                     let is_maria = shown.first().map(|row| sqlx::Row::try_get::<i64, _>(row, 0));
                     if is_maria.transpose()? == Some(1) {
                         clause.push_str(&format!(" WAIT {seconds}"));
+                        // The text has a number in it.
+                        prepared = Prepared::Once;
                     } else {
                         let set = format!(
                             "SET @dlock_wait = @@SESSION.innodb_lock_wait_timeout; SET SESSION innodb_lock_wait_timeout = {seconds}"

@@ -7,13 +7,14 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use super::*;
 use crate::direct::failure::Failure;
 
+/// Whatever the user's default is: what was read under the lock must be what is newest.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
 impl Store for Postgres {}
 
 impl Dialect for Postgres {
     const INTEGER: &'static str = "BIGINT";
     const RECOVERS: bool = false;
-    // Whatever the user's default is: what was read under the lock must be what is newest.
-    const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
     const TODAY: &'static str = "clock_timestamp()";
     const LOCKING: &'static str = " FOR UPDATE";
 

@@ -9,6 +9,8 @@ use super::*;
 use crate::direct::failure::Failure;
 use crate::sqlite::boot::BootId;
 
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
 impl Store for Sqlite {}
 
 /// This boot, as a literal.
@@ -21,7 +23,6 @@ impl Dialect for Sqlite {
     const INTEGER: &'static str = "INTEGER";
     // Its worker thread begins and rolls back whole, and a database in memory must not be closed.
     const RECOVERS: bool = true;
-    const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const TODAY: &'static str = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
     // There are no locks of rows: see `lock` below.
     const LOCKING: &'static str = "";

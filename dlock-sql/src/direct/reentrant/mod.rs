@@ -77,7 +77,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName, Runtime, Token};
-use sqlx::{Connection as _, Pool};
+use sqlx::Pool;
 
 pub use self::hold::{Entered, Hold, Holder};
 pub use self::owner::Owner;
@@ -267,7 +267,7 @@ impl<DB: Store> ReentrantRows<DB> {
         name: &LockName,
         decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
     ) -> Result<Result<Option<T>>> {
-        let mut tx = conn.begin_with(DB::BEGIN).await.map_err(Error::of)?;
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
         let (commit, answer) = match self.decide_in(&mut tx, name, decide).await {
             Ok(decided) => decided,
             Err(e) => {
@@ -319,7 +319,7 @@ impl<DB: Store> ReentrantRows<DB> {
             Value::Bytes(Vec::new()),
             Value::Bytes(Vec::new()),
         ];
-        let mut tx = conn.begin_with(DB::BEGIN).await.map_err(Error::of)?;
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
         execute_own::<DB>(&mut tx, &text, &values)
             .await
             .map_err(Error::of)?;

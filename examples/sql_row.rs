@@ -32,7 +32,9 @@ async fn buy(pool: &SqlitePool, id: i64) -> Result<Order, Box<dyn std::error::Er
             if n == 0 {
                 return Ok(Order::SoldOut); // the transaction is rolled back, which frees the row
             }
-            let sell = sqlx::query("UPDATE stock SET n = ? WHERE id = ?").bind(n - 1).bind(id);
+            let sell = sqlx::query("UPDATE stock SET n = ? WHERE id = ?")
+                .bind(n - 1)
+                .bind(id);
             sell.execute(&mut *held).await?;
             n - 1
         }
@@ -51,11 +53,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .filename(&file)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Delete);
-    let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await?;
+    let pool = SqlitePoolOptions::new()
+        .max_connections(8)
+        .connect_with(options)
+        .await?;
     sqlx::query("CREATE TABLE stock (id INTEGER PRIMARY KEY, n INTEGER NOT NULL CHECK (n >= 0))")
         .execute(&pool)
         .await?;
-    sqlx::query("INSERT INTO stock VALUES (7, 20)").execute(&pool).await?;
+    sqlx::query("INSERT INTO stock VALUES (7, 20)")
+        .execute(&pool)
+        .await?;
 
     let buyers: Vec<_> = (0..8)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! A proxy before a server, which does to lines what a network does to them: to those that listen apart from those that ask.
+//! A proxy before a server, which does to lines what a network does to them: with Redis, to those that listen apart from those that ask.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -39,6 +39,7 @@ struct Line {
     server: TcpStream,
     listens: AtomicBool,
     is_mute: AtomicBool,
+    loses_answers: AtomicBool,
 }
 
 impl Line {
@@ -86,18 +87,19 @@ impl Proxy {
         lines.iter().for_each(|line| line.cut());
     }
 
+    /// What is asked on the lines that there are arrives still, and what is answered does not. How many there are.
+    pub(crate) fn lose_answers(&self) -> usize {
+        let state = self.shared.state();
+        let all = state.lines.iter();
+        all.map(|line| line.loses_answers.store(true, Ordering::SeqCst))
+            .count()
+    }
+
     /// Ends the lines that listen.
     pub(crate) fn cut_ears(&self) {
         let state = self.shared.state();
         let ears = state.lines.iter().filter(|l| l.listens.load(Ordering::SeqCst));
         ears.for_each(|line| line.cut());
-    }
-
-    /// As a network that is cut: what is sent on any line goes nowhere from now on, and nobody is told. New ones are made as ever.
-    pub(crate) fn mute(&self) {
-        let state = self.shared.state();
-        let lines = state.lines.iter();
-        lines.for_each(|line| line.is_mute.store(true, Ordering::SeqCst));
     }
 
     /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody is told. New ones are made as ever.
@@ -145,6 +147,7 @@ impl Shared {
             server,
             listens: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
+            loses_answers: AtomicBool::new(false),
         });
         self.state().lines.push(line.clone());
         let (there, back) = (self.clone(), self.clone());
@@ -166,7 +169,8 @@ impl Shared {
                 let free = self.changed.wait_while(state, |state| state.holds_ears);
                 drop(free);
             }
-            if !line.is_mute.load(Ordering::SeqCst) && to.write_all(bytes).is_err() {
+            let is_lost = !is_of_client && line.loses_answers.load(Ordering::SeqCst);
+            if !line.is_mute.load(Ordering::SeqCst) && !is_lost && to.write_all(bytes).is_err() {
                 break;
             }
         }

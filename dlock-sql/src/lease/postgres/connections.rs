@@ -9,7 +9,9 @@
 //!   meanwhile, so no more connections are made than there are slots. If the answer does not come, the connection is closed. (A server goes on with the
 //!   statement either way; the engine abandons the request.)
 //! * *A request is dropped while it connects.* A task connects, in the runtime's context; what nobody waits for any more is closed.
-//! * *The server closes a connection that is not in use.* The next request on it fails as `Unknown`, and the one after that connects anew.
+//! * *The server, or what is between, closes a connection that is not in use.* After five seconds without use it is asked first whether it is there. If it is
+//!   closed sooner than that, and the server says that it was for its idleness, the request is sent again on another one: it was not heard. Otherwise that
+//!   request is `Unknown`, and the one after it connects anew.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +27,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::call::{Value, Way, run};
-use super::failure::{is_fatal, nothing_done, perhaps_done};
+use super::failure::{is_fatal, nothing_done, perhaps_done, was_idle};
 use super::pushes::Pushes;
 use super::schema::Statements;
 
@@ -38,7 +40,28 @@ const DRAINING: Duration = Duration::from_secs(10);
 /// Completes when the backend is closed or dropped.
 pub(super) type Closing = Shared<oneshot::Receiver<()>>;
 
-type Slot = Arc<Mutex<Option<PgConnection>>>;
+/// A connection that was not used for so long is asked first whether it is there yet.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long the answer to that is waited for.
+const PINGING: Duration = Duration::from_secs(2);
+
+type Slot = Arc<Mutex<Option<Idle>>>;
+
+/// A connection that nobody uses, and since when.
+struct Idle {
+    conn: PgConnection,
+    since: Timestamp,
+}
+
+impl Idle {
+    fn new(conn: PgConnection) -> Self {
+        Self {
+            conn,
+            since: Timestamp::now(),
+        }
+    }
+}
 
 /// The way to the database.
 pub(super) struct Link {
@@ -58,6 +81,7 @@ pub(super) struct Link {
     next: AtomicUsize,
     /// When dead names are to be looked for, on the clock of this process.
     pub(super) sweep_at: std::sync::atomic::AtomicU64,
+    pub(super) sweep_every: Duration,
 }
 
 /// What a link is made of.
@@ -69,6 +93,7 @@ pub(super) struct Parts {
     pub(super) sql: Statements,
     pub(super) channel: Option<Arc<str>>,
     pub(super) connections: usize,
+    pub(super) sweep_every: Duration,
     /// One that is there already.
     pub(super) first: PgConnection,
 }
@@ -76,7 +101,7 @@ pub(super) struct Parts {
 impl Link {
     pub(super) fn new(parts: Parts) -> Self {
         let (send, receive) = oneshot::channel();
-        let mut first = Some(parts.first);
+        let mut first = Some(Idle::new(parts.first));
         let slots = (0..parts.connections.max(1)).map(|_| Arc::new(Mutex::new(first.take())));
         Self {
             options: parts.options,
@@ -92,6 +117,7 @@ impl Link {
             slots: slots.collect(),
             next: AtomicUsize::new(0),
             sweep_at: std::sync::atomic::AtomicU64::new(0),
+            sweep_every: parts.sweep_every,
         }
     }
 
@@ -107,19 +133,27 @@ impl Link {
 
     /// A statement that changes something: when it was sent, and the answer. Whoever calls limits the time.
     pub(super) async fn ask(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<(Timestamp, Vec<PgRow>)> {
-        let mut lent = self.lend().await?;
-        let sent = Timestamp::now();
-        match lent.run(self.way, text, values).await {
-            Ok(rows) => Ok((sent, rows)),
-            Err(e) => Err(perhaps_done(e, &self.at)),
+        loop {
+            let mut lent = self.lend().await?;
+            let sent = Timestamp::now();
+            match lent.run(self.way, text, values).await {
+                Ok(rows) => return Ok((sent, rows)),
+                // Said before the statement was heard. The next connection may be such a one too; there are as many as there are slots.
+                Err(e) if was_idle(&e) => {}
+                Err(e) => return Err(perhaps_done(e, &self.at)),
+            }
         }
     }
 
     /// One that reads.
     pub(super) async fn read(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>> {
-        let mut lent = self.lend().await?;
-        let rows = lent.run(self.way, text, values).await;
-        rows.map_err(|e| nothing_done(e, &self.at))
+        loop {
+            let mut lent = self.lend().await?;
+            match lent.run(self.way, text, values).await {
+                Err(e) if was_idle(&e) => {}
+                rows => return rows.map_err(|e| nothing_done(e, &self.at)),
+            }
+        }
     }
 
     /// A connection that nobody else uses. One that is there is preferred to one that has to be made.
@@ -134,6 +168,10 @@ impl Link {
         };
         self.open()?;
         let conn = match slot.take() {
+            Some(idle) => self.still_there(idle).await,
+            None => None,
+        };
+        let conn = match conn {
             Some(conn) => conn,
             None => connect(&self.options, &*self.runtime, &self.at).await?,
         };
@@ -144,6 +182,22 @@ impl Link {
         })
     }
 
+    /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent yet, and another one is made.
+    async fn still_there(&self, idle: Idle) -> Option<PgConnection> {
+        let mut conn = idle.conn;
+        if Timestamp::now().since(idle.since) < IDLE {
+            return Some(conn);
+        }
+        let answered = {
+            let ping = pin!(conn.ping());
+            matches!(
+                select(ping, self.runtime.sleep(PINGING)).await,
+                Either::Left((Ok(()), _))
+            )
+        };
+        answered.then_some(conn)
+    }
+
     /// Nothing more is asked. What is on its way goes on to its end.
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -151,7 +205,7 @@ impl Link {
         self.pushes.close();
         for slot in &self.slots {
             let conn = slot.try_lock().and_then(|mut slot| slot.take());
-            if let Some(conn) = conn {
+            if let Some(Idle { conn, .. }) = conn {
                 // The server closes its end if it does not hear of it.
                 let _ = conn.close().await;
             }
@@ -191,7 +245,7 @@ pub(super) async fn connect(
 /// A connection while one request has it.
 struct Lent {
     conn: Option<PgConnection>,
-    slot: Option<OwnedMutexGuard<Option<PgConnection>>>,
+    slot: Option<OwnedMutexGuard<Option<Idle>>>,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -210,7 +264,7 @@ impl Lent {
         if let Some(mut slot) = self.slot.take()
             && !matches!(&rows, Err(e) if is_fatal(e))
         {
-            *slot = conn;
+            *slot = conn.map(Idle::new);
         }
         rows
     }
@@ -228,7 +282,7 @@ impl Drop for Lent {
                 matches!(select(ping, over).await, Either::Left((Ok(()), _)))
             };
             if drained {
-                *slot = Some(conn);
+                *slot = Some(Idle::new(conn));
             }
         };
         self.runtime.spawn(draining.boxed());

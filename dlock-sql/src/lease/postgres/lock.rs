@@ -193,9 +193,10 @@ impl Lock for PostgresLease {
             }
             false => link.ask(&link.sql.release, &[name, id]).await,
         };
-        let (_, rows) = asks.answered(answered).map_err(named)?;
+        let (sent, rows) = asks.answered(answered).map_err(named)?;
         self.retried.forget(lease);
         let answer = Answer::of(&rows).map_err(named)?;
+        link.pushes.anchor(sent, answer.at);
         link.sweep_sometimes();
         Ok(match answer.word == "R" || open.release {
             true => Released::Released,

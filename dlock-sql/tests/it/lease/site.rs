@@ -68,6 +68,26 @@ pub(crate) async fn asked(lock: &dyn Lock, a: &Acquire) -> Option<Token> {
     }
 }
 
+/// Asks again until it is granted: somebody's lease has to run out.
+pub(crate) async fn until_asked(lock: &dyn Lock, a: &Acquire) -> Token {
+    within(LONG, async {
+        loop {
+            if let Some(token) = asked(lock, a).await {
+                return token;
+            }
+            smol::Timer::after(ms(50)).await;
+        }
+    })
+    .await
+}
+
+/// What blocks, on a thread that may be blocked.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> T {
+    smol::unblock(work).await.unwrap()
+}
+
 /// Where the futures of a test and of the backend run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum On {

@@ -119,7 +119,7 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
 fn a_hand_over_costs_the_same_however_many_wait() {
     for (kind, most, queues) in [
         (Kind::Postgres, 1.0, [2, 100, 1_000]),
-        (Kind::MariaDb, 18.0, [2, 20, 200]),
+        (Kind::MariaDb, 15.0, [2, 20, 200]),
     ] {
         run(On::Tokio, async |runtime| {
             let (server, lock) = start(kind, &runtime).await;
@@ -129,8 +129,8 @@ fn a_hand_over_costs_the_same_however_many_wait() {
             }
             println!("{kind:?}: statements for each hand-over at {queues:?} waiters: {each:?}");
             assert!(each.iter().all(|n| *n <= most), "{kind:?}: {each:?}");
-            // The last of a queue finds nobody behind it, which is cheaper.
-            assert!((each[1] - each[2]).abs() < 0.5, "{kind:?}: {each:?}");
+            // The last of a queue finds nobody behind it, which is cheaper, and counts for less in a long one.
+            assert!((each[1] - each[2]).abs() < 1.0, "{kind:?}: {each:?}");
         });
     }
 }

@@ -211,7 +211,13 @@ fn a_server_that_takes_no_writes_is_unavailable_until_it_does() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         let Server::MariaDb(hands) = &server else { panic!() };
-        let lock = server.open(&runtime).await;
+        // Who may do everything may write nevertheless.
+        let user = "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON dlock.* TO app@'%'";
+        server.ask(user).await;
+        let lock = server
+            .try_open(&server.url_of("app", "app"), &runtime)
+            .await
+            .unwrap();
         let (a, b) = (ask("x"), ask("y").with_mode(Mode::READER));
         hands.set_read_only(ReadOnly::On).unwrap();
         for a in [&a, &b] {

@@ -95,17 +95,17 @@ impl SqlHooks {
     pub(crate) fn start(way: Way) -> io::Result<Self> {
         let store = match way {
             Way::Postgres => {
-                let server = PostgresServer::with(PostgresOptions::new().own_clock())?;
+                let server = PostgresServer::with(PostgresOptions::new().durable().own_clock())?;
                 Store::Postgres(Arc::new(server), None)
             }
             Way::PostgresSession => Store::Postgres(Arc::new(PostgresServer::start()?), None),
             Way::PostgresPooler => {
-                let server = PostgresServer::with(PostgresOptions::new().own_clock())?;
+                let server = PostgresServer::with(PostgresOptions::new().durable().own_clock())?;
                 let pooler = PgBouncer::start(&server, PoolMode::Transaction, 8)?;
                 Store::Postgres(Arc::new(server), Some(Arc::new(pooler)))
             }
             Way::MariaDb => {
-                let server = MariaDbServer::with(MariaDbOptions::new().own_clock())?;
+                let server = MariaDbServer::with(MariaDbOptions::new().durable().own_clock())?;
                 Store::MariaDb(Arc::new(server))
             }
             Way::MariaDbSession => Store::MariaDb(Arc::new(MariaDbServer::start()?)),
@@ -130,14 +130,22 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after minutes: the rows of names
-    /// that nobody uses, and marks of abandoned requests. Of session locks: those that the server has.
+    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two minutes: the rows of names
+    /// that nobody uses, and marks of abandoned requests; they count if they are there still. Of session locks: those that the server has.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let is_session = self.way.is_session();
         self.hand(move |store| {
             let sql = match (store, is_session) {
-                (Store::Postgres(..), false) | (Store::MariaDb(_), false) => {
-                    "SELECT (SELECT count(*) FROM dlock_name WHERE phase <> 0) + (SELECT count(*) FROM dlock_entry WHERE phase <> 5) \
+                (Store::Postgres(..), false) => {
+                    "WITH now AS (SELECT clock_timestamp() AS at) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '150 s' AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '150 s' AND at AND phase <> 5) \
+                     + (SELECT count(*) FROM dlock_fence)"
+                }
+                (Store::MariaDb(_), false) => {
+                    "WITH now AS (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - 150000000 AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - 150000000 AND at AND phase <> 5) \
                      + (SELECT count(*) FROM dlock_fence)"
                 }
                 (Store::Postgres(..), true) => "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",

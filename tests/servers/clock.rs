@@ -38,7 +38,7 @@ fn library() -> io::Result<PathBuf> {
     if let Some((_, library)) = &*made {
         return Ok(library.clone());
     }
-    let folder = Folder::new("wall-clock")?;
+    let folder = Folder::of_programs("wall-clock")?;
     let (source, library) = (folder.file("wall_clock.c"), folder.file("wall_clock.so"));
     std::fs::write(&source, SOURCE)?;
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());

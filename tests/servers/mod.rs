@@ -33,7 +33,7 @@ pub(crate) use certificates::Certificates;
 pub(crate) use clock::{Clock, wall_clock};
 pub(crate) use mariadb::{MariaDbOptions, MariaDbServer};
 pub(crate) use pgbouncer::{PgBouncer, PoolMode};
-pub(crate) use place::Folder;
+pub(crate) use place::{Folder, temporary};
 pub(crate) use ports::Port;
 pub(crate) use postgres::{PostgresOptions, PostgresServer, ReadOnly};
 pub(crate) use process::Process;

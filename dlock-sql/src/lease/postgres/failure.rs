@@ -21,11 +21,6 @@ fn is_of_a_pooler(state: &str) -> bool {
     matches!(state, "26000" | "42P05")
 }
 
-/// Whether the server had ended the session because nothing was asked on it (`idle_session_timeout`): what was sent after that was not heard.
-pub(super) fn was_idle(e: &sqlx::Error) -> bool {
-    state(e).as_deref() == Some("57P05")
-}
-
 /// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never sent.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = match state(&e) {
@@ -60,6 +55,10 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
         "DL001" => (
             ErrorKind::Unsupported,
             "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user",
+        ),
+        "DL002" => (
+            ErrorKind::BackendData,
+            "has a row of that name which no dlock wrote; look at it in the table of names, and delete it if it is nobody's",
         ),
         // The transaction was rolled back to end a deadlock or a conflict: asked again it may pass.
         "40001" | "40P01" => (
@@ -134,6 +133,7 @@ mod tests {
             ("42501", ErrorKind::PermissionDenied),
             ("42883", ErrorKind::BackendData),
             ("26000", ErrorKind::Unsupported),
+            ("DL002", ErrorKind::BackendData),
             ("XX000", ErrorKind::Unavailable),
         ] {
             assert_eq!(of_state(state).0, kind, "{state}");

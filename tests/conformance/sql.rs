@@ -189,7 +189,11 @@ impl Sql {
             Way::MariaDb | Way::PostgresPooler => claims
                 .wake_p99(Duration::from_millis(300))
                 .without(Need::BoundedWakes),
-            _ => claims,
+            Way::PostgresSession | Way::MariaDbSession => claims
+                .without(Need::OutlivesConnection)
+                // Whoever waited holds on the connection that it waited on: each of those looks for itself.
+                .without(Need::BoundedWakes),
+            Way::Postgres => claims,
         }
     }
 

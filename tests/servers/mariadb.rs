@@ -103,8 +103,12 @@ impl MariaDbServer {
     pub(crate) fn with(options: MariaDbOptions) -> io::Result<Self> {
         let folder = Folder::new("mariadb")?;
         let data = folder.file("data");
-        std::fs::create_dir(&data)?;
-        give_to(USER, &data)?;
+        // Its own: each server removes what looks like a temporary table of one that crashed, also another server's.
+        let temporary = folder.file("tmp");
+        for made in [&data, &temporary] {
+            std::fs::create_dir(made)?;
+            give_to(USER, made)?;
+        }
         // As that user, so that it changes nothing outside of the folder.
         let mut init = as_user(Some(USER), &find("mariadb-install-db")?)?;
         init.arg("--no-defaults").arg(datadir(&data));
@@ -113,6 +117,7 @@ impl MariaDbServer {
             "--skip-test-db",
             "--skip-name-resolve",
         ]);
+        init.env("TMPDIR", &temporary);
         run(init.current_dir(folder.path()))?;
         let first = folder.file("first.sql");
         std::fs::write(&first, users())?;
@@ -148,9 +153,10 @@ impl MariaDbServer {
         let folder = self.process.folder();
         let data = self.data();
         let mut text = format!(
-            "[mariadbd]\ndatadir={data}\nport={port}\nbind-address=127.0.0.1\nsocket={data}/s.sock\npid-file={data}/m.pid\n\
+            "[mariadbd]\ndatadir={data}\ntmpdir={temporary}\nport={port}\nbind-address=127.0.0.1\nsocket={data}/s.sock\npid-file={data}/m.pid\n\
              init-file={first}\nskip-name-resolve\ncharacter-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\ninnodb-log-file-size=16M\n",
             data = data.display(),
+            temporary = folder.file("tmp").display(),
             port = lock(&self.port).number(),
             first = folder.file("first.sql").display(),
         );

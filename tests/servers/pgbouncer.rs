@@ -166,6 +166,15 @@ impl PgBouncer {
         })
     }
 
+    /// Starts it anew so that it passes over the `options` that programs connect with, which it refuses otherwise.
+    pub(crate) fn restart_deaf_to_options(&self) -> io::Result<()> {
+        let file = self.process.folder().file("pgbouncer.ini");
+        let known = std::fs::read_to_string(&file)?;
+        let text = known.replace("extra_float_digits\n", "extra_float_digits,options\n");
+        std::fs::write(&file, text)?;
+        self.restart()
+    }
+
     /// Kills it (SIGKILL): connections to both sides break.
     pub(crate) fn crash(&self) -> io::Result<()> {
         self.process.kill()

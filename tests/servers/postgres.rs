@@ -384,6 +384,19 @@ impl PostgresServer {
         })
     }
 
+    /// Gives back the piece of shared memory of one that was killed and not started again, which would give it back itself. One that ended in
+    /// order has no such file any more.
+    fn free_memory(&self) {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let number = file
+            .lines()
+            .nth(6)
+            .and_then(|line| line.split_whitespace().nth(1));
+        if let Some(number) = number {
+            let _ = run(Command::new("ipcrm").args(["-m", number]));
+        }
+    }
+
     /// Ends it as an operator does who does not wait for programs (`pg_ctl stop -m fast`, SIGINT): transactions are rolled back.
     ///
     /// # Errors
@@ -456,6 +469,7 @@ impl Drop for PostgresServer {
         // At once, and yet it gives back a piece of shared memory, which would outlive a process that is killed.
         let _ = self.process.end(Signal::QUIT, AT_ONCE);
         let _ = self.crash();
+        self.free_memory();
     }
 }
 

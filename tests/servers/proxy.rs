@@ -1,4 +1,4 @@
-//! A proxy before a Redis server, which does to lines what a network does to them: to those that listen apart from those that ask.
+//! A proxy before a server, which does to lines what a network does to them: to those that listen apart from those that ask.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -91,6 +91,13 @@ impl Proxy {
         let state = self.shared.state();
         let ears = state.lines.iter().filter(|l| l.listens.load(Ordering::SeqCst));
         ears.for_each(|line| line.cut());
+    }
+
+    /// As a network that is cut: what is sent on any line goes nowhere from now on, and nobody is told. New ones are made as ever.
+    pub(crate) fn mute(&self) {
+        let state = self.shared.state();
+        let lines = state.lines.iter();
+        lines.for_each(|line| line.is_mute.store(true, Ordering::SeqCst));
     }
 
     /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody is told. New ones are made as ever.

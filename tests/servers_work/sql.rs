@@ -52,6 +52,24 @@ fn postgres_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
 }
 
 #[test]
+fn postgres_that_crashed_leaves_no_shared_memory() {
+    let server = PostgresServer::start().unwrap();
+    let folder = server.ask("SHOW data_directory").unwrap();
+    let file = std::fs::read_to_string(format!("{folder}/postmaster.pid")).unwrap();
+    let line = file.lines().nth(6).unwrap();
+    let number = line.split_whitespace().nth(1).unwrap().to_owned();
+    let there = || {
+        let all = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        all.lines().any(|l| l.split_whitespace().nth(1) == Some(&number))
+    };
+    assert!(there());
+    server.crash().unwrap();
+    assert!(there());
+    drop(server);
+    assert!(!there());
+}
+
+#[test]
 fn a_paused_postgres_answers_nobody_until_it_goes_on() {
     let server = std::sync::Arc::new(PostgresServer::start().unwrap());
     let asks = server.clone();

@@ -55,7 +55,7 @@ pub(super) static RULES: &[Rule] = &[
         => one_call_one_entry
     },
     rule! {
-        "15.04" MUST phase 1 [Lock, Wait]
+        "15.04" MUST phase 1 [Lock, Wait, OutlivesConnection]
         layer: Both, access: P, test: X,
         title: "retries make no second holder",
         statement: "Acquires, releases and retries over connections that break again and again never make two holders.",

@@ -19,7 +19,7 @@ use crate::{ensure, fail};
 
 pub(super) static RULES: &[Rule] = &[
     rule! {
-        "16.01" MUST phase 1 [Lease, AutoRenew, LossSignal]
+        "16.01" MUST phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection]
         layer: Both, access: P, test: T,
         title: "a reset is survived",
         statement: "A connection that is reset while a guard renews itself is made anew, and the lock is kept; if that takes too long, the loss is told by the deadline.",

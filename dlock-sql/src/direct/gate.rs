@@ -34,9 +34,10 @@ use dlock_core::spi::{Access, Admission, FencedValue};
 use dlock_core::{ErrorKind, LockName, Token};
 use sqlx::Transaction;
 
-use super::database::{Store, Value, all_own, execute_own, own};
-use super::failure::{Error, Failure, Result};
+use super::database::{Store, Value, all_own, execute_own};
+use super::failure::{Error, Result};
 use super::tables::Tables;
+use super::version::create;
 
 /// SQL's integers are signed.
 const LAST_TOKEN: u64 = i64::MAX as u64;
@@ -53,16 +54,6 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
     create::<DB>(conn, &DB::fence_table(&tables.fence().to_string())).await
 }
 
-/// Runs a `CREATE TABLE IF NOT EXISTS`. PostgreSQL does not keep two of them at once from one another: the later one fails, and finds the table
-/// the next time.
-pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> Result<()> {
-    let mut done = DB::raw(conn, own::<DB>(text)).await;
-    if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
-        done = DB::raw(conn, own::<DB>(text)).await;
-    }
-    done.map_err(Error::of)
-}
-
 /// Checks a token inside a transaction, and remembers it if that commits.
 ///
 /// Against `admitted`, write what is to be written and commit. After `refused` roll back. It waits for whoever uses the resource at the moment.
@@ -76,7 +67,7 @@ pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> 
 /// Cancelled, the token may have been noted in the transaction; roll it back.
 ///
 /// # Errors
-/// `InvalidInput` for a token above 2^63 - 1, before any I/O; any [`Failure`], after which the transaction must be rolled back.
+/// `InvalidInput` for a token above 2^63 - 1, before any I/O; any [`Failure`](super::Failure), after which the transaction must be rolled back.
 pub async fn admit_in<DB: Store>(
     tx: &mut Transaction<'_, DB>,
     tables: &Tables,
@@ -111,14 +102,12 @@ pub(crate) async fn admit_in_table<DB: Store>(
         DB::or_nothing("resource")
     );
     let values = vec![name(), Value::Bytes(Vec::new())];
-    execute_own::<DB>(conn, &text, values).await.map_err(Error::of)?;
+    execute_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
     let text = format!(
         "SELECT max_exclusive, max_any FROM {table} WHERE resource = ?{}",
-        DB::locking(super::row::Wait::Block)
+        DB::LOCKING
     );
-    let rows = all_own::<DB>(conn, &text, vec![name()])
-        .await
-        .map_err(Error::of)?;
+    let rows = all_own::<DB>(conn, &text, &[name()]).await.map_err(Error::of)?;
     let row = rows.first().ok_or_else(|| {
         let text = "the row of a resource of the fence gate vanished while it was locked; does something else delete from that table?";
         Error::new(ErrorKind::BackendData, text)
@@ -134,7 +123,7 @@ pub(crate) async fn admit_in_table<DB: Store>(
         let number = |t: Option<Token>| Value::Perhaps(t.map(|t| t.get() as i64));
         let text = format!("UPDATE {table} SET max_exclusive = ?, max_any = ? WHERE resource = ?");
         let values = vec![number(seen.max_exclusive), number(seen.max_any), name()];
-        execute_own::<DB>(conn, &text, values).await.map_err(Error::of)?;
+        execute_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
     }
     Ok(admission)
 }

@@ -20,10 +20,12 @@
 mod database;
 mod failure;
 pub mod gate;
+mod lent;
 pub mod optimistic;
 pub mod reentrant;
 pub mod row;
 mod tables;
+mod version;
 
 pub use self::database::Store;
 pub use self::failure::{Error, Failure, Result};

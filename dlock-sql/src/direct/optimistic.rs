@@ -54,6 +54,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, Pool, SqlSafeStr as _, Type};
 
 use super::database::{Prepared, Store};
 use super::failure::{Error, Failure, Result};
+use super::lent::Lent;
 
 /// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
 ///
@@ -367,7 +368,7 @@ impl<DB: Store> Versioned<DB> {
     /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in autocommit, as they are unless told otherwise.
     ///
     /// # Cancel safety
-    /// Dropped, the last write may be done or not.
+    /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite), since a statement may be half-way on it.
     ///
     /// # Errors
     /// [`UpdateError::Step`] with what `step` has failed with; [`UpdateError::Database`] for any [`Failure`] that repeating does not mend. If
@@ -386,8 +387,12 @@ impl<DB: Store> Versioned<DB> {
         let database = UpdateError::Database;
         let mut conflicts = 0;
         loop {
-            let mut conn = pool.acquire().await.map_err(Error::of).map_err(database)?;
-            match self.try_once(&mut conn, &key, &mut step).await {
+            let mut lent = Lent::from(pool).await.map_err(database)?;
+            let tried = self.try_once(lent.conn(), &key, &mut step).await;
+            if !matches!(&tried, Err(UpdateError::Database(e)) if e.failure() == Failure::ConnectionLost) {
+                lent.give_back();
+            }
+            match tried {
                 Ok(Tried::Written { version }) => return Ok(Updated::Written { version, conflicts }),
                 Ok(Tried::Unchanged { version }) => return Ok(Updated::Unchanged { version, conflicts }),
                 Ok(Tried::Missing) => return Ok(Updated::Missing { conflicts }),
@@ -399,7 +404,6 @@ impl<DB: Store> Versioned<DB> {
                     ) => {}
                 Err(e) => return Err(e),
             }
-            drop(conn);
             conflicts += 1;
             if conflicts >= retry.attempts.get() {
                 return Ok(Updated::GaveUp { conflicts });

@@ -36,27 +36,31 @@
 //! * In SQLite there are no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN IMMEDIATE`: a
 //!   transaction that has read before, while another one wrote, is refused as [`Serialization`](super::Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter (for ever in PostgreSQL unless `lock_timeout` is set, 50 s in MySQL, 5 s in SQLite as sqlx
-//!   opens it): then it is [`LockTimeout`](super::Failure::LockTimeout).
+//!   opens it): then it is [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is yours, and the transaction goes on.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which several can do at once; if they then
 //!   insert, one of them ends in a [`Deadlock`](super::Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
 //! * *No transaction*: the lock would end with the statement. There is no way to ask without a [`Transaction`].
-//! * *`NOWAIT` fails, and PostgreSQL refuses the rest of the transaction*: it is asked behind a savepoint, and the transaction goes on.
+//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked behind a savepoint, and the transaction goes on.
+//! * *The limit of one request stays for the next*: it is put back in the same transaction; in PostgreSQL it ends with that in any case.
 //! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if the filter does not fit any more
 //!   ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL reads the newest in any case.
 //! * *The future is dropped*: the statement may be under way, and may lock the rows; they belong to the transaction, which ends them when it is rolled back or
-//!   dropped. sqlx drains the answer first, so a connection that waits for a lock is of no use until the server has answered: set its time limit.
+//!   dropped. sqlx drains the answer first, so a connection that waits for a lock is of no use until the server has answered: set a limit.
+//!   In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being prepared and being executed makes the connection wait without end, and
+//!   its pool has one less. The server rolls back all the same. Do not drop it there: lock in a task of its own.
 //! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See [`Failure`](super::Failure): roll back.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Transaction, Type};
+use sqlx::{Arguments as _, Encode, Transaction, Type};
 
 use super::database::{Prepared, Store};
-use super::failure::{Error, Failure, Result};
+use super::failure::{Error, Result};
 
 /// What to do about rows that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,6 +71,9 @@ pub enum Wait {
     Block,
     /// Answer [`Locked::Busy`] (`NOWAIT`).
     NoWait,
+    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has to wait for; in MySQL and MariaDB in whole
+    /// seconds, rounded up, elsewhere in milliseconds.
+    AtMost(Duration),
     /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows are locked together, as `NoWait`.
     SkipLocked,
 }
@@ -149,7 +156,8 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    fn text(&self) -> SqlStr {
+    /// Made of constants of the program and of a number.
+    fn text(&self) -> String {
         let mut sql = format!("SELECT {} FROM {}", self.columns, self.table);
         if let Some(condition) = self.filter {
             // In brackets, and on lines of their own: a comment at its end comments out nothing of ours.
@@ -161,46 +169,31 @@ impl<DB: Store> Rows<DB> {
         if let Some(limit) = self.limit {
             sql.push_str(&format!(" LIMIT {limit}"));
         }
-        sql.push_str(DB::locking(self.wait));
-        // Made of constants of the program and of a number.
-        AssertSqlSafe(sql).into_sql_str()
+        sql
     }
 
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
-    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back. In SQLite, dropped in a wait that is not
-    /// `Block`, the connection may be left without patience (`busy_timeout` 0).
+    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is what it is good for from then on. A limit that was
+    /// set for the request may be left: in PostgreSQL until the transaction ends; in SQLite and in MySQL (not MariaDB) on the connection. In MySQL the connection itself
+    /// may be lost to its pool: see the module.
     ///
     /// # Errors
-    /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was waited for.
+    /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none, unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        let (sql, table, wait, prepared) = (self.text(), self.table, self.wait, self.prepared);
-        let arguments = self.arguments.map_err(Error::of)?;
-        let found = if wait == Wait::NoWait && DB::FAILURE_ABORTS {
-            let mut inside = sqlx::Acquire::begin(&mut *tx).await.map_err(Error::of)?;
-            let found = DB::lock(&mut inside, table, sql, arguments, wait, prepared).await;
-            // Released, the savepoint leaves its locks to the transaction.
-            let ended = match &found {
-                Ok(_) => inside.commit().await,
-                Err(_) => inside.rollback().await,
-            };
-            match (found, ended) {
-                (Ok(_), Err(e)) => Err(e),
-                // A connection that is gone cannot be rolled back either; the first error tells why.
-                (found, _) => found,
-            }
-        } else {
-            DB::lock(&mut *tx, table, sql, arguments, wait, prepared).await
+        let select = self.text();
+        let wait = match self.wait {
+            Wait::AtMost(Duration::ZERO) => Wait::NoWait,
+            wait => wait,
         };
-        let was_behind_savepoint = wait == Wait::NoWait;
-        let goes_on = was_behind_savepoint || wait != Wait::Block && !DB::FAILURE_ABORTS;
-        match found {
-            Ok(rows) if rows.is_empty() => Ok(Locked::Nothing),
-            Ok(rows) => Ok(Locked::Held(RowGuard { tx, rows })),
-            Err(e) if goes_on && Failure::of(&e) == Failure::LockTimeout => Ok(Locked::Busy),
-            Err(e) => Err(Error::of(e)),
-        }
+        let arguments = self.arguments.map_err(Error::of)?;
+        let found = DB::lock(&mut *tx, self.table, select, arguments, wait, self.prepared).await;
+        Ok(match found.map_err(Error::of)? {
+            None => Locked::Busy,
+            Some(rows) if rows.is_empty() => Locked::Nothing,
+            Some(rows) => Locked::Held(RowGuard { tx, rows }),
+        })
     }
 }
 
@@ -251,11 +244,11 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
     /// Only reads.
     ///
     /// # Errors
-    /// [`ConnectionLost`](Failure::ConnectionLost) if it is not, [`Aborted`](Failure::Aborted) if a statement has failed. (MySQL does not
+    /// [`ConnectionLost`](super::Failure::ConnectionLost) if it is not, [`Aborted`](super::Failure::Aborted) if a statement has failed. (MySQL does not
     /// tell that a deadlock has ended it: heed the errors of your statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        let one = super::database::all_own::<DB>(self.tx, "SELECT 1", Vec::new()).await;
+        let one = super::database::all_own::<DB>(self.tx, "SELECT 1", &[]).await;
         one.map(drop).map_err(Error::of)
     }
 }

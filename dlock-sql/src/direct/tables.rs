@@ -41,6 +41,11 @@ impl Tables {
         Table(&self.0, "fence")
     }
 
+    /// Where the versions of the others are.
+    pub(super) fn direct(&self) -> Table<'_> {
+        Table(&self.0, "direct")
+    }
+
     pub(super) fn reentrant(&self) -> Table<'_> {
         Table(&self.0, "reentrant")
     }
@@ -49,6 +54,13 @@ impl Tables {
 impl Default for Tables {
     fn default() -> Self {
         Self("dlock_".to_owned())
+    }
+}
+
+/// The prefix.
+impl fmt::Display for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

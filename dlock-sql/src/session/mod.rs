@@ -18,10 +18,13 @@
 //!
 //! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`, a restart of the server). The server lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL
 //!   when the end of its connection arrives, with MySQL at its next ping. The fence is for that.
+//! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well. So does a clock of the server that is set forward (PostgreSQL).
+//! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl later.
 //! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's.
 //! * *The order* of those who wait is roughly that of their coming. One of each client waits at the server, anew every third of a ttl.
 //! * *Names are hashed*: to 64 bits with PostgreSQL, to 224 with MySQL; `Capabilities::name_hash_bits` says so. Two names of one hash are one lock.
-//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches.
+//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches; nor is there inspection or a forced release: the server knows of sessions, not of requests and tokens, and to end a
+//!   session by force ends all that its client holds on it.
 //!
 //! # How it is made
 //!

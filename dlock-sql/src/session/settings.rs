@@ -22,8 +22,9 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// How many connections may wait, unless something else is chosen.
 pub const DEFAULT_MOST_WAITING: usize = 16;
 
-/// The ttl is at most this.
-const LONGEST_TTL: Duration = Duration::from_secs(3600);
+/// The ttl is at most this: the system of the server gives up a connection whose other end is silent after a quarter of an hour (Linux), and with it goes the session, while
+/// who is cut off believes in it for the ttl.
+const LONGEST_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {

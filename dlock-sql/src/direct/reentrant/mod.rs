@@ -62,26 +62,31 @@
 //! * *The commit's answer is lost*: the same change is sent again, and recognised. If there is no answer at all, the owner keeps it in mind and takes it back
 //!   before it does anything else. A copy that arrives late cannot come: the row is locked by its transaction, so whoever
 //!   takes it back waits for its end.
-//! * *The future is dropped*: the same; the owner takes it back, or if the owner is dropped too, it runs out.
+//! * *The future is dropped*: its connection is closed, so that nothing open goes back to the pool. As for the change it is the same; the owner takes it back, or if the owner is dropped too, it runs out.
 //! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that owner are lost, which the token tells.
 //! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held, since the outer hold relies on it.
 
+mod hold;
+mod owner;
 mod state;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_core::{Drift, ErrorKind, LockName, LossReason, Runtime, Timestamp, Token};
-use sqlx::{Pool, Transaction};
+use dlock_core::{ErrorKind, LockName, Runtime, Token};
+use sqlx::Pool;
 
-use self::state::{Enter, Id, Own, Row, enter, own};
-use super::database::{Extend, Store, Value, all_own, execute_own};
+pub use self::hold::{Entered, Hold, Holder};
+pub use self::owner::Owner;
+use self::state::{Id, Row};
+use super::database::{Store, Value, all_own, execute_own};
 use super::failure::{Error, Failure, Result};
-use super::gate::create;
-use super::row::Wait;
+use super::lent::Lent;
 use super::tables::Tables;
+use super::version::Part;
 
 /// How often a change is tried that meets a deadlock, or whose answer is lost.
 const TRIES: u32 = 4;
@@ -100,6 +105,8 @@ pub struct ReentrantRows<DB: Store> {
     pool: Pool<DB>,
     tables: Tables,
     runtime: Arc<dyn Runtime>,
+    /// Whether the tables were seen to be of our version.
+    checked: Arc<AtomicBool>,
 }
 
 impl<DB: Store> ReentrantRows<DB> {
@@ -109,20 +116,48 @@ impl<DB: Store> ReentrantRows<DB> {
             pool,
             tables,
             runtime,
+            checked: Arc::default(),
         }
     }
 
-    /// Makes the table, if it is not there. It takes the right to create tables; at work, `SELECT`, `INSERT` and `UPDATE` on it are enough.
+    /// Makes the tables (`…reentrant`, and `…direct` with its version), if they are not there, and brings older ones up to this version. It takes the
+    /// right to make tables; at work, `SELECT`, `INSERT` and `UPDATE` on the first and `SELECT` on the second are enough.
     ///
     /// # Cancel safety
-    /// Cancelled, the table exists or not; call it again.
+    /// Cancelled, they are made or not; call it again.
     ///
     /// # Errors
-    /// `PermissionDenied` if this user may not create tables; others as they come.
+    /// `PermissionDenied` if this user may not make tables; `Unsupported` if a newer dlock has made them; others as they come.
     pub async fn create_table(&self) -> Result<()> {
-        let mut conn = self.pool.acquire().await.map_err(Error::of)?;
-        let text = DB::reentrant_table(&self.tables.reentrant().to_string());
-        create::<DB>(&mut conn, &text).await
+        let mut lent = Lent::from(&self.pool).await?;
+        let steps = self.steps();
+        self.part(&steps)
+            .bring_up::<DB>(lent.conn(), &self.tables)
+            .await?;
+        lent.give_back();
+        Ok(())
+    }
+
+    /// A step is never changed after a release; a new version adds one.
+    fn steps(&self) -> [String; 1] {
+        [DB::reentrant_table(&self.tables.reentrant().to_string())]
+    }
+
+    fn part<'a>(&self, steps: &'a [String]) -> Part<'a> {
+        Part {
+            name: "reentrant",
+            steps,
+        }
+    }
+
+    /// Looks at the version of the tables, once.
+    async fn check(&self, conn: &mut DB::Connection) -> Result<()> {
+        if !self.checked.load(Ordering::Relaxed) {
+            let steps = self.steps();
+            self.part(&steps).check::<DB>(conn, &self.tables).await?;
+            self.checked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// A new owner. The label is for whoever reads the table: a name of the service and the machine, say.
@@ -151,10 +186,10 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Any [`Failure`].
     pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
         check_name(name)?;
-        // A transaction, for poolers: outside of one they may part a statement from its execution.
-        let mut tx = self.pool.begin().await.map_err(Error::of)?;
-        let row = self.read(&mut tx, name, "").await?;
-        tx.rollback().await.map_err(Error::of)?;
+        let mut lent = Lent::from(&self.pool).await?;
+        self.check(lent.conn()).await?;
+        let row = self.read(lent.conn(), name, "").await?;
+        lent.give_back();
         row.filter(Row::is_held).map(|row| holder(&row)).transpose()
     }
 
@@ -170,8 +205,8 @@ impl<DB: Store> ReentrantRows<DB> {
             DB::remaining()?,
             self.tables.reentrant(),
         );
-        let values = vec![Value::Bytes(name.as_bytes().to_vec())];
-        let rows = all_own::<DB>(conn, &text, values).await.map_err(Error::of)?;
+        let values = [Value::Bytes(name.as_bytes().to_vec())];
+        let rows = all_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
         rows.first().map(read_row::<DB>).transpose()
     }
 
@@ -214,43 +249,78 @@ impl<DB: Store> ReentrantRows<DB> {
         name: &LockName,
         decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
     ) -> Result<Option<T>> {
-        let mut tx = self.pool.begin_with(DB::BEGIN).await.map_err(Error::of)?;
-        let Some(row) = self.read(&mut tx, name, DB::locking(Wait::Block)).await? else {
-            tx.rollback().await.map_err(Error::of)?;
-            self.make_row(name).await?;
-            return Ok(None);
+        let mut lent = Lent::from(&self.pool).await?;
+        self.check(lent.conn()).await?;
+        // An error of the connection is not given back with it.
+        let done = self.change_on(lent.conn(), name, decide).await?;
+        if matches!(done, Ok(None)) {
+            self.make_row(lent.conn(), name).await?;
+        }
+        lent.give_back();
+        done
+    }
+
+    /// The inner result is that of a transaction which is over, in whatever way; after the outer one it may be open.
+    async fn change_on<T>(
+        &self,
+        conn: &mut DB::Connection,
+        name: &LockName,
+        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<Result<Option<T>>> {
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
+        let (commit, answer) = match self.decide_in(&mut tx, name, decide).await {
+            Ok(decided) => decided,
+            Err(e) => {
+                return match tx.rollback().await {
+                    Ok(()) => Ok(Err(e)),
+                    // The first error tells why.
+                    Err(_) => Err(e),
+                };
+            }
         };
-        let decided = decide(&row)?;
-        if let Some((assignments, mut values)) = decided.write {
-            let text = format!(
-                "UPDATE {} SET {assignments} WHERE name = ?",
-                self.tables.reentrant()
-            );
-            values.push(Value::Bytes(name.as_bytes().to_vec()));
-            execute_own::<DB>(&mut tx, &text, values)
-                .await
-                .map_err(Error::of)?;
-            commit(tx).await?;
+        if commit {
+            tx.commit().await.map_err(Error::of_commit)?;
         } else {
             tx.rollback().await.map_err(Error::of)?;
         }
-        Ok(Some(decided.answer))
+        Ok(Ok(answer))
     }
 
-    async fn make_row(&self, name: &LockName) -> Result<()> {
+    /// Whether there is something to be committed, and what is answered then; nothing if there is no row.
+    async fn decide_in<T>(
+        &self,
+        conn: &mut DB::Connection,
+        name: &LockName,
+        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<(bool, Option<T>)> {
+        let Some(row) = self.read(conn, name, DB::LOCKING).await? else {
+            return Ok((false, None));
+        };
+        let decided = decide(&row)?;
+        let Some((assignments, mut values)) = decided.write else {
+            return Ok((false, Some(decided.answer)));
+        };
+        let table = self.tables.reentrant();
+        let text = format!("UPDATE {table} SET {assignments} WHERE name = ?");
+        values.push(Value::Bytes(name.as_bytes().to_vec()));
+        execute_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
+        Ok((true, Some(decided.answer)))
+    }
+
+    async fn make_row(&self, conn: &mut DB::Connection, name: &LockName) -> Result<()> {
         let text = format!(
             "INSERT INTO {} (name, holds, owner_label, owner_id, token, last_change) VALUES (?, 0, ?, ?, 0, ?) {}",
             self.tables.reentrant(),
             DB::or_nothing("name"),
         );
-        let values = vec![
+        let values = [
             Value::Bytes(name.as_bytes().to_vec()),
             Value::Text(String::new()),
             Value::Bytes(Vec::new()),
             Value::Bytes(Vec::new()),
         ];
-        let mut tx = self.pool.begin_with(DB::BEGIN).await.map_err(Error::of)?;
-        execute_own::<DB>(&mut tx, &text, values)
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
+        execute_own::<DB>(&mut tx, &text, &values)
             .await
             .map_err(Error::of)?;
         // If it is not known whether it is there, the next look tells.
@@ -265,6 +335,7 @@ impl<DB: Store> Clone for ReentrantRows<DB> {
             pool: self.pool.clone(),
             tables: self.tables.clone(),
             runtime: self.runtime.clone(),
+            checked: self.checked.clone(),
         }
     }
 }
@@ -282,10 +353,6 @@ struct Decided<T> {
     /// Assignments, and their values.
     write: Option<(String, Vec<Value>)>,
     answer: T,
-}
-
-async fn commit<DB: Store>(tx: Transaction<'_, DB>) -> Result<()> {
-    tx.commit().await.map_err(Error::of_commit)
 }
 
 fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
@@ -343,320 +410,4 @@ fn check_ttl(ttl: Duration) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Until when a client may believe in what it asked for at that time.
-fn deadline(asked: Timestamp, ttl: Duration) -> Timestamp {
-    let believed = ttl.saturating_sub(Drift::DEFAULT.margin(ttl));
-    asked + believed
-}
-
-/// Who holds a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// What the owner is called.
-    pub label: String,
-    /// How often it has entered and not left.
-    pub holds: u32,
-    /// The token that it has since it entered first.
-    pub token: Token,
-    /// For how long it lasts at most, unless it is renewed.
-    pub remaining: Duration,
-}
-
-/// What came of entering.
-#[derive(Debug)]
-#[must_use]
-#[non_exhaustive]
-pub enum Entered {
-    /// It is ours, perhaps once more.
-    Held(Hold),
-    /// Another owner has it.
-    Busy(Holder),
-}
-
-/// Once of as often as an owner holds a name. To be given back to [`Owner::leave`]; dropped, it is held until its time is over.
-#[derive(Debug)]
-#[must_use]
-pub struct Hold {
-    name: LockName,
-    token: Token,
-    holds: u32,
-    deadline: Timestamp,
-}
-
-impl Hold {
-    /// What is held.
-    pub fn name(&self) -> &LockName {
-        &self.name
-    }
-
-    /// For the [gate](super::gate). The same for all holds of one owner that lie in one another.
-    pub fn token(&self) -> Token {
-        self.token
-    }
-
-    /// How often the owner held it when it had entered, this time included: 1 for the outermost.
-    pub fn holds(&self) -> u32 {
-        self.holds
-    }
-
-    /// Whether its time is not over yet, on this machine's clock that counts suspension, less a margin for its drift. What a renewal has added to
-    /// *another* hold of the same name is not known here.
-    pub fn is_valid(&self) -> bool {
-        Timestamp::now() < self.deadline
-    }
-
-    /// How long that is so.
-    pub fn remaining(&self) -> Duration {
-        Timestamp::now().until(self.deadline)
-    }
-}
-
-/// Who may enter again what it has entered: this value, wherever it is handed to.
-///
-/// It makes one change at a time. One whose outcome is not known, since its future was dropped or the database did not answer, is kept in
-/// mind, and [settled](Self::settle) before the next.
-pub struct Owner<DB: Store> {
-    rows: ReentrantRows<DB>,
-    id: Id,
-    label: String,
-    unsettled: VecDeque<Unsettled>,
-}
-
-/// A change that may be stored.
-#[derive(Clone, Debug)]
-struct Unsettled {
-    name: LockName,
-    change: Id,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    /// To be taken back.
-    Enter,
-    /// To be completed.
-    Leave { token: i64 },
-}
-
-impl<DB: Store> Owner<DB> {
-    /// Enters: if the name is free, or this owner's already.
-    ///
-    /// It is held for `ttl` at most from the moment at which the database sees the request, and longer if an outer hold or a renewal lasts longer.
-    ///
-    /// # Cancel safety
-    /// Dropped, it may be entered or not; the next call of this owner takes it back.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes; `LimitReached` when it is held a thousand times;
-    /// `Unknown` if the database did not answer, with the same to follow as if it was dropped; any [`Failure`].
-    pub async fn enter(&mut self, name: &LockName, ttl: Duration) -> Result<Entered> {
-        check_name(name)?;
-        check_ttl(ttl)?;
-        self.settle().await?;
-        let change = self.rows.draw();
-        self.unsettled.push_back(Unsettled {
-            name: name.clone(),
-            change,
-            what: What::Enter,
-        });
-        let asked = Timestamp::now();
-        let entered = self.try_enter(name, ttl, change, asked).await;
-        let known = entered.as_ref().err().is_none_or(|e| !e.may_have_happened());
-        if known {
-            // The only one: all others were settled before.
-            self.unsettled.clear();
-        }
-        entered.map_err(|e| e.with_name(name))
-    }
-
-    async fn try_enter(
-        &self,
-        name: &LockName,
-        ttl: Duration,
-        change: Id,
-        asked: Timestamp,
-    ) -> Result<Entered> {
-        let (id, label) = (self.id, &self.label);
-        let held = |number: i64, holds: i64| -> dlock_core::Result<Entered> {
-            Ok(Entered::Held(Hold {
-                name: name.clone(),
-                token: token(number)?,
-                holds: u32::try_from(holds).unwrap_or(u32::MAX),
-                deadline: deadline(asked, ttl),
-            }))
-        };
-        let decide = |row: &Row| {
-            let (write, answer) = match enter(row, &id, &change) {
-                // Written by an earlier try of this call, which was made later than it was asked for.
-                Enter::Done => (None, held(row.token, row.holds)?),
-                Enter::First => {
-                    let number = row.token.checked_add(1).ok_or_else(|| {
-                        dlock_core::Error::new(ErrorKind::LimitReached, "a re-entrant row has no token left")
-                    })?;
-                    let text = format!(
-                        "holds = 1, owner_label = ?, owner_id = ?, token = ?, last_change = ?, since = {}, {}",
-                        DB::TODAY,
-                        DB::lasting(ttl, Extend::Anew)?,
-                    );
-                    let values = vec![
-                        Value::Text(label.clone()),
-                        Value::Bytes(id.to_vec()),
-                        Value::Number(number),
-                        Value::Bytes(change.to_vec()),
-                    ];
-                    (Some((text, values)), held(number, 1)?)
-                }
-                Enter::More => {
-                    let holds = row.holds + 1;
-                    let text = format!(
-                        "holds = ?, last_change = ?, {}",
-                        DB::lasting(ttl, Extend::AtLeast)?
-                    );
-                    let values = vec![Value::Number(holds), Value::Bytes(change.to_vec())];
-                    (Some((text, values)), held(row.token, holds)?)
-                }
-                Enter::TooMany => {
-                    let text = "this owner holds the row as often as it can be held: a thousand times";
-                    return Err(dlock_core::Error::new(ErrorKind::LimitReached, text));
-                }
-                Enter::Busy => (None, Entered::Busy(holder(row)?)),
-            };
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(name, decide).await
-    }
-
-    /// Leaves once. When it has left as often as it entered, the name is free.
-    ///
-    /// # Cancel safety
-    /// Dropped, it may be left or not; the next call of this owner completes it.
-    ///
-    /// # Errors
-    /// `Lost` if its time was over before: another owner may have had it. Any [`Failure`]: it is left, or the next call of this owner
-    /// completes it.
-    pub async fn leave(&mut self, hold: Hold) -> Result<()> {
-        // Owed before anything is tried: there is no hold any more that could be given back once more.
-        let change = self.rows.draw();
-        self.unsettled.push_back(Unsettled {
-            name: hold.name.clone(),
-            change,
-            what: What::Leave {
-                token: number(hold.token),
-            },
-        });
-        match self.settle_all().await? {
-            Some(Own::Lost) => Err(lost(&hold.name)),
-            _ => Ok(()),
-        }
-    }
-
-    async fn try_leave(&self, name: &LockName, token: i64, change: Id) -> Result<Own> {
-        let id = self.id;
-        let decide = |row: &Row| {
-            let answer = own(row, &id, token, &change);
-            let write = (answer == Own::Held).then(|| one_less(row, &change));
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(name, decide).await
-    }
-
-    /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than before.
-    ///
-    /// # Cancel safety
-    /// Dropped, it may be renewed in the table; the hold then ends sooner here than there.
-    ///
-    /// # Errors
-    /// `Lost` if its time was over before; `InvalidInput` for a ttl below a millisecond or above a year; any [`Failure`], after which the hold
-    /// is what it was.
-    pub async fn renew(&mut self, hold: &mut Hold, ttl: Duration) -> Result<()> {
-        check_ttl(ttl)?;
-        self.settle().await?;
-        let (id, change, number) = (self.id, self.rows.draw(), number(hold.token));
-        let asked = Timestamp::now();
-        let decide = |row: &Row| {
-            let answer = own(row, &id, number, &change);
-            let write = match answer {
-                Own::Held => {
-                    let text = format!("last_change = ?, {}", DB::lasting(ttl, Extend::AtLeast)?);
-                    Some((text, vec![Value::Bytes(change.to_vec())]))
-                }
-                Own::Done | Own::Lost => None,
-            };
-            Ok(Decided { write, answer })
-        };
-        let renewed = self.rows.change(&hold.name, decide).await;
-        match renewed.map_err(|e| e.with_name(&hold.name))? {
-            Own::Lost => Err(lost(&hold.name)),
-            Own::Done | Own::Held => {
-                hold.deadline = hold.deadline.max(deadline(asked, ttl));
-                Ok(())
-            }
-        }
-    }
-
-    /// Sees to changes whose outcome is not known: an entry is taken back, a leave is completed. Nothing to do if there is none. Called by all
-    /// others first.
-    ///
-    /// # Cancel safety
-    /// Dropped, it is as before; call it again.
-    ///
-    /// # Errors
-    /// Any [`Failure`]: then it is still not known.
-    pub async fn settle(&mut self) -> Result<()> {
-        self.settle_all().await.map(drop)
-    }
-
-    /// In the order in which they came; what became of the last one.
-    async fn settle_all(&mut self) -> Result<Option<Own>> {
-        let mut last = None;
-        while let Some(Unsettled { name, change, what }) = self.unsettled.front().cloned() {
-            let settled = match what {
-                What::Enter => self.take_back(&name, change).await,
-                What::Leave { token } => self.try_leave(&name, token, change).await,
-            };
-            last = Some(settled.map_err(|e| e.with_name(&name))?);
-            self.unsettled.pop_front();
-        }
-        Ok(last)
-    }
-
-    /// An entry that is the last thing that has happened to the row is taken back. It was made by us and nobody has changed it since, so if it is not there
-    /// it never was: its transaction, which had to lock the row, is over now that we have it locked.
-    async fn take_back(&self, name: &LockName, change: Id) -> Result<Own> {
-        let (id, back) = (self.id, self.rows.draw());
-        let decide = |row: &Row| {
-            let is_there = enter(row, &id, &change) == Enter::Done;
-            let write = is_there.then(|| one_less(row, &back));
-            let answer = Own::Done;
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(name, decide).await
-    }
-}
-
-/// Never the owner's id: who knows it is the owner.
-impl<DB: Store> fmt::Debug for Owner<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner")
-            .field("label", &self.label)
-            .field("unsettled", &self.unsettled.len())
-            .finish_non_exhaustive()
-    }
-}
-
-fn one_less(row: &Row, change: &Id) -> (String, Vec<Value>) {
-    let values = vec![Value::Number(row.holds - 1), Value::Bytes(change.to_vec())];
-    ("holds = ?, last_change = ?".to_owned(), values)
-}
-
-fn number(token: Token) -> i64 {
-    // It came from such a number.
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
-}
-
-fn lost(name: &LockName) -> Error {
-    Error::from(dlock_core::Error::lost(LossReason::Expired)).with_name(name)
 }

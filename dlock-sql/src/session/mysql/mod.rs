@@ -20,7 +20,8 @@
 //! costs another statement and a commit. In both the log has to be safe at each commit (`innodb_flush_log_at_trx_commit = 1`) for tokens to grow across a crash; where it is not, the declared strength is
 //! `WhileStateSurvives`. Who is to lock needs `SELECT` and `INSERT` on the sequence, `SELECT` and `UPDATE` on the table.
 //!
-//! After a *wait* the token is drawn by a statement of its own, also in MariaDB: a waiting statement that names a table keeps `FLUSH TABLES WITH READ LOCK`, and thereby all writers, waiting behind it.
+//! After a *wait* the token is drawn by a statement of its own, in MariaDB by the second one of a block that is sent as one: a waiting statement that names a table would keep
+//! `FLUSH TABLES WITH READ LOCK`, and thereby all writers, waiting behind it.
 //!
 //! # What it does not guarantee
 //!

@@ -40,7 +40,7 @@ pub fn builder() -> Builder {
 
 impl Builder {
     /// After how long without a request the server ends a session and with it gives its locks away: how long a lock stays taken at most when its client has vanished. 30 seconds
-    /// unless set; 3 seconds to an hour, rounded up to seconds. It is the smallest ttl of a lock.
+    /// unless set; 3 seconds to ten minutes, rounded up to seconds. It is the smallest ttl of a lock.
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self

@@ -5,6 +5,9 @@
 //! * *A second `GET_LOCK` gives the first one back*: before MySQL 5.7.5 and MariaDB 10.0.2. Those are refused.
 //! * *`KILL QUERY` comes late* and ends the next statement. That one is always [`clean`](Wire::clean), which is sent twice then.
 //! * *A proxy answers `SET` by itself*, or gives each statement to another session. That the session has the limit that it was given is looked at, and each answer names its session.
+//! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits, behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
+//!   MariaDB is sent a block whose second statement draws the token, and that one opens the sequence when it is its turn, which is when the lock is there. MySQL has no such blocks: it is sent two statements.
+//! * *The block is ended between the lock and the token*, by a kill or by an error of the sequence: see [`Wire::wait_lock`], it is cleaned.
 //! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token waits no longer than a second for whoever keeps the tokens locked (a backup, say).
 
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use async_trait::async_trait;
 use dlock_core::{Error, ErrorKind, Result, Token};
 use futures::future::pending;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::failure::{failed, is_interrupted, is_no_thread};
 use super::open::Product;
@@ -40,6 +43,8 @@ struct Statements {
     product: Product,
     try_lock: Arc<str>,
     token: Arc<str>,
+    /// The sequence or table.
+    tokens: String,
     /// What a session begins with.
     set: String,
 }
@@ -51,23 +56,20 @@ impl Statements {
             Product::MariaDb => "max_statement_time",
             Product::MySql => "max_execution_time",
         };
-        let (try_lock, token) = match product {
+        let try_lock = match product {
             // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the lock.
-            Product::MariaDb => (
-                format!(
-                    "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS SIGNED)"
-                ),
-                format!("SELECT NEXTVAL({tokens}), CAST(CONNECTION_ID() AS SIGNED)"),
+            Product::MariaDb => format!(
+                "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS SIGNED)"
             ),
-            Product::MySql => (
-                "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)".to_owned(),
-                format!("UPDATE {tokens} SET n = LAST_INSERT_ID(n + 1) WHERE one = 1"),
-            ),
+            Product::MySql => {
+                "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)".to_owned()
+            }
         };
         Self {
             product,
             try_lock: try_lock.into(),
-            token: token.into(),
+            token: format!("UPDATE {tokens} SET n = LAST_INSERT_ID(n + 1) WHERE one = 1").into(),
+            tokens: tokens.to_owned(),
             set: format!(
                 "SET SESSION wait_timeout = {}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, {limit} = 0, autocommit = 1",
                 ttl.as_secs()
@@ -186,26 +188,48 @@ impl MySqlWire {
         }
     }
 
-    /// Draws a token. The session has the lock.
+    /// Draws a token from the row of MySQL. The session has the lock.
     async fn token(&mut self) -> Answer<Token> {
         let sql = AssertSqlSafe(self.sql.token.clone());
-        match self.sql.product {
-            Product::MariaDb => {
-                let asked = sqlx::query_as::<_, (i64, i64)>(sql);
-                let answer = asked.fetch_one(&mut self.connection).await;
-                let (value, id) = answer.map_err(|e| self.failed(e))?;
-                self.check(id)?;
-                self.token_of(u64::try_from(value).unwrap_or(0))
-            }
-            Product::MySql => {
-                let drawn = sqlx::query(sql).execute(&mut self.connection).await;
-                let drawn = drawn.map_err(|e| self.failed(e))?;
-                match drawn.rows_affected() {
-                    1 => self.token_of(drawn.last_insert_id()),
-                    // Its row is gone: the number is of no statement of ours.
-                    _ => self.token_of(0),
-                }
-            }
+        let drawn = sqlx::query(sql).execute(&mut self.connection).await;
+        let drawn = drawn.map_err(|e| self.failed(e))?;
+        match drawn.rows_affected() {
+            1 => self.token_of(drawn.last_insert_id()),
+            // Its row is gone: the number is of no statement of ours.
+            _ => self.token_of(0),
+        }
+    }
+
+    /// MariaDB waits, and then draws a token, in one request.
+    async fn wait_and_draw(&mut self, key: &Key) -> Answer<Waited> {
+        let (key, turn, tokens) = (key.as_text(), self.turn.as_secs(), &self.sql.tokens);
+        // The key is letters and digits. Blocks take no parameters.
+        let sql = format!(
+            "BEGIN NOT ATOMIC \
+             IF GET_LOCK('{key}', {turn}) = 1 \
+             THEN SELECT NEXTVAL({tokens}), CAST(CONNECTION_ID() AS SIGNED); \
+             ELSE SELECT CAST(NULL AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); \
+             END IF; END"
+        );
+        // All of it: what the block says at its end is part of the answer.
+        let rows = match sqlx::raw_sql(AssertSqlSafe(sql))
+            .fetch_all(&mut self.connection)
+            .await
+        {
+            Ok(rows) => rows,
+            Err(e) if is_interrupted(&e) => return Ok(Waited::NotYet),
+            Err(e) => return Err(self.failed(e)),
+        };
+        let row = rows
+            .first()
+            .ok_or_else(|| self.failed(sqlx::Error::RowNotFound))?;
+        let value = row.try_get::<Option<i64>, _>(0).map_err(|e| self.failed(e))?;
+        self.check(row.try_get(1).map_err(|e| self.failed(e))?)?;
+        match value {
+            Some(value) => self
+                .token_of(u64::try_from(value).unwrap_or(0))
+                .map(Waited::Locked),
+            None => Ok(Waited::NotYet),
         }
     }
 }
@@ -230,6 +254,9 @@ impl Wire for MySqlWire {
     }
 
     async fn wait_lock(&mut self, key: &Key) -> Answer<Waited> {
+        if self.sql.product == Product::MariaDb {
+            return self.wait_and_draw(key).await;
+        }
         const WAIT: &str = "SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         let turn = i64::try_from(self.turn.as_secs()).unwrap_or(1);
         let asked = sqlx::query_as::<_, (Option<i64>, i64)>(WAIT)

@@ -34,7 +34,7 @@ pub fn builder() -> Builder {
 
 impl Builder {
     /// After how long without a request the server ends a session and with it gives its locks away: how long a lock stays taken at most when its client has vanished. 30 seconds
-    /// unless set; 300 ms to an hour, rounded up to milliseconds. It is the smallest ttl of a lock.
+    /// unless set; 300 ms to ten minutes, rounded up to milliseconds. It is the smallest ttl of a lock.
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -189,11 +189,14 @@ async fn prepare(
 ) -> Result<(String, String)> {
     let told = |e| failed(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
+    // Behind a pooler the statements of a transaction are of one session, and others are not.
+    let mut tx = connection.begin().await.map_err(told)?;
     let schema = match schema {
         Some(schema) => schema,
         None => {
-            let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
-            let first = first.fetch_one(&mut connection).await.map_err(told)?;
+            const FIRST: &str = "SELECT current_schema()::text";
+            let first = sqlx::query_scalar::<_, Option<String>>(FIRST).persistent(false);
+            let first = first.fetch_one(&mut *tx).await.map_err(told)?;
             first.ok_or_else(|| {
                 invalid(format!(
                     "the search path at {at} has no schema that exists; choose one for dlock"
@@ -202,10 +205,16 @@ async fn prepare(
         }
     };
     let quoted = format!("{}.{}", quote(&schema), quote(sequence));
-    if look(&mut connection, &quoted, at).await?.is_none() {
-        make(&mut connection, &quoted, at).await?;
+    let mut found = look(&mut tx, &quoted, at).await?;
+    if found.is_none() {
+        if make(&mut tx, &quoted, at).await? == Made::BySomebodyElse {
+            tx.rollback().await.map_err(told)?;
+            tx = connection.begin().await.map_err(told)?;
+        }
+        found = look(&mut tx, &quoted, at).await?;
     }
-    match look(&mut connection, &quoted, at).await? {
+    tx.commit().await.map_err(told)?;
+    match found {
         Some(IsOurs::Yes) => {}
         Some(IsOurs::No) => {
             return Err(Error::new(
@@ -244,8 +253,14 @@ async fn look(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<O
     Ok(found.map(|is_good| if is_good { IsOurs::Yes } else { IsOurs::No }))
 }
 
-/// Makes it. Where another one does just now, that will do.
-async fn make(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<()> {
+#[derive(PartialEq, Eq)]
+enum Made {
+    Here,
+    /// Just now, which has ended this transaction.
+    BySomebodyElse,
+}
+
+async fn make(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<Made> {
     let sql = format!(
         "CREATE SEQUENCE IF NOT EXISTS {quoted} AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE"
     );
@@ -254,9 +269,9 @@ async fn make(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<(
         .execute(connection)
         .await;
     match made {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(Made::Here),
         // Even with IF NOT EXISTS: unique_violation, duplicate_table.
-        Err(e) if code(&e).is_some_and(|code| code == "23505" || code == "42P07") => Ok(()),
+        Err(e) if code(&e).is_some_and(|code| code == "23505" || code == "42P07") => Ok(Made::BySomebodyElse),
         Err(e) => Err(failed(e, at).error),
     }
 }

@@ -61,20 +61,11 @@ impl PgServer {
         timeout: Duration,
         sequence: &str,
     ) -> Self {
-        let (ttl_ms, turn_ms) = (ttl.as_millis().to_string(), turn.as_millis().to_string());
-        let probe = (ttl.as_secs() / 3).max(1).to_string();
         // Not logged: a wait is slow by design.
-        let options = options.clone().disable_statement_logging().options([
-            ("idle_session_timeout", ttl_ms.as_str()),
-            ("lock_timeout", turn_ms.as_str()),
-            ("statement_timeout", "0"),
-            ("default_transaction_read_only", "off"),
-            ("synchronous_commit", "on"),
-            // A client whose machine has gone is found out while its session waits.
-            ("tcp_keepalives_idle", probe.as_str()),
-            ("tcp_keepalives_interval", "1"),
-            ("tcp_keepalives_count", "3"),
-        ]);
+        let options = options
+            .clone()
+            .disable_statement_logging()
+            .options(start(ttl, turn));
         Self {
             options,
             at,
@@ -83,6 +74,26 @@ impl PgServer {
             sql: Statements::new(sequence).into(),
         }
     }
+}
+
+/// The settings of a session.
+///
+/// The server is told not to give up a connection that is silent *sooner* than the session: a client that is cut off believes in its locks for the ttl, and with the connection they would go to the next one. Its own
+/// limits for TCP may be shorter.
+fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
+    let whole = ttl.as_millis().div_ceil(1000).to_string();
+    vec![
+        ("idle_session_timeout", ttl.as_millis().to_string()),
+        ("lock_timeout", turn.as_millis().to_string()),
+        ("statement_timeout", "0".to_owned()),
+        ("default_transaction_read_only", "off".to_owned()),
+        ("synchronous_commit", "on".to_owned()),
+        // A client whose machine has gone is found out while its session waits, and an answer that nobody takes ends it.
+        ("tcp_keepalives_idle", whole),
+        ("tcp_keepalives_interval", "1".to_owned()),
+        ("tcp_keepalives_count", "3".to_owned()),
+        ("tcp_user_timeout", ttl.as_millis().to_string()),
+    ]
 }
 
 #[async_trait]
@@ -163,6 +174,11 @@ impl PgWire {
             );
             return Err(Failed::fatal(Error::new(ErrorKind::Unavailable, message)));
         }
+        // Of version 17, and meant for transactions that do something.
+        const NO_LIMIT: &str =
+            "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
+        let lifted = sqlx::query(NO_LIMIT).fetch_optional(&mut self.listener).await;
+        lifted.map_err(|e| failed(e, &self.at))?;
         // Not every system can: then a waiter whose client has gone waits to the end of its turn.
         const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
         let every = (ttl.as_millis() / 3).to_string();
@@ -288,5 +304,22 @@ impl Wire for PgWire {
         // Its connection goes back to its own pool, which is closed.
         drop(listener);
         pool.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_connection_is_given_up_before_its_session() {
+        let ttl = Duration::from_millis(2500);
+        let settings = start(ttl, ttl / 3);
+        let value = |name| -> u64 {
+            let found = settings.iter().find(|(n, _)| *n == name);
+            found.unwrap().1.parse().unwrap()
+        };
+        assert_eq!(value("idle_session_timeout"), 2500);
+        assert!(value("tcp_user_timeout") >= 2500 && value("tcp_keepalives_idle") * 1000 >= 2500);
     }
 }

@@ -89,6 +89,50 @@ macro_rules! tests {
         }
 
         #[test]
+        fn a_wait_with_an_end_ends_and_the_transaction_goes_on() {
+            run(async {
+                let site = open().await;
+                let limit = Duration::from_millis(150);
+                let mut holder = begin(&site).await;
+                drop(row(1).lock(&mut holder).await.unwrap());
+                let mut other = site.pool.begin().await.unwrap();
+                let from = std::time::Instant::now();
+                let asked = row(1)
+                    .wait(Wait::AtMost(limit))
+                    .lock(&mut other)
+                    .await
+                    .unwrap();
+                assert!(matches!(asked, Locked::Busy), "{asked:?}");
+                assert!(from.elapsed() >= limit && from.elapsed() < LONG);
+                let none = Wait::AtMost(Duration::ZERO);
+                let asked = row(1).wait(none).lock(&mut other).await.unwrap();
+                assert!(matches!(asked, Locked::Busy), "{asked:?}");
+                // Let go of while it is waited for.
+                let ends = tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    holder.commit().await.unwrap();
+                });
+                let asked = row(1)
+                    .wait(Wait::AtMost(LONG))
+                    .lock(&mut other)
+                    .await
+                    .unwrap();
+                let Locked::Held(mut held) = asked else {
+                    panic!("not held: {asked:?}");
+                };
+                ends.await.unwrap();
+                sqlx::query(SET)
+                    .bind(12_i64)
+                    .bind(1_i64)
+                    .execute(&mut *held)
+                    .await
+                    .unwrap();
+                other.commit().await.unwrap();
+                assert_eq!(n(&site, 1).await, 12);
+            });
+        }
+
+        #[test]
         fn a_rollback_frees_and_takes_back() {
             run(async {
                 let site = open().await;

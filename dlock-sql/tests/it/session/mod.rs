@@ -2,20 +2,40 @@
 
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_faults;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_faults;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::runtime::Tokio;
+use dlock_core::runtime::{Smol, Tokio};
 use dlock_core::{Client, Lock, Runtime};
 use dlock_sql::session::SessionLock;
 
 /// Longer than a wait in these tests may be, and than a session lasts that is not to be lost because the machine was busy.
 const LONG: Duration = Duration::from_secs(20);
 
-fn run<F: Future<Output = ()>>(test: F) {
+thread_local! {
+    /// Which runtime the clients of a test are given. The test itself is always on tokio.
+    static IS_SMOL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the test twice: with its clients on tokio, and on smol.
+#[allow(clippy::print_stdout)] // shown if it fails
+fn run<F: Future<Output = ()>>(test: impl Fn() -> F) {
+    for is_smol in [false, true] {
+        IS_SMOL.set(is_smol);
+        println!("on {}", if is_smol { "smol" } else { "tokio" });
+        run_once(test());
+    }
+}
+
+fn run_once<F: Future<Output = ()>>(test: F) {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -25,7 +45,10 @@ fn run<F: Future<Output = ()>>(test: F) {
 }
 
 fn here() -> Arc<dyn Runtime> {
-    Tokio::current().unwrap()
+    match IS_SMOL.get() {
+        true => Smol::global().unwrap(),
+        false => Tokio::current().unwrap(),
+    }
 }
 
 fn client(backend: SessionLock) -> Client {
@@ -84,4 +107,32 @@ async fn in_the_end(lock: &Lock, limit: Duration) -> dlock_core::Guard {
             Err(e) => panic!("{e:?}"),
         }
     }
+}
+
+/// A client whose every thread stands still, and the guard that it had when it did. It goes on when that is dropped.
+struct Frozen {
+    guard: dlock_core::Guard,
+    _go_on: std::sync::mpsc::Sender<()>,
+}
+
+/// Takes the lock by a client on a thread of its own, which then stands still.
+fn freeze(backend: impl Future<Output = dlock_core::Result<SessionLock>> + Send + 'static) -> Frozen {
+    let (go_on, stay) = std::sync::mpsc::channel::<()>();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        tokio.block_on(async {
+            let client = Client::builder(Arc::new(backend.await.unwrap()), Tokio::current().unwrap());
+            let client = client.build().unwrap();
+            let guard = client.lock("a").unwrap().acquire().await.unwrap();
+            send.send(guard).unwrap();
+            // Until the other end is dropped.
+            let _ = stay.recv();
+        });
+    });
+    let guard = blocking(|| receive.recv().map_err(std::io::Error::other));
+    Frozen { guard, _go_on: go_on }
 }

@@ -15,7 +15,7 @@ use crate::servers::{MariaDbServer, until};
 static SERVER: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start().unwrap());
 
 /// Of a pool that is used up by one connection: locks do not need it.
-async fn empty_database(server: &MariaDbServer) -> MySqlPool {
+pub(super) async fn empty_database(server: &MariaDbServer) -> MySqlPool {
     let (url, name) = blocking(|| {
         let name = fresh();
         server.ask(&format!("CREATE DATABASE {name}"))?;
@@ -31,12 +31,12 @@ fn long() -> Builder {
     builder().session_ttl(LONG).timeout(LONG)
 }
 
-async fn open(pool: &MySqlPool) -> Client {
+pub(super) async fn open(pool: &MySqlPool) -> Client {
     client(long().open_pool(pool, here()).await.unwrap())
 }
 
 /// Waits until that many sessions wait for a `GET_LOCK`.
-fn wait_until_blocked(server: &MariaDbServer, count: i64) -> std::io::Result<()> {
+pub(super) fn wait_until_blocked(server: &MariaDbServer, count: i64) -> std::io::Result<()> {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
     until(&format!("{count} wait for locks"), LONG, || {
         Ok(server.number(sql)? == count)
@@ -45,7 +45,7 @@ fn wait_until_blocked(server: &MariaDbServer, count: i64) -> std::io::Result<()>
 
 #[test]
 fn handles_of_one_client_and_of_two_exclude_one_another() {
-    run(async {
+    run(|| async {
         let pool = empty_database(&SERVER).await;
         let (first, second) = (open(&pool).await, open(&pool).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
@@ -63,7 +63,7 @@ fn handles_of_one_client_and_of_two_exclude_one_another() {
 
 #[test]
 fn sixty_tasks_of_three_clients_take_turns() {
-    run(async {
+    run(|| async {
         let pool = empty_database(&SERVER).await;
         let clients = [open(&pool).await, open(&pool).await, open(&pool).await];
         assert_eq!(take_turns(&clients, 60, 5).await.len(), 300);
@@ -72,7 +72,7 @@ fn sixty_tasks_of_three_clients_take_turns() {
 
 #[test]
 fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
-    run(async {
+    run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
         let (first, second) = (open(&pool).await, open(&pool).await);
@@ -99,7 +99,7 @@ fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
 
 #[test]
 fn a_holder_that_is_killed_is_told_at_the_next_ping() {
-    run(async {
+    run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
         let client = open(&pool).await;
@@ -121,7 +121,7 @@ fn a_holder_that_is_killed_is_told_at_the_next_ping() {
 
 #[test]
 fn a_restart_of_the_server_ends_locks_and_no_client() {
-    run(async {
+    run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
         let client = open(&pool).await;
@@ -137,10 +137,44 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
 
 #[test]
 fn databases_of_one_server_have_nothing_to_do_with_one_another() {
-    run(async {
+    run(|| async {
         let (one, other) = (empty_database(&SERVER).await, empty_database(&SERVER).await);
         let (one, other) = (open(&one).await, open(&other).await);
         let _guard = one.lock("a").unwrap().acquire().await.unwrap();
         assert!(other.lock("a").unwrap().try_acquire().await.unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_lock_is_two_statements() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        let client = open(&empty_database(&server).await).await;
+        let lock = client.lock("a").unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        let asked = || blocking(|| server.status("Questions"));
+        let (one, two) = (asked(), asked());
+        for _ in 0..20 {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        // Without what it costs to ask.
+        assert_eq!(asked() - two - (two - one), 40);
+    });
+}
+
+#[test]
+fn a_hand_off_is_two_statements_however_many_wait() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        let pool = empty_database(&server).await;
+        let clients = [open(&pool).await, open(&pool).await];
+        for tasks in [4, 100] {
+            let before = blocking(|| server.status("Questions"));
+            let turns = 400 / tasks;
+            let taken = take_turns(&clients, tasks, turns).await.len();
+            let sent = blocking(|| server.status("Questions")) - before;
+            let taken = i64::try_from(taken).unwrap();
+            assert!(sent <= 2 * taken + 80, "{sent} for {taken} hand-offs to {tasks}");
+        }
     });
 }

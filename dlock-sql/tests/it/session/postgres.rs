@@ -10,13 +10,13 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::{LONG, blocking, client, fresh, here, in_the_end, run, take_turns};
-use crate::servers::{PgBouncer, PoolMode, PostgresServer};
+use crate::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 
 /// Shared by the tests that do nothing to it. Never dropped; it ends with the program all the same.
 static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());
 
 /// Of a pool that is used up by one connection: locks do not need it.
-fn pool(url: &str, database: Option<&str>) -> PgPool {
+pub(super) fn pool(url: &str, database: Option<&str>) -> PgPool {
     let mut options: PgConnectOptions = url.parse().unwrap();
     if let Some(database) = database {
         options = options.database(database);
@@ -37,7 +37,7 @@ fn long() -> Builder {
     builder().session_ttl(LONG).timeout(LONG)
 }
 
-async fn open(pool: &PgPool) -> Client {
+pub(super) async fn open(pool: &PgPool) -> Client {
     client(long().open_pool(pool, here()).await.unwrap())
 }
 
@@ -49,7 +49,7 @@ fn holder(server: &PostgresServer) -> std::io::Result<i32> {
 
 #[test]
 fn handles_of_one_client_and_of_two_exclude_one_another() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let (first, second) = (open(&pool).await, open(&pool).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
@@ -66,7 +66,7 @@ fn handles_of_one_client_and_of_two_exclude_one_another() {
 
 #[test]
 fn sixty_tasks_of_three_clients_take_turns() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let clients = [open(&pool).await, open(&pool).await, open(&pool).await];
         assert_eq!(take_turns(&clients, 60, 5).await.len(), 300);
@@ -75,7 +75,7 @@ fn sixty_tasks_of_three_clients_take_turns() {
 
 #[test]
 fn clients_without_a_connection_to_wait_on_get_their_turn_as_well() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let backend = long().most_waiting(0).open_pool(&pool, here()).await.unwrap();
         let clients = [client(backend), open(&pool).await];
@@ -85,7 +85,7 @@ fn clients_without_a_connection_to_wait_on_get_their_turn_as_well() {
 
 #[test]
 fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
-    run(async {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let (first, second) = (open(&pool).await, open(&pool).await);
@@ -112,7 +112,7 @@ fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
 
 #[test]
 fn a_wait_limit_takes_the_waiter_out() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let (first, second) = (open(&pool).await, open(&pool).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
@@ -129,7 +129,7 @@ fn a_wait_limit_takes_the_waiter_out() {
 
 #[test]
 fn waits_go_on_over_many_turns() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let quick = builder().session_ttl(Duration::from_secs(1)).timeout(LONG);
         let first = client(quick.clone().open_pool(&pool, here()).await.unwrap());
@@ -149,7 +149,7 @@ fn waits_go_on_over_many_turns() {
 
 #[test]
 fn a_holder_whose_backend_is_terminated_is_told_at_once() {
-    run(async {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let (first, second) = (open(&pool).await, open(&pool).await);
@@ -175,7 +175,7 @@ fn a_holder_whose_backend_is_terminated_is_told_at_once() {
 
 #[test]
 fn a_holder_that_waited_is_told_as_well() {
-    run(async {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let (first, second) = (open(&pool).await, open(&pool).await);
@@ -206,7 +206,7 @@ fn a_holder_that_waited_is_told_as_well() {
 
 #[test]
 fn a_restart_of_the_server_ends_locks_and_no_client() {
-    run(async {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let client = open(&pool).await;
@@ -224,7 +224,7 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
 
 #[test]
 fn a_server_that_stands_still_costs_the_lock_in_time() {
-    run(async {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let ttl = Duration::from_secs(2);
@@ -245,22 +245,61 @@ fn a_server_that_stands_still_costs_the_lock_in_time() {
 }
 
 #[test]
-fn a_pooler_that_shares_sessions_is_refused() {
-    run(async {
+fn a_pooler_is_refused() {
+    run(|| async {
+        let server = blocking(PostgresServer::start);
+        // One that refuses to know the settings of a session, and one that drops them.
+        for mode in [PoolMode::Transaction, PoolMode::Session] {
+            let pooler = blocking(|| PgBouncer::start(&server, mode, 2));
+            for deaf in [false, true] {
+                if deaf {
+                    blocking(|| pooler.restart_deaf_to_options());
+                }
+                let refused = long()
+                    .open_pool(&pool(&pooler.url(), None), here())
+                    .await
+                    .unwrap_err();
+                assert_eq!(
+                    refused.kind(),
+                    ErrorKind::Unsupported,
+                    "{mode:?} {deaf}: {refused:?}"
+                );
+                assert!(refused.to_string().contains("pooler"), "{refused}");
+            }
+        }
+    });
+}
+
+#[test]
+fn locks_of_transactions_work_behind_a_pooler() {
+    run(|| async {
         let server = blocking(PostgresServer::start);
         let pooler = blocking(|| PgBouncer::start(&server, PoolMode::Transaction, 2));
-        let refused = long()
-            .open_pool(&pool(&pooler.url(), None), here())
-            .await
-            .unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
-        assert!(refused.to_string().contains("pooler"), "{refused}");
+        let direct = open(&pool(&server.url(), None)).await;
+        let options: PgConnectOptions = pooler.url().parse().unwrap();
+        // Statements of one transaction are all of one session, but none is remembered for another.
+        let shared = PgPoolOptions::new()
+            .max_connections(2)
+            .connect_lazy_with(options.statement_cache_capacity(0));
+        let locks = long().transaction_locks(&shared, here()).await.unwrap();
+        let name = LockName::new("a").unwrap();
+        for _ in 0..5 {
+            let (mut one, mut other) = (shared.begin().await.unwrap(), shared.begin().await.unwrap());
+            let token = locks.lock(&mut one, &name).await.unwrap();
+            assert_eq!(locks.try_lock(&mut other, &name).await.unwrap(), None);
+            assert!(direct.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+            one.commit().await.unwrap();
+            assert!(locks.try_lock(&mut other, &name).await.unwrap() > Some(token));
+            other.rollback().await.unwrap();
+        }
+        let guard = direct.lock("a").unwrap().try_acquire().await.unwrap();
+        assert!(guard.is_some(), "something is left of them");
     });
 }
 
 #[test]
 fn a_transaction_and_a_session_exclude_one_another() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let client = open(&pool).await;
         let in_transactions = long().transaction_locks(&pool, here()).await.unwrap();
@@ -278,7 +317,7 @@ fn a_transaction_and_a_session_exclude_one_another() {
 
 #[test]
 fn a_sequence_that_sessions_cache_is_refused() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let made = sqlx::query("CREATE SEQUENCE dlock_session_token CACHE 10");
         made.execute(&pool).await.unwrap();
@@ -289,10 +328,58 @@ fn a_sequence_that_sessions_cache_is_refused() {
 
 #[test]
 fn what_is_claimed_is_what_the_server_knows() {
-    run(async {
+    run(|| async {
         let pool = empty_database().await;
         let backend = long().open_pool(&pool, here()).await.unwrap();
         let claims = backend.capabilities();
         assert_eq!((claims.name_hash_bits, claims.min_ttl), (Some(64), LONG));
+        let client = client(backend);
+        for refused in [
+            client.inspect("a").await.map(drop),
+            client.force_release("a").await.map(drop),
+        ] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+    });
+}
+
+/// How many statements were carried out, but for those of `psql`.
+fn statements(server: &PostgresServer) -> usize {
+    let log = server.log();
+    log.lines().filter(|line| line.contains("execute ")).count()
+}
+
+#[test]
+fn a_lock_is_two_statements() {
+    run(|| async {
+        let options = PostgresOptions::new().setting("log_statement", "all");
+        let server = blocking(|| PostgresServer::with(options));
+        let pool = pool(&server.url(), None);
+        let client = open(&pool).await;
+        let lock = client.lock("a").unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        let before = statements(&server);
+        for _ in 0..20 {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        assert_eq!(statements(&server) - before, 40);
+    });
+}
+
+#[test]
+fn a_hand_off_is_two_statements_however_many_wait() {
+    run(|| async {
+        let options = PostgresOptions::new().setting("log_statement", "all");
+        let server = blocking(|| PostgresServer::with(options));
+        let pool = pool(&server.url(), None);
+        let clients = [open(&pool).await, open(&pool).await];
+        for tasks in [4, 100] {
+            let before = statements(&server);
+            let turns = 400 / tasks;
+            let taken = take_turns(&clients, tasks, turns).await.len();
+            let sent = statements(&server) - before;
+            // Who is the first of its client to come also finds out that the lock is taken, and each connection is greeted.
+            assert!(sent <= 2 * taken + 60, "{sent} for {taken} hand-offs to {tasks}");
+        }
     });
 }

@@ -15,7 +15,7 @@ use super::connections::Absent;
 use super::failure::foreign;
 use super::lock::{MysqlLease, round_up};
 use super::schema::NOW;
-use super::text::{bytes, id_bytes, list, read_id};
+use super::text::{bytes, id_bytes, read_id};
 use crate::admit::Asked;
 use crate::lease::check::{check_ttl, micros};
 
@@ -93,10 +93,9 @@ impl MysqlLease {
                 format!("({},{})", bytes(key.name.as_bytes()), bytes(&id_bytes(key.id)))
             })
             .collect();
-        // The names apart: MariaDB finds rows by the key for those, and looks through the whole table for pairs.
-        let names = list(batch.iter().map(|n| items[*n].key.name.as_bytes()));
+        // Both servers find the rows of such pairs by the key, and lock no others.
         let (p, live) = (&sql.prefix, &sql.extend_where);
-        let keys = format!("name IN ({names}) AND (name, id) IN ({})", keys.join(","));
+        let keys = format!("(name, id) IN ({})", keys.join(","));
         let sent = Timestamp::now();
         // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
         let found = self

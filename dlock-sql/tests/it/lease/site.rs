@@ -13,7 +13,7 @@ use futures::future::{Either, select};
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// Longer than a test may take.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

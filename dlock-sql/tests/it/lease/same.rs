@@ -235,10 +235,7 @@ async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize
 #[test]
 fn postgres_and_sqlite_answer_the_same() {
     run(On::Tokio, async |runtime| {
-        let folder = tempfile::tempdir().unwrap();
-        let sqlite = SqliteLock::open(folder.path().join("locks"), runtime.clone())
-            .await
-            .unwrap();
+        let sqlite = SqliteLock::memory(runtime.clone()).await.unwrap();
         for route in [Route::Direct, Route::TransactionPooler] {
             let builder = PostgresLease::builder_with(postgres().await).route(route);
             let postgres = builder.open(runtime.clone()).await.unwrap();

@@ -32,7 +32,28 @@ const DRAINING: Duration = Duration::from_secs(10);
 /// Completes when the backend is closed or dropped.
 pub(super) type Closing = Shared<oneshot::Receiver<()>>;
 
-type Slot = Arc<Mutex<Option<MySqlConnection>>>;
+/// A connection that was not used for so long is asked first whether it is there yet.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How long the answer to that is waited for.
+const PINGING: Duration = Duration::from_secs(2);
+
+type Slot = Arc<Mutex<Option<Idle>>>;
+
+/// A connection that nobody uses, and since when.
+struct Idle {
+    conn: MySqlConnection,
+    since: Timestamp,
+}
+
+impl Idle {
+    fn new(conn: MySqlConnection) -> Self {
+        Self {
+            conn,
+            since: Timestamp::now(),
+        }
+    }
+}
 
 /// The way to the database.
 pub(super) struct Link {
@@ -49,6 +70,7 @@ pub(super) struct Link {
     next: AtomicUsize,
     /// When dead names are to be looked for, on the clock of this process.
     pub(super) sweep_at: AtomicU64,
+    pub(super) sweep_every: Duration,
 }
 
 /// What a link is made of.
@@ -59,6 +81,7 @@ pub(super) struct Parts {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) sql: Statements,
     pub(super) connections: usize,
+    pub(super) sweep_every: Duration,
     /// One that is there already.
     pub(super) first: MySqlConnection,
 }
@@ -98,7 +121,7 @@ impl View {
 impl Link {
     pub(super) fn new(parts: Parts) -> Self {
         let (send, receive) = oneshot::channel();
-        let mut first = Some(parts.first);
+        let mut first = Some(Idle::new(parts.first));
         let slots = (0..parts.connections.max(1)).map(|_| Arc::new(Mutex::new(first.take())));
         let slots = slots.collect();
         Self {
@@ -113,6 +136,7 @@ impl Link {
             slots,
             next: AtomicUsize::new(0),
             sweep_at: AtomicU64::new(0),
+            sweep_every: parts.sweep_every,
         }
     }
 
@@ -252,6 +276,10 @@ impl Link {
         };
         self.open()?;
         let conn = match slot.take() {
+            Some(idle) => self.still_there(idle).await,
+            None => None,
+        };
+        let conn = match conn {
             Some(conn) => conn,
             None => connect(&self.options, &self.greeting, &*self.runtime, &self.at).await?,
         };
@@ -262,13 +290,29 @@ impl Link {
         })
     }
 
+    /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent yet, and another one is made.
+    async fn still_there(&self, idle: Idle) -> Option<MySqlConnection> {
+        let mut conn = idle.conn;
+        if Timestamp::now().since(idle.since) < IDLE {
+            return Some(conn);
+        }
+        let answered = {
+            let ping = pin!(conn.ping());
+            matches!(
+                select(ping, self.runtime.sleep(PINGING)).await,
+                Either::Left((Ok(()), _))
+            )
+        };
+        answered.then_some(conn)
+    }
+
     /// Nothing more is asked. What is on its way goes on to its end.
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         for slot in &self.slots {
             let conn = slot.try_lock().and_then(|mut slot| slot.take());
-            if let Some(conn) = conn {
+            if let Some(Idle { conn, .. }) = conn {
                 // The server closes its end if it does not hear of it.
                 let _ = conn.close().await;
             }
@@ -344,7 +388,7 @@ pub(super) async fn connect(
 /// A connection while one request has it.
 struct Lent {
     conn: Option<MySqlConnection>,
-    slot: Option<OwnedMutexGuard<Option<MySqlConnection>>>,
+    slot: Option<OwnedMutexGuard<Option<Idle>>>,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -376,7 +420,7 @@ impl Lent {
         if let Some(mut slot) = self.slot.take()
             && failed.is_none_or(|e| e.as_database_error().is_some())
         {
-            *slot = conn;
+            *slot = conn.map(Idle::new);
         }
     }
 }
@@ -393,7 +437,7 @@ impl Drop for Lent {
                 matches!(select(rolling_back, over).await, Either::Left((Ok(_), _)))
             };
             if drained {
-                *slot = Some(conn);
+                *slot = Some(Idle::new(conn));
             }
         };
         self.runtime.spawn(draining.boxed());

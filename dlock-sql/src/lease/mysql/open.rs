@@ -26,6 +26,7 @@ pub struct Builder {
     prefix: String,
     connections: usize,
     lock_wait: Duration,
+    sweep_every: Duration,
 }
 
 impl fmt::Debug for Builder {
@@ -36,6 +37,7 @@ impl fmt::Debug for Builder {
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)
             .field("lock_wait", &self.lock_wait)
+            .field("sweep_every", &self.sweep_every)
             .finish_non_exhaustive()
     }
 }
@@ -66,6 +68,13 @@ impl Builder {
         self
     }
 
+    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it does so when it releases something. One client does it
+    /// for all. A minute unless set.
+    pub fn sweep_every(mut self, time: Duration) -> Self {
+        self.sweep_every = time;
+        self
+    }
+
     /// Connects, and creates or updates the tables.
     ///
     /// A user that may not create tables can open them when they are there in this version.
@@ -84,6 +93,7 @@ impl Builder {
         // The last is read by MariaDB alone.
         let greeting: Arc<str> = format!(
             "SET SESSION innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              /*M!100300 SET SESSION idle_transaction_timeout = 10 */"
         )
         .into();
@@ -97,6 +107,7 @@ impl Builder {
             runtime,
             sql: Statements::new(&names),
             connections: self.connections,
+            sweep_every: self.sweep_every,
             first,
         });
         Ok(MysqlLease::new(Arc::new(link)))
@@ -127,6 +138,7 @@ impl MysqlLease {
             prefix: DEFAULT_PREFIX.to_owned(),
             connections: 4,
             lock_wait: Duration::from_secs(2),
+            sweep_every: Duration::from_secs(60),
         }
     }
 

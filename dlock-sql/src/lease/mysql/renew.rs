@@ -1,8 +1,8 @@
 //! Leases and queue entries extended, five hundred in a statement.
 //!
-//! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys are listed in the order of their bytes, and read back
-//! in a second one, which says what is left of each. What that does not find (a shared lease, an entry of the queue, a lease that is over) goes through a
-//! transaction by names, at most that many at a time.
+//! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys are listed in the order of their bytes. If it does
+//! not find all of them, a second one reads back what is left of each. What that does not find (a shared lease, an entry of the queue, a lease that is over) goes
+//! through a transaction by names, at most that many at a time.
 
 use std::collections::HashMap;
 
@@ -93,18 +93,32 @@ impl MysqlLease {
                 format!("({},{})", bytes(key.name.as_bytes()), bytes(&id_bytes(key.id)))
             })
             .collect();
-        let (p, keys, live) = (&sql.prefix, keys.join(","), &sql.extend_where);
+        // Both servers find the rows of such pairs by the key, and lock no others.
+        let (p, live) = (&sql.prefix, &sql.extend_where);
+        let keys = format!("(name, id) IN ({})", keys.join(","));
         let sent = Timestamp::now();
+        // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
+        let found = self
+            .link
+            .tell(format!(
+                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= {NOW} + {ttl}"
+            ))
+            .await?;
+        if usize::try_from(found).is_ok_and(|found| found == batch.len()) {
+            let life = std::time::Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
+            let all = batch.iter().map(|n| (items[*n].key.clone(), life));
+            return Ok((sent, all.collect()));
+        }
         self.link
             .tell(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE (name, id) IN ({keys}) {live}"
+                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}"
             ))
             .await?;
         // A lease that was over as that ran is over: nothing makes it live again under its key.
         let rows = self
             .link
             .read_text(format!(
-                "SELECT name, id, ends - {NOW} FROM {p}name WHERE (name, id) IN ({keys}) {live} AND phase = 2 AND ttl = {ttl}"
+                "SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
             ))
             .await?;
         let bad = |_: sqlx::Error| foreign("a column of another type");

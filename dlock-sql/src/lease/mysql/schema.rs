@@ -172,7 +172,7 @@ impl Statements {
     /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.
     pub(super) fn load(&self, list: &str) -> String {
         let all = self.all_of(list, " FOR UPDATE");
-        format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; {all}")
+        format!("START TRANSACTION; {all}")
     }
 
     /// Reads the same at one moment, and locks nothing.

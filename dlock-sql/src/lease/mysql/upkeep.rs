@@ -19,9 +19,6 @@ use super::text::bytes;
 /// For how long nobody has used a dead name. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);
 
-/// How often one client does it.
-const EVERY: Duration = Duration::from_secs(60);
-
 /// How many names at once.
 const MOST: u32 = 1_000;
 
@@ -33,7 +30,7 @@ impl Link {
     pub(super) fn sweep_sometimes(self: &Arc<Self>) {
         let now = Timestamp::now().as_nanos();
         let due = self.sweep_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(u64::try_from(EVERY.as_nanos()).unwrap_or(u64::MAX));
+        let next = now.saturating_add(u64::try_from(self.sweep_every.as_nanos()).unwrap_or(u64::MAX));
         let turn = now >= due
             && self
                 .sweep_at
@@ -57,7 +54,7 @@ impl Link {
         let (p, age) = (&self.sql.prefix, AGE.as_micros());
         let turn = format!(
             "UPDATE {p}meta SET swept = {NOW} WHERE swept <= {NOW} - {}",
-            EVERY.as_micros() / 2
+            self.sweep_every.as_micros() / 2
         );
         // Found rows are counted, and the time is another one each time.
         if self.tell(turn).await? == 0 {
@@ -66,7 +63,7 @@ impl Link {
         self.settle_dead().await?;
         // The floor rises to the largest token there is: what is deleted after that was last granted long before.
         self.tell(format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; \
+            "START TRANSACTION; \
              SELECT token_floor FROM {p}meta FOR UPDATE; \
              UPDATE {p}meta SET token_floor = GREATEST(token_floor, (SELECT COALESCE(MAX(k.token), 0) FROM {p}name AS k)); \
              DELETE FROM {p}name WHERE others = 0 AND ends < {NOW} - {age} ORDER BY name LIMIT {MOST}; COMMIT"

@@ -57,6 +57,7 @@ pub(super) struct Link {
     places: Arc<Places<PgConnection>>,
     /// When dead names are to be looked for, on the clock of this process.
     pub(super) sweep_at: std::sync::atomic::AtomicU64,
+    pub(super) sweep_every: Duration,
 }
 
 /// What a link is made of.
@@ -68,6 +69,7 @@ pub(super) struct Parts {
     pub(super) sql: Statements,
     pub(super) channel: Option<Arc<str>>,
     pub(super) connections: usize,
+    pub(super) sweep_every: Duration,
     /// One that is there already.
     pub(super) first: PgConnection,
 }
@@ -88,6 +90,7 @@ impl Link {
             closed: AtomicBool::new(false),
             places: Places::new(parts.connections, parts.first),
             sweep_at: std::sync::atomic::AtomicU64::new(0),
+            sweep_every: parts.sweep_every,
         }
     }
 

@@ -24,6 +24,8 @@ fn is_of_a_pooler(state: &str) -> bool {
 /// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never sent.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = match state(&e) {
+        // A pooler that would not keep what a session is told when it begins.
+        Some(state) if state == "08P01" && e.to_string().contains("startup parameter") => of_state("26000"),
         Some(state) => of_state(&state),
         None => (
             ErrorKind::Unavailable,

@@ -199,9 +199,10 @@ impl Lock for PostgresLease {
             }
             false => link.ask_again(&link.sql.release, &[name, id], noted).await,
         };
-        let (_, rows) = asks.answered(answered).map_err(named)?;
+        let (sent, rows) = asks.answered(answered).map_err(named)?;
         self.retried.forget(lease);
         let answer = Answer::of(&rows).map_err(named)?;
+        link.pushes.anchor(sent, answer.at);
         link.sweep_sometimes();
         Ok(match answer.word == "R" || perhaps {
             true => Released::Released,

@@ -41,6 +41,7 @@ pub struct Builder {
     prefix: String,
     connections: usize,
     lock_wait: Duration,
+    sweep_every: Duration,
     route: Route,
 }
 
@@ -52,6 +53,7 @@ impl fmt::Debug for Builder {
             .field("prefix", &self.prefix)
             .field("connections", &self.connections)
             .field("lock_wait", &self.lock_wait)
+            .field("sweep_every", &self.sweep_every)
             .field("route", &self.route)
             .finish_non_exhaustive()
     }
@@ -87,6 +89,13 @@ impl Builder {
     /// Says what is between this program and the server. [`Route::Direct`] unless set.
     pub fn route(mut self, route: Route) -> Self {
         self.route = route;
+        self
+    }
+
+    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it does so when it releases something. One client does it
+    /// for all. A minute unless set.
+    pub fn sweep_every(mut self, time: Duration) -> Self {
+        self.sweep_every = time;
         self
     }
 
@@ -142,6 +151,7 @@ impl Builder {
             sql,
             channel,
             connections: self.connections,
+            sweep_every: self.sweep_every,
             first,
         }));
         listen(&link).await?;
@@ -173,6 +183,7 @@ impl PostgresLease {
             prefix: DEFAULT_PREFIX.to_owned(),
             connections: 4,
             lock_wait: Duration::from_secs(2),
+            sweep_every: Duration::from_secs(60),
             route: Route::Direct,
         }
     }

@@ -17,9 +17,6 @@ use super::connections::Link;
 /// For how long nobody has used a dead name. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);
 
-/// How often one client asks.
-const EVERY: Duration = Duration::from_secs(60);
-
 /// How many names go in one statement, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;
 
@@ -28,7 +25,7 @@ impl Link {
     pub(super) fn sweep_sometimes(self: &Arc<Self>) {
         let now = Timestamp::now().as_nanos();
         let due = self.sweep_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(u64::try_from(EVERY.as_nanos()).unwrap_or(u64::MAX));
+        let next = now.saturating_add(u64::try_from(self.sweep_every.as_nanos()).unwrap_or(u64::MAX));
         if now < due
             || self
                 .sweep_at

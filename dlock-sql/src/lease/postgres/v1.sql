@@ -408,6 +408,7 @@ BEGIN
     RETURN a;
   END IF;
   t := clock_timestamp();
+  a.at := {p}micros(t);
   n := {p}settle(n, t);
   IF n.phase <> 0 AND n.id = p_id THEN
     a.word := 'R';
@@ -425,6 +426,9 @@ BEGIN
       a.word := 'R';
       IF e.phase <> 3 AND p_keep > 0 THEN
         UPDATE {p}entry o SET phase = 3, ends = t + keep WHERE o.name = p_name AND o.id = p_id;
+        IF n.alone = p_id THEN
+          n.alone := NULL;
+        END IF;
         n.earliest := least(n.earliest, t + keep);
         n := {p}hint(n);
       ELSIF e.phase <> 3 THEN

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dlock_core::spi::{
-    Abandoned, Access, Admission, Converted, LeaseKey, Lock, Raised, Release, Released, RenewItem,
+    Abandoned, Access, Admission, Change, Converted, LeaseKey, Lock, Raised, Release, Released, RenewItem,
     RenewOutcome,
 };
 use dlock_core::{Client, ErrorKind, LockName, Mode, Runtime, Token};
 
-use super::site::*;
+use futures::StreamExt as _;
+use futures::future::{Either, select};
+
+use super::site::{self, *};
 
 async fn one_holds_it_and_is_recognised(lock: Arc<dyn Lock>) {
     let lock = &*lock;
@@ -103,14 +106,13 @@ async fn what_is_abandoned_is_not_heard_when_it_comes_late(lock: Arc<dyn Lock>) 
 async fn a_lease_ends_by_itself(lock: Arc<dyn Lock>) {
     let lock = &*lock;
     let mut a = ask("x");
-    a.ttl = ms(100);
+    a.ttl = ms(1_500);
     let first = granted(lock, &a).await;
     let waiter = join("x", Mode::Exclusive);
     queued(lock, &waiter).await;
-    smol::Timer::after(ms(150)).await;
+    assert!(until_asked(lock, &waiter).await > first.token.unwrap());
     let gone = renew(lock, RenewItem::lease(a.key.clone(), TTL)).await;
     assert!(matches!(gone, RenewOutcome::Gone), "{gone:?}");
-    assert!(asked(lock, &waiter).await > first.token);
     assert_eq!(
         lock.release(&a.key, Release::Now).await.unwrap(),
         Released::NotHeld
@@ -189,10 +191,9 @@ async fn a_minimum_hold_keeps_others_out(lock: Arc<dyn Lock>) {
     let (a, b) = (ask("x"), join("x", Mode::Exclusive));
     granted(lock, &a).await;
     queued(lock, &b).await;
-    lock.release(&a.key, Release::KeepFor(ms(200))).await.unwrap();
+    lock.release(&a.key, Release::KeepFor(ms(1_500))).await.unwrap();
     assert_eq!(asked(lock, &b).await, None);
-    smol::Timer::after(ms(250)).await;
-    assert!(asked(lock, &b).await.is_some());
+    until_asked(lock, &b).await;
 }
 
 async fn an_operator_sees_and_ends_it(lock: Arc<dyn Lock>) {
@@ -213,6 +214,62 @@ async fn an_operator_sees_and_ends_it(lock: Arc<dyn Lock>) {
     assert_eq!(holder.owner.as_deref(), Some("it's \"me\"; --"));
     assert_eq!(watch.force_release(&name).await.unwrap(), 1);
     assert!(asked(&*lock, &b).await > token);
+}
+
+/// Where whoever watches is told, or finds, each change.
+async fn changes_are_told_one_by_one(lock: Arc<dyn Lock>) {
+    let name = LockName::new("x").unwrap();
+    let mut changes = lock.watch_part().unwrap().watch(&name).await.unwrap();
+    let mut next = async || within(ms(10_000), changes.next()).await.unwrap().unwrap();
+    assert!(matches!(next().await, Change::Snapshot { now, skipped: false } if now.holders.is_empty()));
+    let mut a = ask("x");
+    a.ttl = ms(1_500);
+    let token = granted(&*lock, &a).await.token;
+    assert!(matches!(next().await, Change::Granted(h) if h.token == token));
+    let b = join("x", Mode::READER).with_owner("b".into());
+    queued(&*lock, &b).await;
+    // Nobody asks any more: the watch itself finds that it is over.
+    assert_eq!(next().await, Change::Expired { id: a.key.id });
+    let Change::Granted(h) = next().await else {
+        panic!()
+    };
+    assert_eq!(
+        (h.id, h.mode, h.owner.as_deref()),
+        (b.key.id, Mode::READER, Some("b"))
+    );
+    lock.release(&b.key, Release::Now).await.unwrap();
+    assert_eq!(next().await, Change::Released { id: b.key.id });
+    lock.close().await.unwrap();
+    within(ms(10_000), changes.next()).await.unwrap().unwrap_err();
+}
+
+async fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock: Arc<dyn Lock>) {
+    let name = LockName::new("x").unwrap();
+    let watch = lock.watch_part().unwrap();
+    let a = ask("x");
+    granted(&*lock, &a).await;
+    let mut changes = watch.watch(&name).await.unwrap();
+    let mut next = async || within(ms(10_000), changes.next()).await.unwrap().unwrap();
+    assert!(matches!(next().await, Change::Snapshot { now, .. } if now.holders[0].id == a.key.id));
+    assert_eq!(watch.force_release(&name).await.unwrap(), 1);
+    match next().await {
+        Change::Forced { id } => assert_eq!(id, a.key.id),
+        Change::Snapshot { now, skipped: true } => assert_eq!(now.holders, []),
+        other => panic!("{other:?}"),
+    }
+    // A lease that was renewed meanwhile did not run out when it would have.
+    let mut b = ask("x");
+    b.ttl = ms(1_000);
+    granted(&*lock, &b).await;
+    assert!(matches!(next().await, Change::Granted(_)));
+    renew(&*lock, RenewItem::lease(b.key.clone(), TTL)).await;
+    // Longer than it would have lived, and long enough for whoever looks to see the renewal.
+    let quiet = select(Box::pin(next()), smol::Timer::after(ms(1_500))).await;
+    let Either::Right((_, told)) = quiet else {
+        panic!("told of a renewal")
+    };
+    lock.release(&b.key, Release::Now).await.unwrap();
+    assert_eq!(told.await, Change::Released { id: b.key.id });
 }
 
 async fn a_gate_refuses_who_was_overtaken(lock: Arc<dyn Lock>) {
@@ -274,6 +331,24 @@ async fn a_closed_one_says_so(lock: Arc<dyn Lock>) {
 }
 
 macro_rules! contract {
+    (tells: $open:path) => {
+        contract!($open);
+
+        #[test]
+        fn changes_are_told_one_by_one() {
+            for on in [site::On::Tokio, site::On::Smol] {
+                site::run(on, async |runtime| super::changes_are_told_one_by_one(open(runtime).await).await);
+            }
+        }
+
+        #[test]
+        fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed() {
+            site::run(site::On::Tokio, async |runtime| {
+                let lock = open(runtime).await;
+                super::a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock).await;
+            });
+        }
+    };
     ($on:expr, $open:path: $($test:ident),+ $(,)?) => {
         $(
             #[test]
@@ -329,7 +404,7 @@ mod postgres {
         Arc::new(builder.open(runtime).await.unwrap())
     }
 
-    contract!(super::open);
+    contract!(tells: super::open);
 }
 
 /// As behind a pooler, though there is none: in full, and looking.
@@ -356,5 +431,5 @@ mod mysql {
         Arc::new(builder.open(runtime).await.unwrap())
     }
 
-    contract!(super::open);
+    contract!(tells: super::open);
 }

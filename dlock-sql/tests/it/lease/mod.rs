@@ -1,6 +1,18 @@
 //! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
 
 mod contract;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod counts;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod faults;
+#[cfg(feature = "postgres")]
+mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod same;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod server;
 mod site;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod tables;

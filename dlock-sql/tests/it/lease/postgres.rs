@@ -1,9 +1,9 @@
-//! What PostgreSQL alone does: pushes, the stream of changes, versions.
+//! What PostgreSQL alone does: pushes, versions.
 
 use std::time::Duration;
 
-use dlock_core::spi::{Attempt, Change, Lock, Push, Release, Wake};
-use dlock_core::{ErrorKind, LockName, Mode};
+use dlock_core::spi::{Attempt, Lock, Push, Release, Wake};
+use dlock_core::{ErrorKind, Mode};
 use dlock_sql::lease::postgres::PostgresLease;
 use futures::StreamExt as _;
 use sqlx::ConnectOptions as _;
@@ -36,34 +36,6 @@ fn whoever_is_next_is_told() {
         assert!(grant.provisional && grant.token > first.token && grant.key == b.key);
         assert!(grant.expires_in <= TTL + SOON);
         lock.close().await.unwrap();
-    });
-}
-
-#[test]
-fn changes_are_told_one_by_one() {
-    run(On::Tokio, async |runtime| {
-        let options = postgres().await;
-        let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
-        let name = LockName::new("x").unwrap();
-        let mut changes = (&lock as &dyn Lock)
-            .watch_part()
-            .unwrap()
-            .watch(&name)
-            .await
-            .unwrap();
-        let mut next = async || within(SOON, changes.next()).await.unwrap().unwrap();
-        assert!(matches!(next().await, Change::Snapshot { now, skipped: false } if now.holders.is_empty()));
-        let mut a = ask("x");
-        a.ttl = ms(300);
-        let token = granted(&lock, &a).await.token;
-        assert!(matches!(next().await, Change::Granted(h) if h.token == token));
-        let b = join("x", Mode::READER);
-        queued(&lock, &b).await;
-        // Nobody asks any more: the watch itself finds that it is over.
-        assert_eq!(next().await, Change::Expired { id: a.key.id });
-        assert!(matches!(next().await, Change::Granted(h) if h.id == b.key.id && h.mode == Mode::READER));
-        lock.release(&b.key, Release::Now).await.unwrap();
-        assert_eq!(next().await, Change::Released { id: b.key.id });
     });
 }
 

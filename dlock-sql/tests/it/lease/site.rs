@@ -13,7 +13,7 @@ use futures::future::{Either, select};
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// Longer than a test may take.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -66,6 +66,26 @@ pub(crate) async fn asked(lock: &dyn Lock, a: &Acquire) -> Option<Token> {
         RenewOutcome::Queued { .. } => None,
         other => panic!("neither granted nor queued: {other:?}"),
     }
+}
+
+/// Asks again until it is granted: somebody's lease has to run out.
+pub(crate) async fn until_asked(lock: &dyn Lock, a: &Acquire) -> Token {
+    within(LONG, async {
+        loop {
+            if let Some(token) = asked(lock, a).await {
+                return token;
+            }
+            smol::Timer::after(ms(50)).await;
+        }
+    })
+    .await
+}
+
+/// What blocks, on a thread that may be blocked.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> T {
+    smol::unblock(work).await.unwrap()
 }
 
 /// Where the futures of a test and of the backend run.

@@ -18,10 +18,12 @@ use dlock_core::{Mode, Timestamp};
 
 mod ask;
 mod entry;
+mod told;
 
 pub(super) use ask::{Asked, Turned};
 pub(super) use entry::{Entry, LAST_TOKEN, Phase, Row, Tokens, WATCH, Watch};
 use entry::{Place, holder};
+pub(super) use told::Told;
 
 #[derive(Clone, Copy)]
 enum End {

@@ -83,6 +83,11 @@ pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
     }
 }
 
+/// Whether it is run there without `--cross`, too: what another backend of the same crate has shown of a runtime is not shown once more.
+pub(crate) fn is_usual(backend: &str, runtime: RuntimeKind) -> bool {
+    backend != "zookeeper-ensemble" || matches!(runtime, TokioMultiThread)
+}
+
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
     Way::of(backend).is_some()

@@ -91,18 +91,19 @@ pub async fn admit_in<DB: Store>(
         );
         return Err(e.with_name(resource));
     }
-    let admitted = admit::<DB>(tx, tables, resource, token, access).await;
+    let table = tables.fence().to_string();
+    let admitted = admit_in_table::<DB>(tx, &table, resource, token, access).await;
     admitted.map_err(|e| e.with_name(resource))
 }
 
-async fn admit<DB: Store>(
+/// The same in a table of that name, which stands in the statements as it is: checked, or quoted.
+pub(crate) async fn admit_in_table<DB: Store>(
     conn: &mut DB::Connection,
-    tables: &Tables,
+    table: &str,
     resource: &LockName,
     token: Token,
     access: Access,
 ) -> Result<Admission> {
-    let table = tables.fence();
     let name = || Value::Bytes(resource.as_bytes().to_vec());
     // First that there is a row: one that is not there cannot be locked, and two who both find none are a deadlock in MySQL.
     let text = format!(

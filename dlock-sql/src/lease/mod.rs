@@ -14,6 +14,7 @@
 mod check;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod places;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod retried;

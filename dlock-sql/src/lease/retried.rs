@@ -79,7 +79,8 @@ impl Retried {
         }
     }
 
-    fn note(&self, key: &LeaseKey, what: Sent, now: Timestamp) {
+    /// Of what was sent there was no answer, and it is sent again.
+    pub(in crate::lease) fn note(&self, key: &LeaseKey, what: Sent, now: Timestamp) {
         let mut kept = self.kept();
         if kept.of.len() >= kept.room {
             kept.of.retain(|_, (_, since)| now.since(*since) < OLD);

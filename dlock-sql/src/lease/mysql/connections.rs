@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
+use dlock_core::spi::Inspection;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
@@ -222,6 +223,21 @@ impl Link {
         }
         committed.map_err(|e| perhaps_done(e, &self.at))?;
         Ok((sent, done?))
+    }
+
+    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody waiting.
+    pub(super) async fn look_at(&self, name: &LockName) -> Result<Inspection> {
+        let mut lent = self.lend().await?;
+        let rows = lent.rows(self.sql.look_at(&list([name.as_bytes()]))).await;
+        // Of what the server refuses in the midst a transaction may be open: it is rolled back as this is dropped.
+        let rows = rows.map_err(|e| nothing_done(e, &self.at))?;
+        lent.finish(None);
+        let mut view = load(&rows)?;
+        let now = view.now;
+        Ok(view.name(name)?.map_or_else(Inspection::default, |loaded| {
+            loaded.state.loaded();
+            loaded.state.inspect(now)
+        }))
     }
 
     /// A connection that nobody else uses. One that is there is preferred to one that has to be made.

@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
     Wait, Wake,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Mode, Result, Token};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Token};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
@@ -67,7 +67,7 @@ impl MysqlLease {
         Self {
             link,
             retried: Arc::default(),
-            capabilities: Arc::new(capabilities("mysql").without(Capability::Watch)),
+            capabilities: Arc::new(capabilities("mysql")),
         }
     }
 

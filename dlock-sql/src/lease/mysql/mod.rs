@@ -17,13 +17,13 @@
 //!   the transaction after ten seconds (`idle_transaction_timeout`); MySQL has no such limit, and ends it with the program or its connection.
 //! * A server clock that is set forward ends leases early; the fence decides then.
 //! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants; tokens go on from the clock.
-//! * There is no stream of changes here yet; `inspect` and `force_release` there are.
+//! * Whoever watches a name looks too, every 5 to 50 ms, and while somebody does, or did a minute ago, taking the name is a transaction.
+//! * A name that nobody has used for some minutes loses its row, and what dead waiters left of it; one client a minute sees to that.
 
 mod connections;
 mod failure;
 mod fencing;
-mod gate;
-mod inspect;
+pub mod gate;
 mod lock;
 mod open;
 mod probe;
@@ -33,6 +33,7 @@ mod schema;
 mod state;
 mod text;
 mod upkeep;
+mod watch;
 
 pub use lock::MysqlLease;
 pub use open::{Builder, DEFAULT_PREFIX};

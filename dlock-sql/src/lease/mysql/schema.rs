@@ -2,9 +2,9 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `…meta` | one row: the schema version, and the floor of tokens: no name without a row was ever granted a larger one |
+//! | `…meta` | one row: the schema version; the floor of tokens: no name without a row was ever granted a larger one; when dead names were last looked for |
 //! | `…name` | one row per name that was used lately: who holds it alone, the last token, how many rows it has in `…entry` |
-//! | `…entry` | one row per shared holder, waiter and tombstone |
+//! | `…entry` | one row per shared holder, waiter, tombstone, and name that is watched |
 //! | `…fence` | one row per resource of the fence gate |
 //!
 //! A name's row is locked first by whoever changes anything about the name. While it has no rows in `…entry` it is all there is, which is what the short
@@ -73,9 +73,10 @@ const META: &str = "
 CREATE TABLE IF NOT EXISTS {p}meta (
   only_row TINYINT NOT NULL PRIMARY KEY,
   schema_version INT NOT NULL,
-  token_floor BIGINT NOT NULL
+  token_floor BIGINT NOT NULL,
+  swept BIGINT NOT NULL
 ) ENGINE = InnoDB;
-INSERT IGNORE INTO {p}meta VALUES (1, 0, 0);
+INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, {now});
 ";
 
 /// Where the tables are: the prefix, with the schema before it if one was named.
@@ -127,6 +128,8 @@ pub(super) struct Statements {
     pub(super) acquire: Arc<str>,
     pub(super) release: Arc<str>,
     pub(super) look: Arc<str>,
+    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be taken back.
+    pub(super) mark: Arc<str>,
     pub(super) read_fence: Arc<str>,
     pub(super) extend_where: String,
 }
@@ -154,6 +157,13 @@ impl Statements {
                  WHERE o.name = k.name AND o.phase = 1) END \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
+            mark: fill(
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), k.ends, CAST(CASE WHEN k.others > 0 THEN \
+                 (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED), \
+                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
+                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED) \
+                 FROM {p}name AS k WHERE k.name = ?",
+            ),
             read_fence: fill("SELECT value, max_exclusive, max_any FROM {p}fence WHERE resource = ?"),
             extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
         }
@@ -161,11 +171,21 @@ impl Statements {
 
     /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.
     pub(super) fn load(&self, list: &str) -> String {
+        let all = self.all_of(list, " FOR UPDATE");
+        format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; {all}")
+    }
+
+    /// Reads the same at one moment, and locks nothing.
+    pub(super) fn look_at(&self, list: &str) -> String {
+        let all = self.all_of(list, "");
+        format!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; {all}; COMMIT")
+    }
+
+    fn all_of(&self, list: &str, lock: &str) -> String {
         let p = &self.prefix;
         let columns = "name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner";
         format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; \
-             SELECT 0, {columns} FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER BY name FOR UPDATE; \
+            "SELECT 0, {columns} FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER BY name{lock}; \
              SELECT 1, {columns} FROM {p}entry FORCE INDEX (PRIMARY) WHERE name IN ({list}); \
              SELECT 2, {NOW}"
         )

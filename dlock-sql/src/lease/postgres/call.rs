@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgArguments, PgConnection, PgRow};
-use sqlx::{Arguments as _, AssertSqlSafe, Postgres};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgTypeInfo};
+use sqlx::{Arguments as _, AssertSqlSafe, Postgres, Type};
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -57,6 +57,23 @@ pub(super) async fn run(
 }
 
 impl Value<'_> {
+    /// What the server is told of it when a statement is prepared.
+    pub(super) fn kind(&self) -> PgTypeInfo {
+        fn of<T: Type<Postgres>>() -> PgTypeInfo {
+            T::type_info()
+        }
+        match self {
+            Self::Bytes(_) => of::<&[u8]>(),
+            Self::Number(_) => of::<i32>(),
+            Self::Long(_) => of::<i64>(),
+            Self::Truth(_) => of::<bool>(),
+            Self::Text(_) => of::<Option<&str>>(),
+            Self::ManyBytes(_) => of::<Vec<Vec<u8>>>(),
+            Self::Longs(_) => of::<Vec<i64>>(),
+            Self::Truths(_) => of::<Vec<bool>>(),
+        }
+    }
+
     fn bind(&self, args: &mut PgArguments) -> Result<(), sqlx::error::BoxDynError> {
         match self {
             Self::Bytes(v) => args.add(*v),

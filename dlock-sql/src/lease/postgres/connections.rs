@@ -9,10 +9,12 @@
 //!   meanwhile, so no more connections are made than there are slots. If the answer does not come, the connection is closed. (A server goes on with the
 //!   statement either way; the engine abandons the request.)
 //! * *A request is dropped while it connects.* A task connects, in the runtime's context; what nobody waits for any more is closed.
-//! * *The server closes a connection that is not in use.* The next request on it fails as `Unknown`, and the one after that connects anew.
+//! * *The server closes a connection that is not in use*, or something between does. That is seen when the next request is sent on it, and is no news of the store:
+//!   that request is sent once more, on a connection made for it, if it is one that may come twice ([`Link::ask_again`]). The others that nobody uses are closed with it.
+//! * *More is asked than the connections carry.* They are lent in the order of asking (`places`).
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
@@ -20,14 +22,14 @@ use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, Shared, select};
-use futures::lock::{Mutex, OwnedMutexGuard};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgTypeInfo};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 
 use super::call::{Value, Way, run};
 use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::pushes::Pushes;
 use super::schema::Statements;
+use crate::lease::places::{Place, Places};
 
 /// How long it may take to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -37,8 +39,6 @@ const DRAINING: Duration = Duration::from_secs(10);
 
 /// Completes when the backend is closed or dropped.
 pub(super) type Closing = Shared<oneshot::Receiver<()>>;
-
-type Slot = Arc<Mutex<Option<PgConnection>>>;
 
 /// The way to the database.
 pub(super) struct Link {
@@ -54,8 +54,7 @@ pub(super) struct Link {
     pub(super) closing: Closing,
     closer: Lock<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
-    slots: Vec<Slot>,
-    next: AtomicUsize,
+    places: Arc<Places<PgConnection>>,
     /// When dead names are to be looked for, on the clock of this process.
     pub(super) sweep_at: std::sync::atomic::AtomicU64,
 }
@@ -76,8 +75,6 @@ pub(super) struct Parts {
 impl Link {
     pub(super) fn new(parts: Parts) -> Self {
         let (send, receive) = oneshot::channel();
-        let mut first = Some(parts.first);
-        let slots = (0..parts.connections.max(1)).map(|_| Arc::new(Mutex::new(first.take())));
         Self {
             options: parts.options,
             way: parts.way,
@@ -89,8 +86,7 @@ impl Link {
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),
-            slots: slots.collect(),
-            next: AtomicUsize::new(0),
+            places: Places::new(parts.connections, parts.first),
             sweep_at: std::sync::atomic::AtomicU64::new(0),
         }
     }
@@ -107,39 +103,89 @@ impl Link {
 
     /// A statement that changes something: when it was sent, and the answer. Whoever calls limits the time.
     pub(super) async fn ask(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<(Timestamp, Vec<PgRow>)> {
-        let mut lent = self.lend().await?;
+        let lent = self.lend().await?;
+        self.ask_on(lent, text, values).await
+    }
+
+    /// A statement that may be heard twice, and answers the second time what it would have answered the first. If it is lost with a connection that had stood
+    /// idle, that is `noted` and it is sent once more.
+    pub(super) async fn ask_again(
+        &self,
+        text: &Arc<str>,
+        values: &[Value<'_>],
+        noted: impl FnOnce() + Send,
+    ) -> Result<(Timestamp, Vec<PgRow>)> {
+        let lent = self.lend().await?;
+        let was_idle = lent.was_idle;
+        match self.ask_on(lent, text, values).await {
+            Err(e) if was_idle && e.kind() == ErrorKind::Unknown => {
+                noted();
+                self.ask(text, values).await
+            }
+            answered => answered,
+        }
+    }
+
+    async fn ask_on(
+        &self,
+        mut lent: Lent,
+        text: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<(Timestamp, Vec<PgRow>)> {
         let sent = Timestamp::now();
         match lent.run(self.way, text, values).await {
             Ok(rows) => Ok((sent, rows)),
-            Err(e) => Err(perhaps_done(e, &self.at)),
+            Err(e) => {
+                self.distrust(&e);
+                Err(perhaps_done(e, &self.at))
+            }
+        }
+    }
+
+    /// Where one connection broke, those that nobody uses are closed.
+    fn distrust(&self, e: &sqlx::Error) {
+        if is_fatal(e) {
+            drop(self.places.clear());
         }
     }
 
     /// One that reads.
     pub(super) async fn read(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>> {
         let mut lent = self.lend().await?;
-        let rows = lent.run(self.way, text, values).await;
+        let was_idle = lent.was_idle;
+        let mut rows = lent.run(self.way, text, values).await;
+        if let Err(e) = &rows {
+            self.distrust(e);
+            if was_idle && is_fatal(e) {
+                rows = self.lend().await?.run(self.way, text, values).await;
+            }
+        }
         rows.map_err(|e| nothing_done(e, &self.at))
+    }
+
+    /// What is prepared when a connection is made.
+    pub(super) fn warm(&self) -> Vec<Warm> {
+        match self.way {
+            Way::Prepared => self.sql.warm(),
+            Way::InFull => Vec::new(),
+        }
     }
 
     /// A connection that nobody else uses. One that is there is preferred to one that has to be made.
     async fn lend(&self) -> Result<Lent> {
         self.open()?;
-        let mut slot = match self.slots.iter().find_map(Mutex::try_lock_owned) {
-            Some(slot) => slot,
-            None => {
-                let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-                self.slots[turn].clone().lock_owned().await
-            }
-        };
+        let mut place = self.places.take().await;
         self.open()?;
-        let conn = match slot.take() {
+        let idle = place.connection.take();
+        let was_idle = idle.is_some();
+        let conn = match idle {
             Some(conn) => conn,
-            None => connect(&self.options, &*self.runtime, &self.at).await?,
+            None => connect(&self.options, self.warm(), &*self.runtime, &self.at).await?,
         };
         Ok(Lent {
             conn: Some(conn),
-            slot: Some(slot),
+            place: Some(place),
+            was_idle,
             runtime: self.runtime.clone(),
         })
     }
@@ -149,19 +195,19 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.pushes.close();
-        for slot in &self.slots {
-            let conn = slot.try_lock().and_then(|mut slot| slot.take());
-            if let Some(conn) = conn {
-                // The server closes its end if it does not hear of it.
-                let _ = conn.close().await;
-            }
+        for conn in self.places.clear() {
+            // The server closes its end if it does not hear of it.
+            let _ = conn.close().await;
         }
     }
 }
 
 /// Connects in a task of the runtime: sqlx wants its context, which whoever asks need not have.
+///
+/// The statements are prepared before it is used: whoever renews over a slow network has the time for one round trip, and not for two.
 pub(super) async fn connect(
     options: &PgConnectOptions,
+    warm: Vec<Warm>,
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<PgConnection> {
@@ -169,7 +215,7 @@ pub(super) async fn connect(
     let (options, over) = (options.clone(), runtime.sleep(CONNECTING));
     let connecting = async move {
         let connected = {
-            let connecting = pin!(options.connect());
+            let connecting = pin!(connect_and_prepare(&options, &warm));
             match select(connecting, over).await {
                 Either::Left((connected, _)) => connected,
                 Either::Right(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
@@ -188,10 +234,30 @@ pub(super) async fn connect(
     }
 }
 
+/// A statement and the types of its values.
+pub(super) type Warm = (Arc<str>, Vec<PgTypeInfo>);
+
+async fn connect_and_prepare(options: &PgConnectOptions, warm: &[Warm]) -> Result<PgConnection, sqlx::Error> {
+    let mut conn = options.connect().await?;
+    prepare(&mut conn, warm).await?;
+    Ok(conn)
+}
+
+/// Parses those statements at the server, which remembers them for this connection.
+pub(super) async fn prepare(conn: &mut PgConnection, warm: &[Warm]) -> Result<(), sqlx::Error> {
+    for (text, types) in warm {
+        let text = AssertSqlSafe(text.clone()).into_sql_str();
+        (&mut *conn).prepare_with(text, types).await?;
+    }
+    Ok(())
+}
+
 /// A connection while one request has it.
 struct Lent {
     conn: Option<PgConnection>,
-    slot: Option<OwnedMutexGuard<Option<PgConnection>>>,
+    place: Option<Place<PgConnection>>,
+    /// Whether it was there before: what becomes of the first request on it says nothing of the store.
+    was_idle: bool,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -206,11 +272,10 @@ impl Lent {
             return Err(sqlx::Error::WorkerCrashed);
         };
         let rows = run(conn, way, text, values).await;
-        let conn = self.conn.take();
-        if let Some(mut slot) = self.slot.take()
+        if let (Some(conn), Some(place)) = (self.conn.take(), self.place.take())
             && !matches!(&rows, Err(e) if is_fatal(e))
         {
-            *slot = conn;
+            place.give_back(conn);
         }
         rows
     }
@@ -218,7 +283,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (Some(mut conn), Some(mut slot)) = (self.conn.take(), self.slot.take()) else {
+        let (Some(mut conn), Some(place)) = (self.conn.take(), self.place.take()) else {
             return;
         };
         let over = self.runtime.sleep(DRAINING);
@@ -228,7 +293,7 @@ impl Drop for Lent {
                 matches!(select(ping, over).await, Either::Left((Ok(()), _)))
             };
             if drained {
-                *slot = Some(conn);
+                place.give_back(conn);
             }
         };
         self.runtime.spawn(draining.boxed());

@@ -54,6 +54,10 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
             ErrorKind::Unsupported,
             "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user",
         ),
+        "DL002" => (
+            ErrorKind::BackendData,
+            "has a row of that name which no dlock wrote; look at it in the table of names, and delete it if it is nobody's",
+        ),
         // The transaction was rolled back to end a deadlock or a conflict: asked again it may pass.
         "40001" | "40P01" => (
             ErrorKind::Unavailable,
@@ -127,6 +131,7 @@ mod tests {
             ("42501", ErrorKind::PermissionDenied),
             ("42883", ErrorKind::BackendData),
             ("26000", ErrorKind::Unsupported),
+            ("DL002", ErrorKind::BackendData),
             ("XX000", ErrorKind::Unavailable),
         ] {
             assert_eq!(of_state(state).0, kind, "{state}");

@@ -32,7 +32,7 @@ impl Fencing for PostgresLease {
         ];
         let (_, rows) = self
             .link
-            .ask(&self.link.sql.raise, &values)
+            .ask_again(&self.link.sql.raise, &values, || ())
             .await
             .map_err(named)?;
         let answer = Answer::of(&rows).map_err(named)?;

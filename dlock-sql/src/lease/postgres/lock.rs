@@ -85,7 +85,8 @@ impl PostgresLease {
             Value::Text(request.owner.as_deref()),
         ];
         let asks = self.retried.asks(&request.key, Sent::Acquire);
-        let (sent, rows) = asks.answered(link.ask(text, &values).await)?;
+        let noted = || self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        let (sent, rows) = asks.answered(link.ask_again(text, &values, noted).await)?;
         self.read_attempt(request, sent, &Answer::of(&rows)?, waiting)
     }
 
@@ -135,7 +136,10 @@ impl PostgresLease {
     async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
         let id = id_bytes(key.id);
         let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
-        let (_, rows) = self.link.ask(&self.link.sql.abandon, &values).await?;
+        let (_, rows) = self
+            .link
+            .ask_again(&self.link.sql.abandon, &values, || ())
+            .await?;
         self.retried.forget(key);
         let answer = Answer::of(&rows)?;
         Ok(match answer.word.as_str() {
@@ -185,19 +189,21 @@ impl Lock for PostgresLease {
         let id = id_bytes(lease.id);
         let (name, id) = (Value::Bytes(lease.name.as_bytes()), Value::Bytes(&id));
         let asks = self.retried.asks(lease, Sent::Release);
+        let mut perhaps = open.release;
+        let noted = || perhaps = true;
         let answered = match keep > 0 || open.acquire {
             // A copy of the acquire may still come: a tombstone keeps it from being heard.
             true => {
                 let values = [name, id, Value::Long(keep), Value::Truth(open.acquire)];
-                link.ask(&link.sql.release_with, &values).await
+                link.ask_again(&link.sql.release_with, &values, noted).await
             }
-            false => link.ask(&link.sql.release, &[name, id]).await,
+            false => link.ask_again(&link.sql.release, &[name, id], noted).await,
         };
         let (_, rows) = asks.answered(answered).map_err(named)?;
         self.retried.forget(lease);
         let answer = Answer::of(&rows).map_err(named)?;
         link.sweep_sometimes();
-        Ok(match answer.word == "R" || open.release {
+        Ok(match answer.word == "R" || perhaps {
             true => Released::Released,
             false => Released::NotHeld,
         })

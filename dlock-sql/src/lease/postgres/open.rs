@@ -10,7 +10,8 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::call::{Way, hex};
-use super::connections::{Link, Parts, connect};
+use super::connections::{Link, Parts, connect, prepare};
+use super::failure::nothing_done;
 use super::listening::listen;
 use super::lock::PostgresLease;
 use super::schema::{MIGRATIONS, Names, Statements, current_schema, migrate};
@@ -115,13 +116,19 @@ impl Builder {
                 ("lock_timeout", format!("{wait}ms")),
             ]);
         }
-        let mut first = connect(&options, &*runtime, &at).await?;
+        let mut first = connect(&options, Vec::new(), &*runtime, &at).await?;
         let schema = match self.schema {
             Some(schema) => schema,
             None => current_schema(&mut first, way, &at).await?,
         };
         let names = Names::new(&schema, &self.prefix);
         migrate(&mut first, way, &names, MIGRATIONS, &at).await?;
+        let sql = Statements::new(&names);
+        if way == Way::Prepared {
+            prepare(&mut first, &sql.warm())
+                .await
+                .map_err(|e| nothing_done(e, &at))?;
+        }
         let channel = (self.route == Route::Direct).then(|| {
             let mut own = [0; 16];
             runtime.fill_random(&mut own);
@@ -132,7 +139,7 @@ impl Builder {
             way,
             at,
             runtime,
-            sql: Statements::new(&names),
+            sql,
             channel,
             connections: self.connections,
             first,

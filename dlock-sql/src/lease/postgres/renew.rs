@@ -89,7 +89,7 @@ impl PostgresLease {
             Value::Text(channel),
             Value::Truth(waits),
         ];
-        let (sent, rows) = link.ask(&link.sql.renew, &values).await?;
+        let (sent, rows) = link.ask_again(&link.sql.renew, &values, || ()).await?;
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
         for row in &rows {
             let place: i32 = row.try_get(0).map_err(|_| foreign("no number of an item"))?;

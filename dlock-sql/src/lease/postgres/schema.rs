@@ -11,6 +11,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::call::{Value, Way, run};
+use super::connections::Warm;
 use super::failure::{foreign, nothing_done, perhaps_done};
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one, and keeps the functions of those before it
@@ -91,7 +92,7 @@ impl Statements {
                 "WITH fast AS (UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $8, ttl = $4 * interval '1 microsecond', \
                  ends = clock_timestamp() + $4 * interval '1 microsecond', \
                  token = greatest(k.token + 1, {{p}}micros(clock_timestamp())) \
-                 WHERE k.name = $1 AND k.others = 0 AND (k.phase = 0 OR k.ends <= clock_timestamp()) RETURNING k.token) \
+                 WHERE k.name = $1 AND k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp()) RETURNING k.token) \
                  SELECT 'G'::text AS word, f.token AS token, $4 AS life, NULL::bigint AS at, NULL::integer AS ahead FROM fast AS f \
                  UNION ALL SELECT {ANSWER} FROM {{p}}attempt($1, $2, $3, $4, $5, $6, $7, $8) AS a \
                  WHERE NOT EXISTS (SELECT 1 FROM fast)"
@@ -143,6 +144,37 @@ impl Statements {
                 fill("SELECT f.max_any FROM {p}fence AS f WHERE f.resource = $1"),
             ],
         }
+    }
+}
+
+impl Statements {
+    /// Those that are to be ready, with the types of their values.
+    pub(super) fn warm(&self) -> Vec<Warm> {
+        use Value::{Bytes, Long, Longs, ManyBytes, Number, Text, Truth, Truths};
+        let taking = [
+            Bytes(&[]),
+            Bytes(&[]),
+            Number(0),
+            Long(0),
+            Long(0),
+            Number(0),
+            Text(None),
+            Text(None),
+        ];
+        let renewing = [
+            ManyBytes(vec![]),
+            ManyBytes(vec![]),
+            Truths(vec![]),
+            Longs(vec![]),
+            Text(None),
+            Truth(false),
+        ];
+        let kinds = |values: &[Value<'_>]| values.iter().map(Value::kind).collect();
+        vec![
+            (self.acquire.clone(), kinds(&taking)),
+            (self.release.clone(), kinds(&taking[..2])),
+            (self.renew.clone(), kinds(&renewing)),
+        ]
     }
 }
 

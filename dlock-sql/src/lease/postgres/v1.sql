@@ -99,6 +99,9 @@ BEGIN
   END IF;
   LOOP
     SELECT * INTO n FROM {p}name r WHERE r.name = p_name FOR UPDATE;
+    IF n.phase NOT BETWEEN 0 AND 3 THEN
+      RAISE EXCEPTION USING ERRCODE = 'DL002', MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
+    END IF;
     IF FOUND OR NOT p_make THEN
       RETURN n;
     END IF;

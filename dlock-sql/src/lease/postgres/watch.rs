@@ -52,7 +52,7 @@ impl Link {
             Value::Text(self.channel.as_deref()),
             Value::Long(time),
         ];
-        let (sent, rows) = self.ask(&self.sql.listen, &values).await?;
+        let (sent, rows) = self.ask_again(&self.sql.listen, &values, || ()).await?;
         let answer = Answer::of(&rows)?;
         self.pushes.anchor(sent, answer.at);
         Ok(answer.word == "K")

@@ -106,7 +106,9 @@ impl Connections {
     /// A new connection, and its task. In a task of the given runtime, since the driver spawns on the one that is current.
     async fn make(&self, kind: Kind) -> Result<Arc<Handle>> {
         let asked = self.now();
-        let connect = self.server.connect();
+        let mut spread = [0];
+        self.runtime.fill_random(&mut spread);
+        let connect = self.server.connect(spread[0]);
         let wire = match select(connect, self.runtime.sleep(self.timing.timeout)).await {
             Either::Left((wire, _)) => wire?,
             Either::Right(_) => {

@@ -58,11 +58,6 @@ impl Life {
     pub(super) fn is_ample(&self, now: Timestamp) -> bool {
         now.since(self.confirmed()) <= self.ttl / 2
     }
-
-    /// Whether it was heard of a moment ago, which is enough for the renewal of many leases, batch after batch.
-    pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
-        now.since(self.confirmed()) <= self.ttl / 20
-    }
 }
 
 #[cfg(test)]
@@ -77,6 +72,5 @@ mod tests {
         life.confirm(t(101));
         assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));
         assert!(life.is_ample(t(108)) && !life.is_ample(t(109)));
-        assert!(!life.is_fresh(t(104)));
     }
 }

@@ -10,7 +10,7 @@ use dlock_core::spi::{
     Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, Signal, Wait, Wake,
 };
 use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, Mode, Nature, Result, Strength, Token,
+    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
 };
 use futures::StreamExt as _;
 use futures::channel::oneshot;
@@ -97,6 +97,10 @@ impl SessionLock {
             link.be_heard(now).await.map_err(held)?;
         }
         let (from, span) = (link.life.confirmed(), link.life.span());
+        let key = self.key(&lease.name);
+        if !self.connections.board.extend(&key, lease.id, from + span) {
+            return Err(Error::lost(LossReason::SessionLost));
+        }
         Ok(Grant::new(lease.clone(), Some(token), from, span))
     }
 
@@ -155,7 +159,7 @@ impl SessionLock {
         let (board, key) = (&self.connections.board, self.key(&lease.name));
         let mut withdrawn = false;
         loop {
-            match board.abandon(&key, lease.id)? {
+            match board.abandon(&key, lease.id, self.connections.now())? {
                 Found::Nothing if withdrawn => return Ok(Abandoned::Withdrawn),
                 Found::Nothing => return Ok(Abandoned::Nothing),
                 Found::InLine => return Ok(Abandoned::Withdrawn),
@@ -166,7 +170,7 @@ impl SessionLock {
                     };
                     // The link has given back what it was granted before it comes to this.
                     shared.barrier().await.map_err(held)?;
-                    return Ok(Abandoned::Withdrawn);
+                    withdrawn = true;
                 }
                 Found::Contending(stopped) => {
                     stopped.await;
@@ -248,7 +252,7 @@ impl Renew for SessionLock {
         let links: Vec<Option<Arc<Handle>>> = items.iter().map(|item| self.link_of(item)).collect();
         let mut asked: Vec<Arc<Handle>> = Vec::new();
         for link in links.iter().flatten() {
-            if !link.life.is_fresh(now) && asked.iter().all(|a| a.id != link.id) {
+            if asked.iter().all(|a| a.id != link.id) {
                 asked.push(link.clone());
             }
         }
@@ -265,9 +269,15 @@ impl Renew for SessionLock {
         let outcomes = items.iter().zip(&links).map(|(item, link)| match link {
             Some(link) => match failed(link) {
                 Some(e) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
-                // It may have ended while others were asked.
-                None if self.link_of(item).is_none() => RenewOutcome::Gone,
-                None => RenewOutcome::Renewed(Renewal::new(link.life.confirmed(), link.life.span())),
+                None => {
+                    let (from, span) = (link.life.confirmed(), link.life.span());
+                    let key = self.key(&item.key.name);
+                    // It may have ended while others were asked.
+                    match self.connections.board.extend(&key, item.key.id, from + span) {
+                        true => RenewOutcome::Renewed(Renewal::new(from, span)),
+                        false => RenewOutcome::Gone,
+                    }
+                }
             },
             None => RenewOutcome::Gone,
         });

@@ -13,7 +13,9 @@ use super::key::Key;
 pub(super) trait Server: Send + Sync + 'static {
     /// Makes a connection whose session ends after the ttl without a request. It has answered at least once, the last time to a request that was sent
     /// after this call began.
-    async fn connect(&self) -> Result<Box<dyn Wire>>;
+    ///
+    /// `spread` is a random number, by which turns of waiting differ: those of many clients are not to end together, release after release.
+    async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>>;
 
     /// For messages; without a password.
     fn at(&self) -> &str;

@@ -76,7 +76,8 @@ impl Board {
         lease: &LeaseKey,
         got: Option<(Token, Arc<Handle>)>,
     ) -> Verdict {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         let is_buried = state.buried.has(lease.id) || state.closed;
         if got.is_some() && is_buried {
             return Verdict::GiveBack;
@@ -89,10 +90,12 @@ impl Board {
         }
         name.trying = None;
         if let Some((token, link)) = got {
+            state.doubtful.remove(&lease.id);
             name.line.retain(|l| l.lease.id != lease.id);
             name.holder = Some(Holder {
                 lease: lease.clone(),
                 token,
+                until: link.life.lapses(),
                 link,
                 leaving: false,
                 claimed: true,

@@ -80,7 +80,8 @@ impl Board {
         link: Arc<Handle>,
         now: Timestamp,
     ) -> (Verdict, IsHeard) {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         if state.closed || state.buried.has(lease.id) {
             return (Verdict::GiveBack, IsHeard::No);
         }
@@ -93,9 +94,11 @@ impl Board {
         else {
             return (Verdict::GiveBack, IsHeard::No);
         };
+        state.doubtful.remove(&lease.id);
         let before = name.holder.replace(Holder {
             lease: contender.lease,
             token,
+            until: link.life.lapses(),
             link,
             leaving: false,
             claimed: matches!(contender.presence, Presence::Here),

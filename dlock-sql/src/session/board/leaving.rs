@@ -1,7 +1,7 @@
 //! Releases and abandons.
 
-use dlock_core::Result;
 use dlock_core::spi::RequestId;
+use dlock_core::{Error, ErrorKind, Result, Timestamp};
 use event_listener::EventListener;
 
 use super::Board;
@@ -33,12 +33,17 @@ impl Board {
     }
 
     /// Nothing of that request is to be left. First there is its tombstone; whatever of it is under way meets that.
-    pub(in crate::session) fn abandon(&self, key: &Key, id: RequestId) -> Result<Found> {
-        let mut state = self.state();
+    ///
+    /// # Errors
+    /// `Unknown` while it may be granted in a session of which no more is heard; `Closed`.
+    pub(in crate::session) fn abandon(&self, key: &Key, id: RequestId, now: Timestamp) -> Result<Found> {
+        let mut guard = self.state();
+        let state = &mut *guard;
         state.check_closed()?;
         state.buried.bury(id);
+        let is_doubtful = state.doubtful.get(&id).is_some_and(|until| now < *until);
         let Some(name) = state.names.get_mut(key) else {
-            return Ok(Found::Nothing);
+            return certain(Found::Nothing, is_doubtful);
         };
         if let Some(holder) = name.holder.as_mut().filter(|h| h.lease.id == id) {
             holder.leaving = true;
@@ -60,7 +65,44 @@ impl Board {
         };
         name.ring_first();
         state.tidy(key);
-        Ok(found)
+        certain(found, is_doubtful)
+    }
+
+    /// What was asked for that request was not answered, and its session is given up. The server has ended that by then.
+    pub(in crate::session) fn doubt(&self, id: RequestId, now: Timestamp, until: Timestamp) {
+        let mut state = self.state();
+        state.doubtful.retain(|_, until| now < *until);
+        state.doubtful.insert(id, until);
+    }
+
+    /// Somebody believes in it until then. `false` if it is not held any more.
+    pub(in crate::session) fn extend(&self, key: &Key, id: RequestId, until: Timestamp) -> bool {
+        let mut state = self.state();
+        let holder = state.names.get_mut(key).and_then(|name| name.holder.as_mut());
+        match holder.filter(|h| h.lease.id == id && !h.leaving) {
+            Some(holder) => {
+                holder.until = holder.until.max(until);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What hangs on that connection and nobody has renewed, so that nobody believes in it: it is being given back from now on. The client has stopped without a word, while others share the connection or
+    /// its handle is kept somewhere.
+    pub(in crate::session) fn lapsed(&self, link: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut lapsed = Vec::new();
+        for (key, name) in &mut state.names {
+            let holder = name.holder.as_mut();
+            if let Some(holder) = holder.filter(|h| h.link.id == link && !h.leaving && h.until < now) {
+                holder.leaving = true;
+                state.buried.bury(holder.lease.id);
+                lapsed.push((*key, holder.lease.id));
+            }
+        }
+        lapsed
     }
 
     /// The holder of that request has been given back, or was found not to have had it any more.
@@ -106,5 +148,15 @@ impl Board {
         let state = self.state();
         let holder = state.names.get(key)?.holder.as_ref()?;
         (holder.lease.id == id && !holder.leaving).then(|| holder.clone())
+    }
+}
+
+fn certain(found: Found, is_doubtful: bool) -> Result<Found> {
+    match is_doubtful {
+        false => Ok(found),
+        true => Err(Error::new(
+            ErrorKind::Unknown,
+            "the request may have the lock in a session that nothing was heard of; the server ends that after the ttl",
+        )),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use dlock_core::spi::LeaseKey;
+use dlock_core::spi::{LeaseKey, RequestId};
 use dlock_core::{Error, ErrorKind, Result, Timestamp, Token};
 use event_listener::Event;
 
@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) buried: Tombstones,
     /// Of those, who was given back as a holder.
     pub(super) released: Tombstones,
+    /// Requests that may be granted in a session of which no more is heard, and until when that session may live.
+    pub(super) doubtful: HashMap<RequestId, Timestamp>,
     pub(super) shared: Option<Arc<Handle>>,
     /// Connections that wait for nothing and hold nothing, the latest last.
     pub(super) idle: Vec<Arc<Handle>>,
@@ -64,6 +66,8 @@ pub(in crate::session) struct Holder {
     pub(in crate::session) link: Arc<Handle>,
     /// It is being given back.
     pub(super) leaving: bool,
+    /// Until when anybody believes in it. What is not renewed by then lapses.
+    pub(super) until: Timestamp,
     /// Whoever asked for it knows that it has it, or has been there when it was granted.
     pub(super) claimed: bool,
 }

@@ -72,7 +72,10 @@ fn two_requests_of_one_client_never_try_together() {
 fn what_was_abandoned_while_it_was_tried_is_given_back_before_anybody_else_tries() {
     let (board, link) = (Board::new(4), Handle::apart(1));
     assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
-    assert!(matches!(board.abandon(&key(), lease(1).id), Ok(Found::Trying)));
+    assert!(matches!(
+        board.abandon(&key(), lease(1).id, at(0)),
+        Ok(Found::Trying)
+    ));
     let verdict = board.tried(&key(), &lease(1), Some((token(1), link)));
     assert_eq!(verdict, Verdict::GiveBack);
     assert!(
@@ -176,4 +179,41 @@ fn nothing_is_kept_of_a_name_that_nobody_is_at() {
     board.unlocked(&key(), lease(1).id, true);
     assert!(board.was_released(lease(1).id));
     assert!(board.state().names.is_empty());
+}
+
+#[test]
+fn what_nobody_renews_lapses() {
+    let (board, link) = (Board::new(4), Handle::apart(1));
+    hold(&board, 1, &link);
+    // The ttl of that connection is a second.
+    assert!(board.lapsed(1, at(1000)).is_empty());
+    assert!(board.extend(&key(), lease(1).id, at(1500)));
+    assert!(board.lapsed(1, at(1500)).is_empty() && board.lapsed(2, at(9000)).is_empty());
+    assert_eq!(board.lapsed(1, at(1501)), [(key(), lease(1).id)]);
+    assert!(
+        !board.extend(&key(), lease(1).id, at(3000)),
+        "it is being given back"
+    );
+    assert!(board.lapsed(1, at(9000)).is_empty(), "it is told once");
+}
+
+#[test]
+fn what_may_be_granted_unheard_is_not_called_withdrawn() {
+    let (board, link) = (Board::new(4), Handle::apart(1));
+    let id = lease(1).id;
+    assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
+    board.doubt(id, at(0), at(1000));
+    board.tried(&key(), &lease(1), None);
+    board.over(1, Kind::Shared, None);
+    let unknown = board.abandon(&key(), id, at(999)).err().unwrap();
+    assert!(unknown.may_be_held(), "{unknown}");
+    assert!(matches!(board.abandon(&key(), id, at(1000)), Ok(Found::Nothing)));
+    // Granted after all, nothing is doubtful.
+    assert!(matches!(board.ask(&key(), &lease(2), at(0)), Ok(Asked::Try)));
+    board.doubt(lease(2).id, at(0), at(1000));
+    board.tried(&key(), &lease(2), Some((token(2), link)));
+    assert!(matches!(
+        board.abandon(&key(), lease(2).id, at(1)),
+        Ok(Found::Holding(_))
+    ));
 }

@@ -29,6 +29,7 @@ impl Link {
                 let is_stray = token.is_some() && got.is_none();
                 if is_stray || self.board.tried(&key, &lease, got) == Verdict::GiveBack {
                     let given_back = self.give_back(&key).await;
+                    self.doubt(&lease, &given_back);
                     self.board.tried(&key, &lease, None);
                     let _ = reply.send(Err(Error::lost(LossReason::Refused)));
                     return given_back;
@@ -46,12 +47,30 @@ impl Link {
             true => Err(Failed::fatal(failed.error.clone())),
             false => self.give_back(&key).await,
         };
+        self.doubt(&lease, &given_back);
         self.board.tried(&key, &lease, None);
         let _ = reply.send(Err(match &given_back {
             Ok(()) => failed.error,
             Err(_) => perhaps(failed.error),
         }));
         given_back
+    }
+
+    /// Where that was not done, the request may have the lock for as long as the server keeps the session: nothing is sent from here on.
+    pub(super) fn doubt<T>(&self, lease: &LeaseKey, done: &Answer<T>) {
+        if done.is_err() {
+            let now = self.runtime.now();
+            self.board.doubt(lease.id, now, now + self.timing.ttl);
+        }
+    }
+
+    /// Gives back what nobody has renewed.
+    pub(super) async fn lapse(&mut self) -> Answer<()> {
+        self.looked = self.runtime.now();
+        for (key, id) in self.board.lapsed(self.id, self.looked) {
+            self.unlock(key, id, oneshot::channel().0).await?;
+        }
+        Ok(())
     }
 
     /// Unlocks what may be held. If that cannot be done, the session must end.

@@ -81,6 +81,8 @@ pub(super) struct Link {
     timing: Timing,
     /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a successor's lock of the same name.
     held: HashMap<Key, RequestId>,
+    /// When it was last looked whether something of that has lapsed.
+    looked: Timestamp,
     /// When it was last needed.
     used: Timestamp,
     /// When to look whether a ping is due, at the latest.
@@ -119,6 +121,7 @@ impl Link {
             id,
             life,
             held: HashMap::new(),
+            looked: runtime.now(),
             used: runtime.now(),
             due: None,
             board,
@@ -152,14 +155,19 @@ impl Link {
                 }
                 Event::Broken(failed) => return Err(failed),
                 Event::Due if self.is_idle() && self.board.retire(self.id) => return Ok(()),
-                Event::Due => self.ping().await?,
+                Event::Due => {
+                    self.lapse().await?;
+                    if self.runtime.now() >= self.ping_at() {
+                        self.ping().await?;
+                    }
+                }
             }
         }
     }
 
     async fn next(&mut self) -> Event {
         loop {
-            let at = self.ping_at();
+            let at = self.due_at();
             // One timer for many jobs: it may be early, and then there is another one.
             let (_, due) = match self.due.take().filter(|(armed, _)| *armed <= at) {
                 Some(due) => self.due.insert(due),
@@ -176,9 +184,16 @@ impl Link {
                 Either::Right((Either::Right(_), _)) => {}
             }
             self.due = None;
-            if self.runtime.now() >= self.ping_at() {
+            if self.runtime.now() >= self.due_at() {
                 return Event::Due;
             }
+        }
+    }
+
+    fn due_at(&self) -> Timestamp {
+        match self.held.is_empty() {
+            true => self.ping_at(),
+            false => self.ping_at().min(self.looked + self.timing.ttl / 6),
         }
     }
 
@@ -202,7 +217,11 @@ impl Link {
                 lease,
                 cancel,
                 link,
-            } => self.wait(key, lease, &cancel, link).await,
+            } => {
+                let waited = self.wait(key, lease.clone(), &cancel, link).await;
+                self.doubt(&lease, &waited);
+                waited
+            }
             Job::Unlock { key, id, reply } => self.unlock(key, id, reply).await,
             Job::Ping { since, reply } => {
                 let answer = match self.life.confirmed() >= since {

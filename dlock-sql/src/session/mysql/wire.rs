@@ -100,7 +100,7 @@ impl MySqlServer {
 
 #[async_trait]
 impl Server for MySqlServer {
-    async fn connect(&self) -> Result<Box<dyn Wire>> {
+    async fn connect(&self, _: u8) -> Result<Box<dyn Wire>> {
         let told = |e| failed(e, &self.at).error;
         let mut connection = MySqlConnection::connect_with(&self.options).await.map_err(told)?;
         let set = AssertSqlSafe(self.sql.set.clone());

@@ -25,6 +25,7 @@ pub(super) struct PgServer {
     options: PgConnectOptions,
     at: String,
     ttl: Duration,
+    turn: Duration,
     timeout: Duration,
     sql: Arc<Statements>,
 }
@@ -62,14 +63,12 @@ impl PgServer {
         sequence: &str,
     ) -> Self {
         // Not logged: a wait is slow by design.
-        let options = options
-            .clone()
-            .disable_statement_logging()
-            .options(start(ttl, turn));
+        let options = options.clone().disable_statement_logging();
         Self {
             options,
             at,
             ttl,
+            turn,
             timeout,
             sql: Statements::new(sequence).into(),
         }
@@ -98,7 +97,9 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
 
 #[async_trait]
 impl Server for PgServer {
-    async fn connect(&self) -> Result<Box<dyn Wire>> {
+    async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
+        // Three quarters of it at least.
+        let turn = self.turn - self.turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
         let pool = PgPoolOptions::new()
             .max_connections(1)
@@ -106,7 +107,7 @@ impl Server for PgServer {
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
-            .connect_lazy_with(self.options.clone());
+            .connect_lazy_with(self.options.clone().options(start(self.ttl, turn)));
         let told = |e| failed(e, &self.at).error;
         let mut listener = PgListener::connect_with(&pool).await.map_err(told)?;
         listener.eager_reconnect(false);

@@ -9,12 +9,15 @@ use super::postgres::{open, pool};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
 use crate::servers::{PostgresServer, Proxy};
 
+/// Long enough for a busy machine: who stands still for longer by accident has lost its session.
+const TTL: Duration = Duration::from_secs(3);
+
 #[test]
 fn a_client_that_stands_still_is_out_before_the_next_one_is_in() {
     run_once(async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
-        let (ttl, too) = (Duration::from_secs(1), pool.clone());
+        let (ttl, too) = (TTL, pool.clone());
         let frozen = freeze(async move {
             let runtime = dlock_core::runtime::Tokio::current().unwrap();
             builder().session_ttl(ttl).open_pool(&too, runtime).await
@@ -180,7 +183,7 @@ fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
         let there = server.address().to_string();
         let direct = pool(&server.url(), None);
         let cut_off = pool(&server.url().replace(&there, &proxy.address().to_string()), None);
-        let short = builder().session_ttl(Duration::from_secs(1));
+        let short = builder().session_ttl(TTL);
         let backend = short.open_pool(&cut_off, here()).await.unwrap();
         let (first, second) = (client(backend), open(&direct).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();

@@ -156,8 +156,8 @@ macro_rules! tests {
                 let (rows, _site) = open().await;
                 let (mut one, mut other) = (rows.owner("one").unwrap(), rows.owner("other").unwrap());
                 let mut dropped = 0;
-                for n in 0..60 {
-                    let limit = Duration::from_micros(100 * n);
+                for n in 0..40 {
+                    let limit = Duration::from_micros(150 * n);
                     match tokio::time::timeout(limit, one.enter(&name(), LONG)).await {
                         Ok(Ok(Entered::Held(hold))) => one.leave(hold).await.unwrap(),
                         Ok(other) => panic!("{other:?}"),

@@ -31,7 +31,7 @@ pub(crate) fn run<F: Future<Output = ()>>(test: F) {
         .enable_all()
         .build()
         .unwrap();
-    tokio.block_on(async { tokio::time::timeout(3 * LONG, test).await.unwrap() });
+    tokio.block_on(async { tokio::time::timeout(9 * LONG, test).await.unwrap() });
 }
 
 fn runtime() -> Arc<dyn Runtime> {

@@ -8,7 +8,7 @@ use dlock_sql::direct::row::{Locked, Rows, Wait};
 use dlock_sql::direct::{Failure, Tables};
 use sqlx::Postgres;
 
-use crate::direct::site::{SHORT, Site, pooled, postgres, postgres_at, run};
+use crate::direct::site::{LONG, SHORT, Site, pooled, postgres, postgres_at, run};
 use crate::servers::{PostgresServer, ReadOnly};
 
 async fn open() -> Site<Postgres> {
@@ -207,7 +207,7 @@ fn behind_a_pooler_that_shares_connections_by_transaction_all_goes_on() {
                     let write = sqlx::query(text).persistent(false);
                     write.execute(&mut *held).await.unwrap();
                     tx.commit().await.unwrap();
-                    if let Entered::Held(hold) = owner.enter(&name, SHORT).await.unwrap() {
+                    if let Entered::Held(hold) = owner.enter(&name, LONG).await.unwrap() {
                         owner.leave(hold).await.unwrap();
                     }
                 }

@@ -111,7 +111,7 @@ impl Link {
     }
 
     /// A statement that may be heard twice, and answers the second time what it would have answered the first. If it is lost with a connection that had stood
-    /// idle, that is `noted` and it is sent once more.
+    /// idle, that is `noted` and it is sent once more. If that fails, whatever it fails by, it is not known what became of the first one.
     pub(super) async fn ask_again(
         &self,
         text: &Arc<str>,
@@ -123,7 +123,7 @@ impl Link {
         match self.ask_on(lent, text, values).await {
             Err(e) if was_idle && e.kind() == ErrorKind::Unknown => {
                 noted();
-                self.ask(text, values).await
+                self.ask(text, values).await.map_err(|_| e)
             }
             answered => answered,
         }

@@ -122,12 +122,13 @@ impl Statements {
                  WHERE o.name = k.name AND o.phase IN (1, 2, 3) AND o.phase = 1) END) \
                  FROM {p}name AS k WHERE k.name = $1",
             ),
-            // One row for the name, one for each holder.
+            // One row for the name, one for each holder. A row that no dlock wrote has an id that none has.
             inspect: fill(
                 "SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, NULL::text AS owner \
                  FROM {p}name AS k WHERE k.name = $1 \
-                 UNION ALL SELECT k.id, -1, k.token, {p}micros(k.ends - clock_timestamp()), k.owner \
-                 FROM {p}name AS k WHERE k.name = $1 AND k.phase <> 0 AND k.ends > clock_timestamp() \
+                 UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, k.token, \
+                 {p}micros(k.ends - clock_timestamp()), k.owner FROM {p}name AS k \
+                 WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \
                  UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
                  FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()",
             ),

@@ -34,8 +34,7 @@ use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::paths::Paths;
 use crate::remains::{ANY, is_gone};
-use crate::requests::Request;
-use crate::session::Session;
+use crate::session::{Request, Session};
 use crate::single::cause;
 
 /// How many are kept, and how many are ended in one step at the most.

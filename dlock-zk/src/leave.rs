@@ -11,8 +11,7 @@ use zookeeper_client::Error as Zk;
 use crate::entries::marker;
 use crate::failure::Effect;
 use crate::lock::ZkLock;
-use crate::requests::Request;
-use crate::session::{Node, Session};
+use crate::session::{Node, Request, Session};
 
 /// What a deletion met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

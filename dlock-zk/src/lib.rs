@@ -26,7 +26,6 @@ mod priority;
 mod question;
 mod remains;
 mod renew;
-mod requests;
 mod rwlock;
 mod session;
 mod single;

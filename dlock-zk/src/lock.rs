@@ -24,8 +24,7 @@ use crate::line::{Line, Place};
 use crate::open::{Builder, Layout};
 use crate::paths::Paths;
 use crate::priority::other_order;
-use crate::requests::Request;
-use crate::session::{Node, Session};
+use crate::session::{Node, Request, Session};
 
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;

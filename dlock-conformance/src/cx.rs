@@ -258,7 +258,14 @@ impl Cx {
     }
 
     /// Time passes while this thread is blocked: no task of a single-threaded executor runs.
+    ///
+    /// # Panics
+    /// Beside other rules, which would lose what they hold: the rule is missing in `BLOCK_THE_RUNTIME`.
     pub fn stall(&self, duration: Duration) {
+        assert!(
+            !self.0.conditions.beside_others,
+            "a rule that blocks the runtime runs alone"
+        );
         self.0.clockwork.stall(duration);
     }
 

@@ -127,7 +127,16 @@ pub struct Rule {
     pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
 }
 
+/// Those that block a thread of the runtime for longer than a ttl. Where it has but one, everything else that runs on it stands still as well, and what others
+/// hold there runs out.
+const BLOCK_THE_RUNTIME: [&str; 2] = ["3.04", "7.04"];
+
 impl Rule {
+    /// Whether others that run at the same time would notice.
+    pub(crate) fn disturbs(&self) -> bool {
+        self.access.disturbs() || BLOCK_THE_RUNTIME.contains(&self.id)
+    }
+
     /// The section: 3 of `3.02`.
     pub fn section(&self) -> &'static str {
         self.id.split('.').next().unwrap_or(self.id)

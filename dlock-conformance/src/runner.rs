@@ -158,7 +158,7 @@ pub(crate) fn run_with(
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
     let (alone, together): (Vec<_>, Vec<_>) = selected
         .into_iter()
-        .partition(|rule| is_virtual || rule.test == Test::T || rule.access.disturbs());
+        .partition(|rule| is_virtual || rule.test == Test::T || rule.disturbs());
     let done = Mutex::new(Vec::new());
     let finish = |report: RuleReport| {
         tell(&report);

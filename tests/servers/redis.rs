@@ -161,7 +161,12 @@ impl RedisServer {
     /// # Errors
     /// Those of the socket; a server that is down refuses.
     pub(crate) fn connection(&self) -> io::Result<Connection> {
-        let mut connection = Connection::open(self.address())?;
+        self.connection_to(self.address())
+    }
+
+    /// To another server whose users are the same.
+    fn connection_to(&self, address: SocketAddr) -> io::Result<Connection> {
+        let mut connection = Connection::open(address)?;
         if let Some((user, password)) = lock(&self.options).login() {
             connection.ask(&["AUTH", user, password])?;
         }
@@ -288,13 +293,26 @@ impl RedisServer {
         self.configure()
     }
 
-    /// Waits until it is a replica that has what its master has.
+    /// Waits until it is a replica that has what its master has, and the master knows that: which it does when it has heard so, up to a second later.
     pub(crate) fn wait_until_in_sync(&self, limit: Duration) -> io::Result<()> {
         let synced = until("the replica is in sync", limit, || {
             let text = self.ask(&["INFO", "replication"])?.text();
-            Ok(field(&text, "role") == Some("slave") && field(&text, "master_link_status") == Some("up"))
+            let is_up =
+                field(&text, "role") == Some("slave") && field(&text, "master_link_status") == Some("up");
+            let at = field(&text, "master_host").zip(field(&text, "master_port"));
+            let master = at.and_then(|(host, port)| format!("{host}:{port}").parse().ok());
+            // Where the master does not let it ask, that it is linked has to do.
+            Ok(is_up && master.is_some_and(|master| self.is_known_to(master).unwrap_or(true)))
         });
         synced.map_err(|e| self.process.trouble(e))
+    }
+
+    fn is_known_to(&self, master: SocketAddr) -> io::Result<bool> {
+        let text = self.connection_to(master)?.ask(&["INFO", "replication"])?.text();
+        let here = format!("port={},state=online", self.address().port());
+        Ok(text
+            .lines()
+            .any(|line| line.starts_with("slave") && line.contains(&here)))
     }
 
     /// Cuts its replicas off, now and until [`let_replicas_in`](Self::let_replicas_in): what it writes from here on they do not have. All else goes

@@ -10,6 +10,8 @@ use super::zookeeper_options::SUPER;
 
 /// How long an answer may take. A server that is stopped does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A session that has moved on again in that very moment is not answered any more.
+const HASTE: Duration = Duration::from_millis(500);
 
 /// Of a session that is closed when its work is done; if that does not come to it, it runs out.
 const SESSION: i32 = 10_000;
@@ -114,13 +116,22 @@ impl ZkSession {
         const TRIES: u32 = 100;
         let mut last = None;
         for n in 0..TRIES {
-            match Self::take_over(at, number).and_then(Self::close) {
+            let ended = Self::take_over(at, number).and_then(|session| {
+                session.stream.set_read_timeout(Some(HASTE))?;
+                session.close()
+            });
+            match ended {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     return if n == 0 { Err(e) } else { Ok(()) };
                 }
                 Err(e)
-                    if e.kind() == io::ErrorKind::UnexpectedEof
-                        || e.kind() == io::ErrorKind::ConnectionReset =>
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::UnexpectedEof
+                            | io::ErrorKind::ConnectionReset
+                            | io::ErrorKind::WouldBlock
+                            | io::ErrorKind::TimedOut
+                    ) =>
                 {
                     last = Some(e);
                 }

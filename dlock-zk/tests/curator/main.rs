@@ -27,7 +27,9 @@ const ROOT: &str = "/shop";
 const NAME: &str = "stock-42";
 
 /// Of each side; whoever has released lines up behind the other, so that nearly every turn is the other's.
-const ROUNDS: usize = 600;
+const ROUNDS: usize = 510;
+/// Curator's, which may have two or three in a row.
+const CURATORS: usize = 4 * ROUNDS;
 const TURNS: usize = 1000;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -74,7 +76,7 @@ async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
     let lock = client.lock(NAME).unwrap();
     // Curator lines up behind it: from here on they take turns.
     let first = lock.acquire().await.unwrap();
-    let worker = Worker::start(&address, MUTEX, SESSION, &ROUNDS.to_string()).unwrap();
+    let worker = Worker::start(&address, MUTEX, SESSION, &CURATORS.to_string()).unwrap();
     wait_for_line(&server, &format!("{CHROOT}{MUTEX}"), 2).await;
     first.release().await.unwrap();
     let mut last = None;
@@ -88,6 +90,12 @@ async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
         if n % 10 == 0 {
             assert!(lock.acquire().now_or_never().is_none());
         }
+        // Each turn of ours is followed by one of Curator's, however the machine is busy.
+        let since = Instant::now();
+        while client.inspect(NAME).await.unwrap().waiting == 0 {
+            assert!(since.elapsed() < LONG, "Curator lines up again");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         guard.release().await.unwrap();
     }
     let worker = blocking(move || worker.wait(LONG).map(|()| worker))
@@ -95,7 +103,7 @@ async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
         .unwrap();
     let ledger = std::fs::read_to_string(worker.file("ledger")).unwrap();
     let who: Vec<_> = ledger.lines().map(|l| l.split(' ').next().unwrap()).collect();
-    assert_eq!(who.len(), 2 * ROUNDS, "every one was here every time");
+    assert_eq!(who.len(), ROUNDS + CURATORS, "every one was here every time");
     let turns = who.windows(2).filter(|two| two[0] != two[1]).count();
     assert!(turns >= TURNS, "{turns} turns of the other");
     assert!(lock.try_acquire().await.unwrap().is_some());

@@ -1,7 +1,10 @@
 //! Joining a line: the node is made and the line is read in one round trip.
 //!
+//! In two where it has to wait anyway, behind others of this client: a line that is read is long then, and who has just let go of a lock and asks for it again would have it read before the next
+//! holder reads it, which waits for nothing else. With 64 tasks on one core that was a fifth of a hand-over.
+//!
 //! What a session asks is done in the order in which it was asked, so the list that was asked for behind the creation has the own node in it, and everything that
-//! came before it. Nothing has to be answered in between.
+//! came before it. Nothing has to be answered in between. If it is asked for when the node is there already, and by then of another server, that server has the node as well: none serves a client that has seen more than itself.
 //!
 //! What could break it, and why it does not:
 //!
@@ -18,7 +21,7 @@
 use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, LeaseKey, RequestId};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, Mode, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
 
@@ -48,6 +51,7 @@ impl ZkLock {
         let id = (self.paths().layout != Layout::Own).then_some(key.id);
         let data = self.card(session, id, request.owner.clone()).write();
         let client = session.client()?;
+        let queues_up = request.mode == Mode::Exclusive && session.is_wanted_by_others(key);
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be sure.
         let is_known = self.connection.knows(&line);
@@ -66,11 +70,15 @@ impl ZkLock {
             // The line, the node, the list: sent in this order, before anything is waited for.
             let made = (tries > 0).then(|| self.make_line(&client, &line));
             let create = client.create(&path, &data, &options);
-            let list = client.list_children(&line);
+            let list = || client.list_children(&line);
             let (made, created, listed) = match made {
-                Some(made) => join3(made, create, list).await,
+                Some(made) => join3(made, create, list()).await,
+                None if queues_up => {
+                    let created = create.await;
+                    (Ok(()), created, list().await)
+                }
                 None => {
-                    let (created, listed) = join(create, list).await;
+                    let (created, listed) = join(create, list()).await;
                     (Ok(()), created, listed)
                 }
             };

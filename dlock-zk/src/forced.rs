@@ -34,7 +34,8 @@ use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::paths::Paths;
 use crate::remains::{ANY, is_gone};
-use crate::session::{Request, Session};
+use crate::requests::Request;
+use crate::session::Session;
 use crate::single::cause;
 
 /// How many are kept, and how many are ended in one step at the most.

@@ -11,7 +11,8 @@ use zookeeper_client::Error as Zk;
 use crate::entries::marker;
 use crate::failure::Effect;
 use crate::lock::ZkLock;
-use crate::session::{Node, Request, Session};
+use crate::requests::Request;
+use crate::session::{Node, Session};
 
 /// What a deletion met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ mod priority;
 mod question;
 mod remains;
 mod renew;
+mod requests;
 mod rwlock;
 mod session;
 mod single;

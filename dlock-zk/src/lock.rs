@@ -24,7 +24,8 @@ use crate::line::{Line, Place};
 use crate::open::{Builder, Layout};
 use crate::paths::Paths;
 use crate::priority::other_order;
-use crate::session::{Node, Request, Session};
+use crate::requests::Request;
+use crate::session::{Node, Session};
 
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;

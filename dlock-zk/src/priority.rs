@@ -47,7 +47,8 @@ use crate::leave::Left;
 use crate::line::{Line, Place};
 use crate::lock::{ZkLock, in_line};
 use crate::remains::ANY;
-use crate::session::{Node, Request, Session};
+use crate::requests::Request;
+use crate::session::{Node, Session};
 use crate::single::cause;
 
 /// Where a request is by its priority.

@@ -28,7 +28,8 @@ use crate::failure::Effect;
 use crate::forced;
 use crate::lock::{ZkLock, in_line};
 use crate::paths::Paths;
-use crate::session::{Node, Request, Session};
+use crate::requests::Request;
+use crate::session::{Node, Session};
 use crate::single::cause;
 
 /// Whatever the version of a node is: it is there.

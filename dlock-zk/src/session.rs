@@ -3,22 +3,21 @@
 //! All that a client holds or waits for hangs on one session, and ends with it. What is asked for is therefore noted here and nowhere else: a node of
 //! an earlier session, which a server may show for a while yet, is never taken for one of ours. (That is Curator's oldest open bug: a lock granted on the node of a session that has ended.)
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Grant, LeaseKey, RequestId};
-use dlock_core::{Error, Mode, Result, Runtime, Timestamp, Token};
+use dlock_core::spi::{Acquire, Grant, LeaseKey};
+use dlock_core::{Error, Result, Runtime, Timestamp, Token};
 use futures::future::join;
 use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
 
-use crate::address::invalid;
 use crate::failure::{Effect, is_answer, told};
 use crate::hand::Hands;
 use crate::life::Life;
 use crate::question::Questions;
+use crate::requests::{Request, Requests};
 use crate::watches::Watches;
 
 /// A session with an ensemble.
@@ -30,7 +29,7 @@ pub(crate) struct Session {
     pub(crate) life: Arc<Life>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) at: Arc<str>,
-    requests: Mutex<HashMap<RequestId, Request>>,
+    requests: Mutex<Requests>,
     /// Which of them a call has in hand.
     pub(crate) hands: Arc<Hands>,
     /// Nothing is asked for in it any more, and nothing is handed out. Set under the mutex of the requests.
@@ -46,30 +45,6 @@ pub(crate) struct Session {
 pub(crate) struct Mark {
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
-}
-
-/// What was asked for in this session and may have a node in it.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) key: LeaseKey,
-    /// As it was asked for.
-    pub(crate) mode: Mode,
-    /// Not known until its creation has been answered, or it has been found.
-    pub(crate) node: Option<Node>,
-    /// It was handed out.
-    pub(crate) granted: bool,
-    /// The mode that it has now, if that is another one.
-    pub(crate) converted: Option<Mode>,
-    /// The mode of which there may be a mark beside its node.
-    pub(crate) marked: Option<Mode>,
-    /// A deletion was sent: it is never granted again.
-    pub(crate) leaving: bool,
-    /// Locks were ended by force while the answer to its creation was under way, and whether it was among them was not told.
-    pub(crate) doubted: bool,
-    /// It was tried to have the lock beside the line: see [`priority`](crate::priority). Never taken back: another try may be under way.
-    pub(crate) taking: bool,
-    /// The label that its holder gives itself.
-    pub(crate) owner: Option<Arc<str>>,
 }
 
 /// A node of ours.
@@ -228,7 +203,7 @@ impl Session {
 
     // ---- requests ----
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, Request>> {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -245,7 +220,7 @@ impl Session {
         if self.is_over() {
             return Err(self.told(Zk::SessionExpired, Effect::None));
         }
-        noted(&mut requests, request).map(drop)
+        requests.note(request).map(drop)
     }
 
     /// Notes that node of a request which is in [hand](crate::hand), also if it was forgotten since: what is there belongs to somebody.
@@ -254,12 +229,17 @@ impl Session {
     /// `InvalidInput` as [`note`](Self::note).
     pub(crate) fn keep(&self, request: &Acquire, node: &Node) -> Result<Request> {
         let mut requests = self.requests();
-        let was_known = requests.contains_key(&request.key.id);
-        let noted = noted(&mut requests, request)?;
+        let was_known = requests.get(&request.key.id).is_some();
+        let noted = requests.note(request)?;
         noted.node.get_or_insert_with(|| node.clone());
         // Of one that was forgotten it is not known any more.
         noted.taking |= !was_known;
         Ok(noted.clone())
+    }
+
+    /// Whether there is another request for the lock of that one.
+    pub(crate) fn is_wanted_by_others(&self, key: &LeaseKey) -> bool {
+        self.requests().are_others(key)
     }
 
     pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
@@ -290,10 +270,10 @@ impl Session {
     /// All that have a node. Of the others those that `may_be` concerned are to read the line anew when they have one: that is noted in one step with the look at whether they have.
     pub(crate) fn noted(&self, may_be: impl Fn(&Request) -> bool) -> Vec<Request> {
         let mut requests = self.requests();
-        for request in requests.values_mut() {
+        for request in requests.each_mut() {
             request.doubted |= request.node.is_none() && may_be(request);
         }
-        requests.values().filter(|r| r.node.is_some()).cloned().collect()
+        requests.each().filter(|r| r.node.is_some()).cloned().collect()
     }
 
     /// Whether something happened that makes what was read before worthless; and says that it will be read anew.
@@ -340,25 +320,5 @@ impl Session {
 
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
-    }
-}
-
-fn noted<'a>(requests: &'a mut HashMap<RequestId, Request>, request: &Acquire) -> Result<&'a mut Request> {
-    let (key, mode, owner) = (&request.key, request.mode, &request.owner);
-    let noted = requests.entry(key.id).or_insert_with(|| Request {
-        key: key.clone(),
-        mode,
-        node: None,
-        granted: false,
-        converted: None,
-        marked: None,
-        leaving: false,
-        doubted: false,
-        taking: false,
-        owner: owner.clone(),
-    });
-    match noted.key == *key && noted.mode == mode {
-        true => Ok(noted),
-        false => Err(invalid("the id of this request was used for another one")),
     }
 }

@@ -16,7 +16,8 @@ use crate::entries::Card;
 use crate::failure::{Effect, did_nothing};
 use crate::leave::Left;
 use crate::lock::{ZkLock, in_line};
-use crate::session::{Node, Request, Session};
+use crate::requests::Request;
+use crate::session::{Node, Session};
 
 impl ZkLock {
     /// Makes the node, if nobody has.

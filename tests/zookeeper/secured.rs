@@ -1,7 +1,7 @@
 //! Who comes by a URL with TLS and SASL, in a program that may talk to other stores by TLS as well.
 
 use crate::servers::{Tls, ZkOptions, ZkServer};
-use crate::site::{SESSION, acquired, blocking};
+use crate::site::{acquired, blocking};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {
@@ -11,12 +11,11 @@ async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {
     let (certificate, key) = made.client();
     let url = format!(
         "zks://localhost:{}/apps?access=creator&sasl_user=app&sasl_password=h%26nter%2F2&ca={}&cert={}&key={}\
-         &session_timeout={}ms&ttl=30s",
+         &session_timeout=10s&ttl=30s&timeout=20s",
         server.tls_address().unwrap().port(),
         made.authority().display(),
         certificate.display(),
         key.display(),
-        SESSION.as_millis(),
     );
     let client = dlock::connect(&url).await.unwrap();
     let guard = acquired(&client).await;

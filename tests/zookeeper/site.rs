@@ -34,8 +34,13 @@ pub(crate) async fn ensemble() -> Arc<ZkEnsemble> {
 
 /// A client with a session of its own.
 pub(crate) async fn client(addresses: &[SocketAddr]) -> Client {
+    client_for(addresses, SESSION).await
+}
+
+/// With sessions of that length.
+pub(crate) async fn client_for(addresses: &[SocketAddr], session: Duration) -> Client {
     let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    let session = SESSION.as_millis();
+    let session = session.as_millis();
     let url = format!(
         "zk://{}?session_timeout={session}ms&ttl={session}ms&op_timeout=10s&timeout=20s",
         hosts.join(",")

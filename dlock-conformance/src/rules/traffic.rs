@@ -19,8 +19,9 @@ use crate::{ensure, fail, inconclusive};
 
 /// 2.12.
 pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
-    // What a client sends besides, a sign of life say, falls into some of the batches; into all of them only what belongs to a cycle.
-    const BATCHES: usize = 3;
+    // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine that sends in two parts what goes out together. Into all of them falls only
+    // what belongs to a cycle.
+    const BATCHES: std::ops::RangeInclusive<usize> = 3..=12;
     let f = faulty(&cx).await?;
     let ask = cx.ask();
     let cycles = cx.rounds(10, 100);
@@ -35,8 +36,9 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
                 "one name again and again"
             }
         );
+        let most = claimed * cycles as u64;
         let mut least = u64::MAX;
-        for batch in 0..BATCHES {
+        for batch in 1..=*BATCHES.end() {
             let before = f.net.traffic().requests;
             for cycle in 0..cycles {
                 let name = match fresh {
@@ -51,13 +53,16 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
                 cx.evidence("cycles");
             }
             least = least.min(f.net.traffic().requests - before);
+            if batch >= *BATCHES.start() && least <= most {
+                break;
+            }
         }
         cx.evidence_by("round_trips", least);
         cx.note(format_args!(
             "{what} and its release, {cycles} times: {least} round trips"
         ));
         ensure!(
-            least <= claimed * cycles as u64,
+            least <= most,
             "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} in each are claimed"
         );
     }

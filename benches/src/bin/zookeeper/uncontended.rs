@@ -18,6 +18,10 @@ async fn time(what: impl Future<Output = ()>) -> Duration {
 /// Java and ours: so long everything is let warm up.
 const WARM: u64 = 10;
 
+/// So many cycles one after the other, of which the first do not count.
+const SPELL: usize = 25;
+const SETTLE: usize = 5;
+
 /// One acquire and release after the other.
 pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let raw = Raw::new(server).await;
@@ -32,18 +36,26 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
         // The first round is for warming up: the server's compiler takes a while.
         let length = effort.times(if round == 0 { WARM } else { 1 });
         let ends = Instant::now() + length * times.len() as u32;
-        // Each in turn, so that whatever else changes meanwhile hits all alike.
+        let mut first = 0;
         while Instant::now() < ends {
-            let these = [
-                time(raw.triple("/raw")).await,
-                time(raw.in_two("/two")).await,
-                time(recipe.pair()).await,
-                time(bare.run(&spi)).await,
-                time(api_pair(&lock)).await,
-            ];
-            if round > 0 {
-                times.iter_mut().zip(these).for_each(|(all, one)| all.push(one));
+            // Each in turn, so that whatever else changes meanwhile hits all alike; and each for a while, since one that comes back to a session and to code
+            // that it has just used is faster than one that comes after others. Nobody has always the same one before it.
+            for n in 0..times.len() {
+                let who = (first + n) % times.len();
+                for cycle in 0..SPELL {
+                    let took = match who {
+                        0 => time(raw.triple("/raw")).await,
+                        1 => time(raw.in_two("/two")).await,
+                        2 => time(recipe.pair()).await,
+                        3 => time(bare.run(&spi)).await,
+                        _ => time(api_pair(&lock)).await,
+                    };
+                    if round > 0 && cycle >= SETTLE {
+                        times[who].push(took);
+                    }
+                }
             }
+            first += 1;
         }
     }
     let before = server.counted();

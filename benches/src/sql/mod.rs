@@ -32,9 +32,11 @@ pub async fn backend(server: &Server, strategy: Strategy) -> Arc<dyn spi::Lock> 
     let (here, url) = (runtime::detect().expect("tokio is current"), server.url());
     let there = "the server is there";
     match (server, strategy) {
-        (Server::Postgres(_), Strategy::Lease) => {
-            Arc::new(lease::postgres::PostgresLease::open(&url, here).await.expect(there))
-        }
+        (Server::Postgres(_), Strategy::Lease) => Arc::new(
+            lease::postgres::PostgresLease::open(&url, here)
+                .await
+                .expect(there),
+        ),
         (Server::Maria(_), Strategy::Lease) => {
             Arc::new(lease::mysql::MysqlLease::open(&url, here).await.expect(there))
         }

@@ -53,13 +53,24 @@ impl Server {
         Self::Maria(MariaDbServer::with(options).expect("MariaDB is installed: scripts/services"))
     }
 
+    /// What it is.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "PostgreSQL",
+            Self::Maria(_) => "MariaDB",
+        }
+    }
+
     /// Its name, and its version.
     ///
     /// # Panics
     /// If it does not answer.
     pub fn version(&self) -> String {
         match self {
-            Self::Postgres(server) => format!("PostgreSQL {}", server.ask("SHOW server_version").expect("it answers")),
+            Self::Postgres(server) => format!(
+                "PostgreSQL {}",
+                server.ask("SHOW server_version").expect("it answers")
+            ),
             Self::Maria(server) => format!("MariaDB {}", server.ask("SELECT version()").expect("it answers")),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_benches::redis::{Effort, Seen, Spell, crowd, micros, quantile};
-use dlock_benches::sql::{Maria, Postgres, Server, Strategy, client, notify_floor};
+use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, client, notify_floor};
 
 use crate::Goals;
 
@@ -85,7 +85,7 @@ fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, lea
 
 /// Leases in rows.
 pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
-    if let Server::Postgres(_) = server {
+    if server.kind() == Kind::Postgres {
         for clients in [1, 8] {
             let floor = micros(notify_floor(server, effort.times(3)).await);
             let what = format!("PostgreSQL, lease: 64 tasks of {clients} clients, gap p50");
@@ -138,12 +138,12 @@ async fn native_floor(server: &Server, length: Duration) -> Duration {
             }
         };
     }
-    match server {
-        Server::Postgres(_) => {
+    match server.kind() {
+        Kind::Postgres => {
             let (mut one, mut two) = (Postgres::new(server).await, Postgres::new(server).await);
             go_round!(one, two, 9);
         }
-        Server::Maria(_) => {
+        Kind::Maria => {
             let (mut one, mut two) = (Maria::new(server).await, Maria::new(server).await);
             go_round!(one, two, "floor");
         }

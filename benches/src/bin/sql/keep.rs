@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dlock_benches::redis::{Meter as _, micros};
 use dlock_benches::sql::{Server, Strategy, backend};
 use dlock_core::LockName;
-use dlock_core::spi::{Acquire, LeaseKey, Lock as _, RenewItem, RequestId};
+use dlock_core::spi::{Acquire, LeaseKey, RenewItem, RequestId};
 use futures::future::join_all;
 
 use crate::Goals;

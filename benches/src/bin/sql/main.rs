@@ -4,6 +4,7 @@
 //! share one core, so that what is measured is work and not which core slept; statements are counted by the server.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
+mod file;
 mod handoff;
 mod keep;
 mod pair;
@@ -13,7 +14,7 @@ use std::fmt;
 use dlock_benches::redis::{Effort, Table, one_core};
 use dlock_benches::sql::{Disk, Server};
 
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 9] = [
     "postgres-pair",
     "postgres-handoff",
     "postgres-renewal",
@@ -21,6 +22,8 @@ const PARTS: [&str; 7] = [
     "mariadb-handoff",
     "mariadb-renewal",
     "durable",
+    "sqlite-pair",
+    "sqlite-handoff",
 ];
 
 /// The table at the end, with the goal of each line.
@@ -47,15 +50,18 @@ fn main() {
         println!("sql [quick] [PART...]; parts: {}", PARTS.join(", "));
         return;
     }
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    if words.first().is_some_and(|word| word == file::PEER) {
+        return tokio.block_on(file::peer(&words[1..]));
+    }
     let (effort, chosen) = Effort::of(words, &PARTS).unwrap_or_else(|unknown| {
         println!("{unknown}");
         std::process::exit(2)
     });
     one_core();
-    let tokio = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
     let wanted = |part: &str| chosen.iter().any(|c| c == part);
     let of = |database: &str| chosen.iter().any(|c| c.starts_with(database));
     let mut table = Goals(Table::new(&["what", "figure", "beside it", "seen", "goal"]));
@@ -81,8 +87,14 @@ fn main() {
                 }
             }
             if wanted("durable") {
-                pair::durable(&start(Disk::Waited), effort, &mut table).await;
+                pair::durable(&start(Disk::Waited), &mut table).await;
             }
+        }
+        if wanted("sqlite-pair") {
+            file::pair(effort, &mut table).await;
+        }
+        if wanted("sqlite-handoff") {
+            file::handoff(effort, &mut table).await;
         }
     });
     println!(

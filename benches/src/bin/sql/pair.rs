@@ -4,21 +4,24 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use dlock_benches::redis::{Effort, Meter as _, micros, quantile, timed};
-use dlock_benches::sql::{Maria, Postgres, Server, Strategy, backend, client};
+use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, backend, client, syncs};
 use dlock_benches::{RawPair, api_pair};
 
 use crate::Goals;
 
 const NAME: &[u8] = b"a-name-of-twenty-one-r";
 
-async fn time(what: impl Future<Output = ()>) -> Duration {
+pub(crate) async fn time(what: impl Future<Output = ()>) -> Duration {
     let from = Instant::now();
     what.await;
     from.elapsed()
 }
 
 /// Medians, in microseconds, of what takes turns with the others, so that whatever else changes meanwhile hits all alike. The first round is for warming up.
-async fn turns<const N: usize>(effort: Effort, mut each: impl AsyncFnMut() -> [Duration; N]) -> [f64; N] {
+pub(crate) async fn turns<const N: usize>(
+    effort: Effort,
+    mut each: impl AsyncFnMut() -> [Duration; N],
+) -> [f64; N] {
     let mut times = [const { Vec::<Duration>::new() }; N];
     for round in 0..=effort.rounds {
         let ends = Instant::now() + effort.times(1) * N as u32;
@@ -40,8 +43,8 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
     );
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    let [raw, alone, api] = match server {
-        Server::Postgres(_) => {
+    let [raw, alone, api] = match server.kind() {
+        Kind::Postgres => {
             let mut raw = Postgres::new(server).await;
             let each = async || {
                 [
@@ -52,7 +55,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
             };
             turns(effort, each).await
         }
-        Server::Maria(_) => {
+        Kind::Maria => {
             let mut raw = Maria::new(server).await;
             raw.row(NAME).await;
             let each = async || {
@@ -93,8 +96,8 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
     let what = server.name();
     let what = &format!("{what}, session: acquire + release, p50");
-    match server {
-        Server::Postgres(_) => {
+    match server.kind() {
+        Kind::Postgres => {
             let mut raw = Postgres::new(server).await;
             let pool = Postgres::new(server).await;
             let each = async || {
@@ -118,7 +121,7 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
                 "≤ 1.10 of pool, ≤ 1.3 of kept",
             );
         }
-        Server::Maria(_) => {
+        Kind::Maria => {
             let mut raw = Maria::new(server).await;
             let each = async || {
                 [
@@ -155,36 +158,43 @@ async fn statements(server: &Server, effort: Effort, lock: &dlock_core::Lock) ->
 }
 
 /// How often a lease that survives a power cut waits for the disk.
-pub(crate) async fn durable(server: &Server, effort: Effort, table: &mut Goals) {
-    let client = client(server, Strategy::Lease).await;
-    let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
-    api_pair(&lock).await;
-    let before = settled(server, &lock).await;
-    let cycles = timed(effort.times(2), async || api_pair(&lock).await).await.len() as u64;
-    let after = settled(server, &lock).await;
-    table.row(
+pub(crate) async fn durable(server: &Server, table: &mut Goals) {
+    let waits = |cycles| {
+        syncs(server.pid(), async move || {
+            // Its connections are made while it is counted, since a process for each may come with them; then the difference is that of the cycles alone.
+            let client = client(server, Strategy::Lease).await;
+            let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+            for _ in 0..cycles {
+                api_pair(&lock).await;
+            }
+            client.close().await.expect("it answers");
+        })
+    };
+    // The tables are made before.
+    client(server, Strategy::Lease).await;
+    let (few, many) = (waits(FEW).await, waits(MANY).await);
+    tell_waits(
         &format!(
-            "{}, lease that waits for the disk: waits of a pair",
+            "{}, lease, commits that wait for the disk: fdatasync of a pair",
             server.name()
         ),
-        format!(
-            "{:.2}",
-            after.saturating_sub(before) as f64 / (cycles + TELLS) as f64
-        ),
-        format!("{cycles} pairs"),
-        String::new(),
+        few,
+        many,
         "2",
+        table,
     );
 }
 
-/// Pairs between two looks: a server that tells of itself once a second is made to, by each of our connections.
-const TELLS: u64 = 8;
+/// Cycles, so that what is there once is seen.
+pub(crate) const FEW: u64 = 20;
+pub(crate) const MANY: u64 = 220;
 
-async fn settled(server: &Server, lock: &dlock_core::Lock) -> u64 {
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    for _ in 0..TELLS {
-        api_pair(lock).await;
-    }
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    server.syncs()
+/// The difference between the two.
+pub(crate) fn tell_waits(what: &str, few: Option<u64>, many: Option<u64>, goal: &str, table: &mut Goals) {
+    let figure = match few.zip(many) {
+        Some((few, many)) => format!("{:.2}", many.saturating_sub(few) as f64 / (MANY - FEW) as f64),
+        None => "not counted: strace is not installed, or may not look".to_owned(),
+    };
+    let beside = format!("{} pairs, counted by strace", MANY - FEW);
+    table.row(what, figure, beside, String::new(), goal);
 }

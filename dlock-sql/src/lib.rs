@@ -18,3 +18,7 @@ pub mod lease;
 pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+#[cfg(all(test, feature = "tokio", any(feature = "postgres", feature = "mysql")))]
+#[path = "../../tests/servers/mod.rs"]
+mod servers;

@@ -25,6 +25,8 @@ mod failure;
 mod fencing;
 pub mod gate;
 mod lock;
+#[cfg(all(test, feature = "tokio"))]
+mod next_version;
 mod open;
 mod probe;
 mod renew;

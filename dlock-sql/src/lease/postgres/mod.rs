@@ -35,6 +35,8 @@ mod fencing;
 pub mod gate;
 mod listening;
 mod lock;
+#[cfg(all(test, feature = "tokio"))]
+mod next_version;
 mod open;
 mod probe;
 mod pushes;

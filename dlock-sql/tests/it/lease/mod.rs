@@ -13,6 +13,6 @@ mod postgres;
 mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod server;
-mod site;
+pub(crate) mod site;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod tables;

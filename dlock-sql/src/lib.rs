@@ -19,6 +19,7 @@ pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+// For the tests of what has no public name: migrations to a version that there is not yet.
 #[cfg(all(test, feature = "tokio", any(feature = "postgres", feature = "mysql")))]
 #[path = "../../tests/servers/mod.rs"]
 mod servers;

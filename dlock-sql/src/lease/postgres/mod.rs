@@ -35,8 +35,6 @@ mod fencing;
 pub mod gate;
 mod listening;
 mod lock;
-#[cfg(all(test, feature = "tokio"))]
-mod next_version;
 mod open;
 mod probe;
 mod pushes;

@@ -310,17 +310,4 @@ async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted_and_filled_in() {
-        let names = Names::new("my \"own\"", "dlock_");
-        assert_eq!(
-            names.fill("SELECT 1 FROM {p}name, {n}x"),
-            "SELECT 1 FROM \"my \"\"own\"\"\".dlock_name, dlock_x"
-        );
-        let all = names.fill(MIGRATIONS[0]);
-        assert!(!all.contains("{p}") && !all.contains("{n}"));
-    }
-}
+mod tests;

@@ -11,6 +11,8 @@ mod faults;
 mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]

@@ -20,6 +20,6 @@ pub mod session;
 pub mod sqlite;
 
 // For the tests of what has no public name: migrations to a version that there is not yet.
-#[cfg(all(test, feature = "tokio", any(feature = "postgres", feature = "mysql")))]
+#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
 #[path = "../../tests/servers/mod.rs"]
 mod servers;

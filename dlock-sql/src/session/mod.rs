@@ -34,6 +34,7 @@
 //! | `link` | the task that owns a connection; turns of waiting, and how one is cut short |
 //! | `connections` | the shared connection and those that wait |
 //! | `life` | until when a session is believed in |
+//! | `restart` | what a server that has just started does not know |
 //! | `wire` | what is asked of a server; `postgres` and `mysql` say how |
 //! | `key` | the hash of a name |
 //! | `lock` | the SPI over all that |
@@ -48,6 +49,7 @@ mod lock;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod restart;
 mod settings;
 mod tombstones;
 mod wire;

@@ -25,7 +25,7 @@ mod failure;
 mod fencing;
 pub mod gate;
 mod lock;
-#[cfg(all(test, feature = "tokio"))]
+#[cfg(test)]
 mod next_version;
 mod open;
 mod probe;

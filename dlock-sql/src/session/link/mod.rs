@@ -85,6 +85,8 @@ pub(super) struct Link {
     looked: Timestamp,
     /// When it was last needed.
     used: Timestamp,
+    /// Before that nothing is to be locked in it: see [`restart`](super::restart).
+    opens: Timestamp,
     /// When to look whether a ping is due, at the latest.
     due: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
@@ -113,7 +115,9 @@ impl Link {
             life: life.clone(),
             jobs: send,
         });
+        let opens = runtime.now() + wire.closed_for();
         let link = Self {
+            opens,
             wire,
             kind,
             jobs,

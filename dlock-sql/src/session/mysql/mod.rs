@@ -31,6 +31,7 @@
 
 mod failure;
 mod open;
+mod run;
 mod wire;
 
 pub use self::open::{Builder, builder};

@@ -16,7 +16,9 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::failure::{failed, is_not_yet};
+use super::run::{AGE, RUN};
 use crate::session::key::Key;
+use crate::session::restart::Grace;
 use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
 
 /// Where sessions come from.
@@ -27,6 +29,7 @@ pub(super) struct PgServer {
     ttl: Duration,
     turn: Duration,
     timeout: Duration,
+    grace: Grace,
     sql: Arc<Statements>,
 }
 
@@ -61,6 +64,7 @@ impl PgServer {
         turn: Duration,
         timeout: Duration,
         sequence: &str,
+        grace: Grace,
     ) -> Self {
         // Not logged: a wait is slow by design.
         let options = options.clone().disable_statement_logging();
@@ -70,6 +74,7 @@ impl PgServer {
             ttl,
             turn,
             timeout,
+            grace,
             sql: Statements::new(sequence).into(),
         }
     }
@@ -120,9 +125,10 @@ impl Server for PgServer {
                 since: String::new(),
             },
             at: self.at.clone(),
+            closed_for: Duration::ZERO,
             sql: self.sql.clone(),
         };
-        wire.greet(self.ttl).await.map_err(|f| f.error)?;
+        wire.greet(self.ttl, &self.grace).await.map_err(|f| f.error)?;
         Ok(Box::new(wire))
     }
 
@@ -140,23 +146,32 @@ struct PgWire {
     pool: PgPool,
     backend: Backend,
     at: String,
+    closed_for: Duration,
     sql: Arc<Statements>,
 }
 
 impl PgWire {
     /// Who it is that answers, and whether it has taken what the session was started with.
-    async fn greet(&mut self, ttl: Duration) -> Answer<()> {
-        const WHO: &str = "SELECT pg_backend_pid(), \
+    async fn greet(&mut self, ttl: Duration, grace: &Grace) -> Answer<()> {
+        let who = format!(
+            "SELECT pg_backend_pid(), \
              (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
              (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
-             pg_is_in_recovery()";
-        let row = sqlx::query(WHO).fetch_one(&mut self.listener).await;
+             pg_is_in_recovery(), {RUN}, {AGE}"
+        );
+        let row = sqlx::query(AssertSqlSafe(who))
+            .fetch_one(&mut self.listener)
+            .await;
         let row = row.map_err(|e| failed(e, &self.at))?;
         let told = |e| failed(e, &self.at);
         let pid: i32 = row.try_get(0).map_err(told)?;
         let since: Option<String> = row.try_get(1).map_err(told)?;
         let limit: Option<String> = row.try_get(2).map_err(told)?;
         let is_standby: bool = row.try_get(3).map_err(told)?;
+        let run: String = row.try_get(4).map_err(told)?;
+        let age: f64 = row.try_get(5).map_err(told)?;
+        let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
+        self.closed_for = grace.left(&run, age);
         self.backend = Backend {
             id: pid.into(),
             since: since.unwrap_or_default(),
@@ -218,6 +233,10 @@ impl PgWire {
 impl Wire for PgWire {
     fn backend(&self) -> &Backend {
         &self.backend
+    }
+
+    fn closed_for(&self) -> Duration {
+        self.closed_for
     }
 
     async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>> {

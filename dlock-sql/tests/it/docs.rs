@@ -9,7 +9,7 @@ use dlock_sql::direct::{Store, Tables, gate};
 use dlock_sql::lease::mysql::MysqlLease;
 use dlock_sql::lease::postgres::PostgresLease;
 use dlock_sql::session;
-use sqlx::Pool;
+use sqlx::{Executor as _, Pool};
 
 use crate::lease::site::{On, TTL, apart, ask, granted, join, queued, run};
 use crate::servers::{MariaDbServer, PostgresServer};
@@ -99,6 +99,32 @@ fn said(all: &[(&str, &str)], mut say: impl FnMut(&str) -> std::io::Result<Strin
             _ => {}
         }
     }
+}
+
+/// `sql-by-hand` recommends it against transactions that are begun and dropped: of what is stored by way of such a pool nothing is lost.
+#[test]
+fn a_pool_that_rolls_back_what_comes_home_loses_nothing() {
+    run(On::Tokio, async |_| {
+        let server = apart(PostgresServer::start).await;
+        server.ask("CREATE TABLE stored (n integer)").unwrap();
+        let options = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+        let options = options.after_release(|conn, _| {
+            Box::pin(async move {
+                conn.execute("ROLLBACK").await?;
+                Ok(true)
+            })
+        });
+        let pool = options.connect(&server.url()).await.unwrap();
+        const ALL: u64 = 40;
+        for n in 0..ALL {
+            // Before it is sent, after that, and when it was answered.
+            let dropped = tokio::time::timeout(std::time::Duration::from_micros(20 * n), pool.begin());
+            drop(dropped.await);
+            let insert = sqlx::query("INSERT INTO stored VALUES (1)").execute(&pool);
+            assert_eq!(insert.await.unwrap().rows_affected(), 1);
+        }
+        assert_eq!(server.number("SELECT count(*) FROM stored").unwrap(), ALL as i64);
+    });
 }
 
 #[test]

@@ -108,7 +108,11 @@ impl SqlHooks {
                 let server = MariaDbServer::with(MariaDbOptions::new().durable().own_clock())?;
                 Store::MariaDb(Arc::new(server))
             }
-            Way::MariaDbSession => Store::MariaDb(Arc::new(MariaDbServer::start()?)),
+            Way::MariaDbSession => {
+                // It shows who has which lock.
+                let options = MariaDbOptions::new().setting("plugin-load-add", "metadata_lock_info");
+                Store::MariaDb(Arc::new(MariaDbServer::with(options)?))
+            }
         };
         Ok(Self { store, way })
     }
@@ -254,6 +258,31 @@ impl Hooks for SqlHooks {
                 "SELECT phase, owner FROM dlock_name WHERE name = {name}; SELECT phase, owner FROM dlock_entry WHERE name = {name}"
             ));
             all.map(String::into_bytes)
+        }))
+    }
+
+    /// Ends the sessions that hold any lock: the rules that ask for it run alone.
+    fn evict<'a>(&'a self, _: &'a LockName) -> Offer<'a> {
+        if !self.way.is_session() {
+            return None;
+        }
+        Some(self.hand(|store| match store {
+            Store::Postgres(server, _) => {
+                let holders = server.ask("SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")?;
+                for pid in holders.lines() {
+                    server.terminate(pid.parse().map_err(io::Error::other)?)?;
+                }
+                Ok(())
+            }
+            Store::MariaDb(server) => {
+                let holders = server.ask(
+                    "SELECT DISTINCT THREAD_ID FROM information_schema.METADATA_LOCK_INFO WHERE LOCK_TYPE = 'User lock'",
+                )?;
+                for id in holders.lines() {
+                    server.kill_connection(id.parse().map_err(io::Error::other)?)?;
+                }
+                Ok(())
+            }
         }))
     }
 

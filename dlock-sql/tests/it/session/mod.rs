@@ -13,6 +13,8 @@ mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod restarted;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
+mod rights;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod stopped;
 
 use std::cell::Cell;

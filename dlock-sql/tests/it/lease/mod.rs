@@ -7,6 +7,8 @@ mod contract;
 mod counts;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod faults;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod mysql_faults;
 #[cfg(feature = "postgres")]
 mod pooler;
 #[cfg(feature = "postgres")]

@@ -112,7 +112,7 @@ fn handoff(c: &mut Criterion, name: &str, server: &Server, strategy: Strategy, t
             tokio.block_on(async {
                 let began = Instant::now();
                 let rounds = n.div_ceil(2);
-                join_all(locks.iter().map(async |lock| {
+                join_all(locks.iter().map(|lock| async move {
                     for _ in 0..rounds {
                         api_pair(lock).await;
                     }

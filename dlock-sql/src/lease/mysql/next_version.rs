@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Release, Released, RequestId};
-use dlock_core::{ErrorKind, LockName, Result, runtime};
+use dlock_core::{ErrorKind, LockName, Mode, Result, runtime};
 use sqlx::{Connection as _, MySqlConnection};
 
 use super::MysqlLease;
@@ -12,7 +12,8 @@ use super::schema::{MIGRATIONS, Names, migrate};
 use crate::servers::MariaDbServer;
 
 /// What the next release might add. On this server it can be repeated, since definitions are no part of a transaction.
-const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; CREATE TABLE IF NOT EXISTS {p}hypothetical (n INT)";
+const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; ALTER TABLE {p}entry ADD COLUMN IF NOT EXISTS hypothetical TEXT; \
+    CREATE TABLE IF NOT EXISTS {p}hypothetical (n INT)";
 /// The same, which fails half-way.
 const BROKEN: &str =
     "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; SELECT nothing FROM nowhere";
@@ -70,6 +71,13 @@ fn a_next_version_is_reached_with_what_is_held_and_refused_by_this_one() {
 
         let new = old.attempt(&ask("a new name", 3)).await.unwrap();
         assert!(matches!(new, Attempt::Granted(_)), "{new:?}");
+
+        let waits = ask("a new name", 4).with_queue(Duration::from_secs(600));
+        let waits = old.attempt(&waits).await.unwrap();
+        assert!(matches!(waits, Attempt::Queued(_)), "{waits:?}");
+        let reads = ask("another", 5).with_mode(Mode::READER);
+        assert!(matches!(old.attempt(&reads).await.unwrap(), Attempt::Granted(_)));
+        assert_eq!(server.number("SELECT count(*) FROM dlock_entry").unwrap(), 2);
 
         // Who comes now and knows this version alone is told, and changes nothing.
         let e = MysqlLease::open(&url, here).await.unwrap_err();

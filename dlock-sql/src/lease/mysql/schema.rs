@@ -215,7 +215,8 @@ impl Statements {
     pub(super) fn make(&self, name: &[u8]) -> String {
         let p = &self.prefix;
         format!(
-            "INSERT IGNORE INTO {p}name SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta WHERE only_row = 1",
+            "INSERT IGNORE INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, id, others, changes, taken) \
+             SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta WHERE only_row = 1",
             bytes(name)
         )
     }

@@ -248,7 +248,11 @@ impl Loaded {
         if !put.is_empty() {
             push(
                 to,
-                format_args!("REPLACE INTO {prefix}entry VALUES {};", put.join(",")),
+                // With the columns that are known here: a later version may have more.
+                format_args!(
+                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner) VALUES {};",
+                    put.join(",")
+                ),
             );
         }
         let rows = self.others();

@@ -77,7 +77,7 @@ async fn enters<DB: Store>(pool: Pool<DB>, runtime: Arc<dyn Runtime>) {
     let mut owner = rows.owner("app").unwrap();
     match owner.enter(&stock, TTL).await.unwrap() {
         Entered::Held(hold) => owner.leave(hold).await.unwrap(),
-        Entered::Busy { .. } => panic!("nobody else is there"),
+        Entered::Busy(other) => panic!("nobody else is there, but: {other:?}"),
     }
 }
 

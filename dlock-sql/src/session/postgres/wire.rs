@@ -8,12 +8,13 @@
 //!   connect again by itself: after its first end it is not used any more; and each answer names its backend.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::{Error, ErrorKind, Result, Token};
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::failure::{failed, is_not_yet};
 use super::run::{AGE, RUN};
@@ -31,6 +32,8 @@ pub(super) struct PgServer {
     timeout: Duration,
     grace: Grace,
     sql: Arc<Statements>,
+    /// A connection has ended, and the server was not seen since.
+    away: Arc<AtomicBool>,
 }
 
 /// The statements, with the sequence filled in once.
@@ -76,6 +79,7 @@ impl PgServer {
             timeout,
             grace,
             sql: Statements::new(sequence).into(),
+            away: Arc::default(),
         }
     }
 }
@@ -103,6 +107,14 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
 #[async_trait]
 impl Server for PgServer {
     async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
+        let told = |e| failed(e, &self.at).error;
+        if self.away.load(Ordering::Relaxed) {
+            // A pool tries again and again where nobody listens. That is for the caller to decide, who is told at once.
+            let seen = PgConnection::connect_with(&self.options).await.map_err(told)?;
+            self.away.store(false, Ordering::Relaxed);
+            // What goes wrong in closing it concerns nobody.
+            let _ = seen.close().await;
+        }
         // Three quarters of it at least.
         let turn = self.turn - self.turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
@@ -113,8 +125,10 @@ impl Server for PgServer {
             .max_lifetime(None)
             .test_before_acquire(false)
             .connect_lazy_with(self.options.clone().options(start(self.ttl, turn)));
-        let told = |e| failed(e, &self.at).error;
-        let mut listener = PgListener::connect_with(&pool).await.map_err(told)?;
+        let mut listener = PgListener::connect_with(&pool).await.map_err(|e| {
+            self.away.store(true, Ordering::Relaxed);
+            told(e)
+        })?;
         listener.eager_reconnect(false);
         listener.ignore_pool_close_event(true);
         let mut wire = PgWire {
@@ -127,6 +141,7 @@ impl Server for PgServer {
             at: self.at.clone(),
             closed_for: Duration::ZERO,
             sql: self.sql.clone(),
+            away: self.away.clone(),
         };
         wire.greet(self.ttl, &self.grace).await.map_err(|f| f.error)?;
         Ok(Box::new(wire))
@@ -148,6 +163,7 @@ struct PgWire {
     at: String,
     closed_for: Duration,
     sql: Arc<Statements>,
+    away: Arc<AtomicBool>,
 }
 
 impl PgWire {
@@ -225,7 +241,11 @@ impl PgWire {
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        failed(e, &self.at)
+        let failed = failed(e, &self.at);
+        if failed.fatal {
+            self.away.store(true, Ordering::Relaxed);
+        }
+        failed
     }
 }
 
@@ -308,6 +328,7 @@ impl Wire for PgWire {
                 // Nobody listens to anything here.
                 Ok(Some(_)) => {}
                 Ok(None) => {
+                    self.away.store(true, Ordering::Relaxed);
                     let message = format!(
                         "PostgreSQL at {} has ended the session: it was stopped, or somebody has ended this connection",
                         self.at

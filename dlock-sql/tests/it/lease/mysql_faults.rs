@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock_core::spi::{Access, Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
-use dlock_core::{Client, ErrorKind, LockName, LockOptions, Mode, Token};
+use dlock_core::{Client, ErrorKind, LockName, LockOptions, Mode, Runtime, Token};
+use dlock_sql::lease::mysql::MysqlLease;
 use futures::future::join_all;
 
 use super::server::{Kind, Server};
@@ -17,6 +18,12 @@ fn hands(server: &Server) -> Arc<MariaDbServer> {
         Server::MariaDb(hands) => hands.clone(),
         Server::Postgres(_) => panic!(),
     }
+}
+
+/// A backend that waits for a locked row for as long as a busy machine takes to end its statement.
+async fn patient(server: &Server, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
+    let builder = MysqlLease::builder(&server.url()).unwrap();
+    Arc::new(builder.lock_wait(ms(60_000)).open(runtime.clone()).await.unwrap())
 }
 
 /// The connection that waits for a lock of a row.
@@ -37,7 +44,7 @@ const LOCKS_X: &str = "BEGIN; SELECT * FROM dlock_name WHERE name = 'x' FOR UPDA
 fn a_statement_that_an_operator_ends_is_unavailable_and_has_done_nothing() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
-        let lock = server.open(&runtime).await;
+        let lock = patient(&server, &runtime).await;
         let first = ask("x");
         granted(&*lock, &first).await;
         lock.release(&first.key, Release::Now).await.unwrap();
@@ -67,7 +74,7 @@ fn a_statement_that_an_operator_ends_is_unavailable_and_has_done_nothing() {
 fn a_connection_that_an_operator_ends_in_the_midst_grants_once() {
     run(On::Smol, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
-        let (lock, other) = (server.open(&runtime).await, server.open(&runtime).await);
+        let (lock, other) = (patient(&server, &runtime).await, server.open(&runtime).await);
         let first = ask("x");
         let token = granted(&*lock, &first).await.token;
         lock.release(&first.key, Release::Now).await.unwrap();

@@ -134,7 +134,7 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two minutes: the rows of names
+    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two to three minutes: the rows of names
     /// that nobody uses, and marks of abandoned requests; they count if they are there still. Of session locks: those that the server has.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let is_session = self.way.is_session();
@@ -142,8 +142,8 @@ impl SqlHooks {
             let sql = match (store, is_session) {
                 (Store::Postgres(..), false) => {
                     "WITH now AS (SELECT clock_timestamp() AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '150 s' AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '150 s' AND at AND phase <> 5) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '200 s' AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '200 s' AND at AND phase <> 5) \
                      + (SELECT count(*) FROM dlock_fence)"
                 }
                 (Store::MariaDb(_), false) => {

@@ -89,6 +89,8 @@ CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
 --
 -- Two that make it at once: the second one waits for the first at the key, makes nothing, and locks what the first has made. One that was deleted
 -- meanwhile: the deletion is committed when the row is not found, so the floor that it has raised is seen by the statement after.
+--
+-- Of no name there is no row, and none is made: that is how a new connection has the functions compiled before they are needed.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -102,7 +104,7 @@ BEGIN
     IF n.phase NOT BETWEEN 0 AND 3 THEN
       RAISE EXCEPTION USING ERRCODE = 'DL002', MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
     END IF;
-    IF FOUND OR NOT p_make THEN
+    IF FOUND OR NOT p_make OR p_name IS NULL THEN
       RETURN n;
     END IF;
     INSERT INTO {p}name (name, token) SELECT p_name, m.token_floor FROM {p}meta m ON CONFLICT (name) DO NOTHING;

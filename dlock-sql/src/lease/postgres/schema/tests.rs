@@ -32,9 +32,14 @@ struct Site {
 
 impl Site {
     async fn connect(&self) -> PgConnection {
-        connect(&self.options, Vec::new(), &*self.runtime, "the tests' server")
-            .await
-            .unwrap()
+        connect(
+            &self.options,
+            Warm::default(),
+            &*self.runtime,
+            "the tests' server",
+        )
+        .await
+        .unwrap()
     }
 
     async fn migrate(&self, steps: &[&str]) -> Result<()> {

@@ -25,8 +25,6 @@ mod failure;
 mod fencing;
 pub mod gate;
 mod lock;
-#[cfg(test)]
-mod next_version;
 mod open;
 mod probe;
 mod renew;

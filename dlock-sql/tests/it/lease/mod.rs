@@ -1,7 +1,5 @@
 //! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
 
-#[cfg(all(feature = "postgres", feature = "mysql"))]
-mod apart;
 mod contract;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod counts;
@@ -19,6 +17,6 @@ mod postgres_faults;
 mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod server;
-pub(crate) mod site;
+mod site;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod tables;

@@ -178,6 +178,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `lock_wait` | with leases: how long a statement waits for a name that another one changes just then, `2s` unless given |
 /// | `pooler` | with leases in PostgreSQL, `true`: something between that gives each transaction another session, as PgBouncer does in transaction mode |
 /// | `session_ttl` | with sessions: after how long without a word the server ends them, and so the least `ttl` that a lock may ask for; `30s` unless given, `300ms` (MySQL: `3s`) at least |
+/// | `restart_grace` | with sessions: for how long after its start a server grants nothing, since somebody may believe in what it granted before; the `session_ttl` unless given |
 /// | `most_waiting` | with sessions: how many connections may wait, `16` unless given |
 /// | `timeout` | with sessions: how long a connection may take to be made, `5s` unless given |
 /// | `socket` | the server's socket on this machine: its directory (PostgreSQL) or its path (MySQL) |

@@ -129,6 +129,7 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
                 ttl,
                 waiting,
                 timeout,
+                grace,
             } = session(&mut address)?;
             if let Some(ttl) = ttl {
                 builder = builder.session_ttl(ttl);
@@ -138,6 +139,9 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
             }
             if let Some(timeout) = timeout {
                 builder = builder.timeout(timeout);
+            }
+            if let Some(grace) = grace {
+                builder = builder.restart_grace(grace);
             }
             address.finish()?;
             builder.check_url(&common.url)?;
@@ -181,6 +185,7 @@ pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
                 ttl,
                 waiting,
                 timeout,
+                grace,
             } = session(&mut address)?;
             if let Some(ttl) = ttl {
                 builder = builder.session_ttl(ttl);
@@ -190,6 +195,9 @@ pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
             }
             if let Some(timeout) = timeout {
                 builder = builder.timeout(timeout);
+            }
+            if let Some(grace) = grace {
+                builder = builder.restart_grace(grace);
             }
             address.finish()?;
             builder.check_url(&common.url)?;
@@ -203,6 +211,7 @@ struct Session {
     ttl: Option<Duration>,
     waiting: Option<usize>,
     timeout: Option<Duration>,
+    grace: Option<Duration>,
 }
 
 fn session(address: &mut Address) -> Result<Session> {
@@ -210,6 +219,7 @@ fn session(address: &mut Address) -> Result<Session> {
         ttl: address.take("session_ttl")?,
         waiting: address.take::<u32>("most_waiting")?.map(|n| n as usize),
         timeout: address.take("timeout")?,
+        grace: address.take("restart_grace")?,
     })
 }
 

@@ -11,9 +11,11 @@
 //! | `cargo run --release -p dlock-benches --bin redis` | Redis beside the bare driver: latency, commands, hand-overs, renewals, memory |
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
+//! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
 //! | `benches/instructions` | instructions, counted by callgrind |
 
 pub mod redis;
+pub mod sql;
 pub mod zookeeper;
 
 #[path = "../../tests/servers/mod.rs"]

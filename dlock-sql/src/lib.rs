@@ -18,3 +18,8 @@ pub mod lease;
 pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+// For the tests of what has no public name: migrations to a version that there is not yet.
+#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
+#[path = "../../tests/servers/mod.rs"]
+mod servers;

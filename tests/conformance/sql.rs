@@ -19,7 +19,11 @@ use super::sql_hooks::SqlHooks;
 /// How long a client may be silent until its session is ended. The shortest ttl, and so what most rules wait for: MariaDB counts in seconds, and a
 /// third of it is how long a turn of waiting takes.
 const SESSION: Duration = Duration::from_secs(3);
-const SESSION_OF_POSTGRES: Duration = Duration::from_secs(1);
+const SESSION_OF_POSTGRES: Duration = Duration::from_secs(2);
+
+/// How long an answer of a session may take where no lock depends on it, and the opening of a client, which makes two connections. A machine that has
+/// much else to do takes a second for that.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Servers that this process started, or its parent: then without hooks.
 pub(crate) struct Sql {
@@ -100,12 +104,12 @@ impl Way {
             }
             Self::PostgresSession => {
                 let builder = session::postgres::builder().session_ttl(SESSION_OF_POSTGRES);
-                Arc::new(builder.timeout(TIMEOUT).open_url(&url, runtime).await?)
+                Arc::new(builder.timeout(SESSION_TIMEOUT).open_url(&url, runtime).await?)
             }
             Self::MariaDb => Arc::new(MysqlLease::builder(&url)?.open(runtime).await?),
             Self::MariaDbSession => {
                 let builder = session::mysql::builder().session_ttl(SESSION);
-                Arc::new(builder.timeout(TIMEOUT).open_url(&url, runtime).await?)
+                Arc::new(builder.timeout(SESSION_TIMEOUT).open_url(&url, runtime).await?)
             }
         })
     }
@@ -115,7 +119,7 @@ impl Way {
         match self {
             Self::Postgres | Self::MariaDb => "",
             Self::PostgresPooler => "?pooler=true",
-            Self::PostgresSession => "?strategy=session&session_ttl=1s",
+            Self::PostgresSession => "?strategy=session&session_ttl=2s",
             Self::MariaDbSession => "?strategy=session&session_ttl=3s",
         }
     }
@@ -175,6 +179,10 @@ impl Sql {
             Way::MariaDb => "dlock MariaDB",
             Way::MariaDbSession => "dlock MariaDB (sessions)",
         };
+        let timeout = match self.way.is_session() {
+            true => SESSION_TIMEOUT,
+            false => TIMEOUT,
+        };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
             .slack(match self.way {
                 // What is waited for comes in turns of a third of the ttl, and the server sees that a client is silent a little later.
@@ -182,7 +190,7 @@ impl Sql {
                 Way::MariaDbSession => SESSION + Duration::from_secs(1),
                 _ => Duration::from_millis(400),
             })
-            .give_up(TIMEOUT * 2 + Duration::from_millis(500))
+            .give_up(timeout * 2 + Duration::from_millis(500))
             .survives(Restart::Crash);
         match self.way {
             // Who waits looks.

@@ -108,7 +108,11 @@ impl SqlHooks {
                 let server = MariaDbServer::with(MariaDbOptions::new().durable().own_clock())?;
                 Store::MariaDb(Arc::new(server))
             }
-            Way::MariaDbSession => Store::MariaDb(Arc::new(MariaDbServer::start()?)),
+            Way::MariaDbSession => {
+                // It shows who has which lock.
+                let options = MariaDbOptions::new().setting("plugin-load-add", "metadata_lock_info");
+                Store::MariaDb(Arc::new(MariaDbServer::with(options)?))
+            }
         };
         Ok(Self { store, way })
     }
@@ -130,7 +134,7 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two minutes: the rows of names
+    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two to three minutes: the rows of names
     /// that nobody uses, and marks of abandoned requests; they count if they are there still. Of session locks: those that the server has.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let is_session = self.way.is_session();
@@ -138,8 +142,8 @@ impl SqlHooks {
             let sql = match (store, is_session) {
                 (Store::Postgres(..), false) => {
                     "WITH now AS (SELECT clock_timestamp() AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '150 s' AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '150 s' AND at AND phase <> 5) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '200 s' AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '200 s' AND at AND phase <> 5) \
                      + (SELECT count(*) FROM dlock_fence)"
                 }
                 (Store::MariaDb(_), false) => {
@@ -254,6 +258,31 @@ impl Hooks for SqlHooks {
                 "SELECT phase, owner FROM dlock_name WHERE name = {name}; SELECT phase, owner FROM dlock_entry WHERE name = {name}"
             ));
             all.map(String::into_bytes)
+        }))
+    }
+
+    /// Ends the sessions that hold any lock: the rules that ask for it run alone.
+    fn evict<'a>(&'a self, _: &'a LockName) -> Offer<'a> {
+        if !self.way.is_session() {
+            return None;
+        }
+        Some(self.hand(|store| match store {
+            Store::Postgres(server, _) => {
+                let holders = server.ask("SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")?;
+                for pid in holders.lines() {
+                    server.terminate(pid.parse().map_err(io::Error::other)?)?;
+                }
+                Ok(())
+            }
+            Store::MariaDb(server) => {
+                let holders = server.ask(
+                    "SELECT DISTINCT THREAD_ID FROM information_schema.METADATA_LOCK_INFO WHERE LOCK_TYPE = 'User lock'",
+                )?;
+                for id in holders.lines() {
+                    server.kill_connection(id.parse().map_err(io::Error::other)?)?;
+                }
+                Ok(())
+            }
         }))
     }
 

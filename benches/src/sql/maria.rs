@@ -22,7 +22,9 @@ impl Maria {
     /// # Panics
     /// If the server is not there.
     pub async fn new(server: &Server) -> Self {
-        let mut connection = MySqlConnection::connect(&server.url()).await.expect("the server is there");
+        let mut connection = MySqlConnection::connect(&server.url())
+            .await
+            .expect("the server is there");
         let table = "CREATE TABLE IF NOT EXISTS raw (name VARBINARY(1024) PRIMARY KEY, owner VARBINARY(24), token BIGINT NOT NULL, ends DATETIME(6) NOT NULL)";
         connection.execute(table).await.expect("it answers");
         Self(connection)
@@ -37,7 +39,10 @@ impl Maria {
     /// The row is taken, with a token, and freed.
     pub async fn row_pair(&mut self, name: &[u8]) {
         let taken = sqlx::query(TAKE).bind(OWNER).bind(name).execute(&mut self.0);
-        assert!(taken.await.expect("it answers").last_insert_id() > 0, "nobody else wants it");
+        assert!(
+            taken.await.expect("it answers").last_insert_id() > 0,
+            "nobody else wants it"
+        );
         let freed = sqlx::query(FREE).bind(name).bind(OWNER).execute(&mut self.0);
         assert_eq!(freed.await.expect("it answers").rows_affected(), 1);
     }

@@ -45,9 +45,15 @@ impl Postgres {
     /// A row is taken, with a token, and freed.
     pub async fn row_pair(&mut self, name: &[u8]) {
         let token = sqlx::query_scalar::<_, i64>(UPSERT).bind(name).bind(OWNER);
-        let token = token.fetch_optional(&mut self.connection).await.expect("it answers");
+        let token = token
+            .fetch_optional(&mut self.connection)
+            .await
+            .expect("it answers");
         assert!(token.is_some(), "nobody else wants it");
-        let freed = sqlx::query(FREE).bind(name).bind(OWNER).execute(&mut self.connection);
+        let freed = sqlx::query(FREE)
+            .bind(name)
+            .bind(OWNER)
+            .execute(&mut self.connection);
         assert_eq!(freed.await.expect("it answers").rows_affected(), 1);
     }
 
@@ -93,7 +99,9 @@ impl Postgres {
 pub async fn notify_floor(server: &Server, length: Duration) -> Duration {
     let mut one = Postgres::new(server).await.connection;
     let mut two = Postgres::new(server).await.connection;
-    let mut listener = PgListener::connect(&server.url()).await.expect("the server is there");
+    let mut listener = PgListener::connect(&server.url())
+        .await
+        .expect("the server is there");
     listener.listen("floor").await.expect("it answers");
     one.execute("CREATE TABLE IF NOT EXISTS floor (name bytea PRIMARY KEY)")
         .await
@@ -102,13 +110,21 @@ pub async fn notify_floor(server: &Server, length: Duration) -> Duration {
     let until = Instant::now() + length;
     let name = &b"a-name-of-twenty-one-f"[..];
     let insert = "INSERT INTO floor VALUES ($1)";
-    sqlx::query(insert).bind(name).execute(&mut two).await.expect("it is free");
+    sqlx::query(insert)
+        .bind(name)
+        .execute(&mut two)
+        .await
+        .expect("it is free");
     while Instant::now() < until {
         let at = Instant::now();
         let hand = "WITH gone AS (DELETE FROM floor WHERE name = $1 RETURNING 1) SELECT pg_notify('floor', '') FROM gone";
         let (_, gap) = futures::join!(sqlx::query(hand).bind(name).execute(&mut one), async {
             listener.recv().await.expect("it answers");
-            sqlx::query(insert).bind(name).execute(&mut two).await.expect("it is free");
+            sqlx::query(insert)
+                .bind(name)
+                .execute(&mut two)
+                .await
+                .expect("it is free");
             at.elapsed()
         });
         gaps.push(gap);

@@ -1,15 +1,31 @@
 //! The server that is measured.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use crate::redis::{Counted, Meter};
 use crate::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
 /// A database server of this program's own, which ends with it.
 #[derive(Debug)]
-pub enum Server {
-    /// PostgreSQL.
+pub struct Server {
+    database: Database,
+    /// Statements of who counts, so far.
+    asked: AtomicI64,
+}
+
+#[derive(Debug)]
+enum Database {
     Postgres(PostgresServer),
-    /// MariaDB.
     Maria(MariaDbServer),
+}
+
+/// What it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB.
+    Maria,
 }
 
 /// Whether commits wait for the disk.
@@ -22,6 +38,13 @@ pub enum Disk {
 }
 
 impl Server {
+    fn new(database: Database) -> Self {
+        Self {
+            database,
+            asked: AtomicI64::new(0),
+        }
+    }
+
     /// A PostgreSQL that answers, and counts statements.
     ///
     /// # Panics
@@ -38,7 +61,7 @@ impl Server {
         server
             .ask("CREATE EXTENSION pg_stat_statements")
             .expect("it comes with the server");
-        Self::Postgres(server)
+        Self::new(Database::Postgres(server))
     }
 
     /// A MariaDB that answers.
@@ -50,7 +73,24 @@ impl Server {
         if disk == Disk::Waited {
             options = options.durable();
         }
-        Self::Maria(MariaDbServer::with(options).expect("MariaDB is installed: scripts/services"))
+        let server = MariaDbServer::with(options).expect("MariaDB is installed: scripts/services");
+        Self::new(Database::Maria(server))
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        match &self.database {
+            Database::Postgres(_) => Kind::Postgres,
+            Database::Maria(_) => Kind::Maria,
+        }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self.kind() {
+            Kind::Postgres => "PostgreSQL",
+            Kind::Maria => "MariaDB",
+        }
     }
 
     /// Its name, and its version.
@@ -58,43 +98,55 @@ impl Server {
     /// # Panics
     /// If it does not answer.
     pub fn version(&self) -> String {
-        match self {
-            Self::Postgres(server) => format!("PostgreSQL {}", server.ask("SHOW server_version").expect("it answers")),
-            Self::Maria(server) => format!("MariaDB {}", server.ask("SELECT version()").expect("it answers")),
+        match &self.database {
+            Database::Postgres(server) => format!(
+                "PostgreSQL {}",
+                server.ask("SHOW server_version").expect("it answers")
+            ),
+            Database::Maria(server) => {
+                format!("MariaDB {}", server.ask("SELECT version()").expect("it answers"))
+            }
         }
     }
 
     /// Where it is, for drivers.
     pub fn url(&self) -> String {
-        match self {
-            Self::Postgres(server) => server.url(),
-            Self::Maria(server) => server.url(),
+        match &self.database {
+            Database::Postgres(server) => server.url(),
+            Database::Maria(server) => server.url(),
         }
     }
 
-    /// How often it has waited for the disk to have its log. Where that is told late, after a while.
+    /// The number of its first process.
     ///
     /// # Panics
-    /// If it does not answer.
-    pub fn syncs(&self) -> u64 {
-        let syncs = match self {
-            Self::Postgres(server) => server.number("SELECT wal_sync FROM pg_stat_wal"),
-            Self::Maria(server) => server.status("Innodb_os_log_fsyncs"),
+    /// If it does not run.
+    pub fn pid(&self) -> u32 {
+        let pid = match &self.database {
+            Database::Postgres(server) => server.pid(),
+            Database::Maria(server) => server.pid(),
         };
-        syncs.expect("it answers").unsigned_abs()
+        pid.expect("it runs")
+    }
+
+    fn sent(&self) -> i64 {
+        let sent = match &self.database {
+            Database::Postgres(server) => server.number(
+                "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'",
+            ),
+            Database::Maria(server) => server.status("Questions"),
+        };
+        sent.expect("it answers")
     }
 }
 
-/// Statements that programs sent, by the server's own count; what functions do inside is not in it.
+/// Statements that programs sent, by the server's own count; what functions do inside is not in it, and neither is who asks.
 impl Meter for Server {
     fn counted(&self) -> Counted {
-        let count = match self {
-            Self::Postgres(server) => server.number(
-                "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'",
-            ),
-            Self::Maria(server) => server.status("Questions"),
-        };
-        let count = count.expect("it answers").unsigned_abs();
+        // MariaDB counts whoever asks it, twice or thrice each time; the second of two questions tells how often, and so what the first has added.
+        let (first, second) = (self.sent(), self.sent());
+        let own = self.asked.fetch_add(2 * (second - first), Ordering::Relaxed);
+        let count = (first - own).unsigned_abs();
         [("statement".to_owned(), count)].into_iter().collect()
     }
 }

@@ -80,6 +80,41 @@ impl<C> Places<C> {
         }
     }
 
+    /// Waits for a place with a connection that nobody uses any more, for somebody whose own is being made. (It may come without one, where that broke.)
+    ///
+    /// # Cancel safety
+    /// As [`take`](Self::take).
+    #[cfg(feature = "postgres")]
+    pub(in crate::lease) async fn next(self: &Arc<Self>) -> Place<C> {
+        let given = {
+            let mut state = self.state();
+            if let Some(connection) = state.idle.pop() {
+                state.free = state.free.saturating_sub(1);
+                drop(state);
+                return self.place(Some(connection));
+            }
+            let (send, given) = oneshot::channel();
+            state.waiting.push_back(send);
+            given
+        };
+        match given.await {
+            Ok(place) => place,
+            // A sender is dropped only with these places.
+            Err(_) => self.take().await,
+        }
+    }
+
+    /// Leaves a connection to whoever comes next, if there is a place for it; otherwise it comes back.
+    #[cfg(feature = "postgres")]
+    pub(in crate::lease) fn offer(&self, connection: C) -> Option<C> {
+        let mut state = self.state();
+        if state.idle.len() >= state.free {
+            return Some(connection);
+        }
+        state.idle.push(connection);
+        None
+    }
+
     /// The connections that nobody uses, to be closed: where one broke the others are not trusted.
     pub(in crate::lease) fn clear(&self) -> Vec<C> {
         std::mem::take(&mut self.state().idle)
@@ -174,6 +209,33 @@ mod tests {
         drop(gone);
         drop(held);
         assert_eq!(taken(&places).connection, Some('a'));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn who_has_one_made_takes_one_that_is_given_back_sooner() {
+        let places = Places::new(2, 'a');
+        let (mut used, made) = (taken(&places), taken(&places));
+        assert_eq!(
+            (used.connection.take(), made.connection.as_ref()),
+            (Some('a'), None)
+        );
+        let mut waits = Box::pin(places.next());
+        assert!(waits.as_mut().now_or_never().is_none());
+        used.give_back('a');
+        let mut has = waits.now_or_never().expect("it was given back");
+        assert_eq!(has.connection.take(), Some('a'));
+        // The other one is for whoever comes next.
+        made.give_back('b');
+        let next = places.next().now_or_never().expect("it is idle");
+        assert_eq!(next.connection, Some('b'));
+        // And there are not more of them than were there.
+        assert_eq!(places.offer('c'), Some('c'));
+        assert!(places.take().now_or_never().is_none());
+        drop(has);
+        assert_eq!(places.offer('d'), None);
+        assert_eq!(places.offer('e'), Some('e'));
+        assert_eq!(taken(&places).connection, Some('d'));
     }
 
     #[test]

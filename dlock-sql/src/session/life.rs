@@ -9,7 +9,7 @@
 //! * *The answer comes late*, or this process was stopped meanwhile. It counts from the send time, so it is worth less, never more.
 //! * *The lock comes at the end of a long wait.* A wait is sent anew every third of a ttl, and the grant counts from when its *turn* was sent: see
 //!   [`link`](super::link).
-//! * *The session is ended sooner*, by an operator, a restart, an idle-session killer with a shorter limit. Then its connection ends as well, which is seen at once where the driver
+//! * *The session is ended sooner*, by an operator, or a job that ends idle ones. Then its connection ends as well, which is seen at once where the driver
 //!   can listen while it is idle (PostgreSQL), and else at the next ping. Until that is seen two may believe to hold the lock: the fence keeps the first one out. The docs say so.
 //! * *Another server answers* than the one that has the locks, behind a proxy. Each answer names its backend, and another one than at the beginning is a loss.
 

@@ -268,6 +268,8 @@ impl Renew for SessionLock {
         };
         let outcomes = items.iter().zip(&links).map(|(item, link)| match link {
             Some(link) => match failed(link) {
+                // Its connection was given up, and it with that: nothing can renew it any more.
+                Some(_) if self.link_of(item).is_none() => RenewOutcome::Gone,
                 Some(e) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
                 None => {
                     let (from, span) = (link.life.confirmed(), link.life.span());

@@ -8,6 +8,8 @@
 //! * *Exclusion*, also between two handles of one client, which to the server are one session.
 //! * *A ttl.* The session is told to end when nothing was heard of it for the ttl (`idle_session_timeout`, `wait_timeout`), and is asked every third of that. A guard counts from when the last question that
 //!   was answered had been *sent*, so it stops being valid before the server lets anybody else in, if its client is cut off or stands still.
+//! * *A restart of the server* lets nobody in before the last guard is over by its own deadline, also that of a client that was cut off and heard nothing: a server that has just started grants nothing for
+//!   a ttl. Unless the sequence of the tokens was made since: then there was nobody before. Where clients of one prefix have different ttls, each is to be told the longest one (`restart_grace`).
 //! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with each grant, and across restarts.
 //! * *Nothing stays.* Who gives up waiting is taken out of the server's queue (`pg_cancel_backend`, `KILL QUERY`), and what it was let in to at the last moment is given back. No slot of a pool
 //!   is used, for the connections are the backend's own: one for all that was free when it was asked for, and one for each lock that is waited for or was.
@@ -16,7 +18,7 @@
 //!
 //! # What it does not
 //!
-//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`, a restart of the server). The server lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL
+//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`). The server lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL
 //!   when the end of its connection arrives, with MySQL at its next ping. The fence is for that.
 //! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well. So does a clock of the server that is set forward (PostgreSQL).
 //! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl later.
@@ -34,6 +36,7 @@
 //! | `link` | the task that owns a connection; turns of waiting, and how one is cut short |
 //! | `connections` | the shared connection and those that wait |
 //! | `life` | until when a session is believed in |
+//! | `restart` | what a server that has just started does not know |
 //! | `wire` | what is asked of a server; `postgres` and `mysql` say how |
 //! | `key` | the hash of a name |
 //! | `lock` | the SPI over all that |
@@ -48,6 +51,7 @@ mod lock;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod restart;
 mod settings;
 mod tombstones;
 mod wire;

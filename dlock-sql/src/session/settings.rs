@@ -32,6 +32,8 @@ pub(super) struct Settings {
     pub(super) prefix: String,
     pub(super) most_waiting: usize,
     pub(super) timeout: Duration,
+    /// The ttl unless something else is chosen.
+    pub(super) restart_grace: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -41,6 +43,7 @@ impl Default for Settings {
             prefix: DEFAULT_PREFIX.to_owned(),
             most_waiting: DEFAULT_MOST_WAITING,
             timeout: Duration::from_secs(5),
+            restart_grace: None,
         }
     }
 }
@@ -62,6 +65,12 @@ impl Settings {
             let missing = u64::try_from(granularity.as_nanos() - over).unwrap_or(0);
             self.ttl += Duration::from_nanos(missing);
         }
+        if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
+            return Err(invalid(format!(
+                "a grace of {:?} after a restart is longer than any session lives, which is {LONGEST_TTL:?}",
+                self.restart_grace
+            )));
+        }
         if self.timeout.is_zero() {
             return Err(invalid(
                 "the time limit of a request must be longer than nothing".to_owned(),
@@ -78,6 +87,11 @@ impl Settings {
             )));
         }
         Ok(self)
+    }
+
+    /// For how long a server that has started grants nothing.
+    pub(super) fn grace(&self) -> Duration {
+        self.restart_grace.unwrap_or(self.ttl)
     }
 
     /// The sequence, or table, that the tokens come from.

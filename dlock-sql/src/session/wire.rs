@@ -33,6 +33,9 @@ pub(super) trait Wire: Send {
     /// Which session it is.
     fn backend(&self) -> &Backend;
 
+    /// For how long from now on, at most, nothing is to be locked in it: see [`restart`](super::restart).
+    fn closed_for(&self) -> Duration;
+
     /// Takes the lock if it is free, and draws a token behind it. Never waits. The session must not hold it: it would be let in again.
     async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>>;
 

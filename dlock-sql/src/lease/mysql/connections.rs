@@ -1,27 +1,31 @@
 //! The connections of a backend, and what is asked on them: see the same file of the PostgreSQL backend, which says what could go wrong.
 //!
-//! One thing more can here: *a request is dropped between the two halves of a transaction.* The connection is not used again before that is rolled back, and
-//! closed if that cannot be done.
+//! What else can here, and why it does no harm:
+//!
+//! * *A request is dropped between the two halves of a transaction.* The connection is not used again before that is rolled back, and closed if that cannot be
+//!   done.
+//! * *A connection broke while it stood idle.* The first half of a transaction changes nothing, so it is sent once more on another connection; a single statement is,
+//!   if it may come twice ([`Link::ask_again`]). Whatever is lost later was sent on a connection that had answered a moment ago, and is `Unknown`.
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
-use dlock_core::spi::Inspection;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, Shared, select};
-use futures::lock::{Mutex, OwnedMutexGuard};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 
-use super::failure::{foreign, nothing_done, perhaps_done};
+use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
 use super::schema::Statements;
-use super::state::{CLOCK, ENTRY, Loaded, NAME, kind, read_clock, read_name};
+use super::sight::Sights;
+use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
 use super::text::list;
+use crate::lease::places::{Place, Places};
 
 /// How long it may take to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -37,8 +41,6 @@ const IDLE: Duration = Duration::from_secs(5);
 
 /// How long the answer to that is waited for.
 const PINGING: Duration = Duration::from_secs(2);
-
-type Slot = Arc<Mutex<Option<Idle>>>;
 
 /// A connection that nobody uses, and since when.
 struct Idle {
@@ -66,8 +68,8 @@ pub(super) struct Link {
     pub(super) closing: Closing,
     closer: Lock<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
-    slots: Vec<Slot>,
-    next: AtomicUsize,
+    places: Arc<Places<Idle>>,
+    pub(super) sights: Sights,
     /// When dead names are to be looked for, on the clock of this process.
     pub(super) sweep_at: AtomicU64,
     pub(super) sweep_every: Duration,
@@ -121,9 +123,6 @@ impl View {
 impl Link {
     pub(super) fn new(parts: Parts) -> Self {
         let (send, receive) = oneshot::channel();
-        let mut first = Some(Idle::new(parts.first));
-        let slots = (0..parts.connections.max(1)).map(|_| Arc::new(Mutex::new(first.take())));
-        let slots = slots.collect();
         Self {
             options: parts.options,
             greeting: parts.greeting,
@@ -133,8 +132,8 @@ impl Link {
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),
-            slots,
-            next: AtomicUsize::new(0),
+            sights: Sights::default(),
+            places: Places::new(parts.connections, Idle::new(parts.first)),
             sweep_at: AtomicU64::new(0),
             sweep_every: parts.sweep_every,
         }
@@ -147,9 +146,38 @@ impl Link {
         }
     }
 
-    /// One statement that changes something and commits by itself: when it was sent, and its insert id.
-    pub(super) async fn ask(&self, text: &Arc<str>, args: MySqlArguments) -> Result<(Timestamp, u64)> {
-        let mut lent = self.lend().await?;
+    /// One statement that changes something and commits by itself, and may be heard twice: the second time it answers what it would have answered the first, or that
+    /// there is nothing for it to do. If it is lost with a connection that had stood idle, that is `noted` and it is sent once more. If that fails, whatever it
+    /// fails by, it is not known what became of the first one.
+    ///
+    /// When it was sent, and its insert id.
+    pub(super) async fn ask_again(
+        &self,
+        text: &Arc<str>,
+        args: impl Fn() -> Result<MySqlArguments>,
+        noted: impl FnOnce() + Send,
+    ) -> Result<(Timestamp, u64)> {
+        let lent = self.lend().await?;
+        let was_idle = lent.was_idle;
+        match self.ask_on(lent, text, args()?).await {
+            Err(e) if was_idle && e.kind() == ErrorKind::Unknown => {
+                noted();
+                let again = match self.lend().await {
+                    Ok(lent) => self.ask_on(lent, text, args()?).await,
+                    Err(e) => Err(e),
+                };
+                again.map_err(|_| e)
+            }
+            answered => answered,
+        }
+    }
+
+    async fn ask_on(
+        &self,
+        mut lent: Lent,
+        text: &Arc<str>,
+        args: MySqlArguments,
+    ) -> Result<(Timestamp, u64)> {
         let sent = Timestamp::now();
         let done = match &mut lent.conn {
             Some(conn) => {
@@ -159,39 +187,109 @@ impl Link {
             }
             None => Err(sqlx::Error::WorkerCrashed),
         };
-        lent.finish(done.as_ref().err());
+        self.finish(lent, done.as_ref().err());
         let done = done.map_err(|e| perhaps_done(e, &self.at))?;
         Ok((sent, done.last_insert_id()))
     }
 
-    /// The same of a text, of which it is told how many rows were found.
-    pub(super) async fn tell(&self, text: String) -> Result<u64> {
+    /// A text that changes something: when it was sent, how many rows were found, and its insert id.
+    pub(super) async fn tell(&self, text: String) -> Result<Told> {
         let mut lent = self.lend().await?;
+        let sent = Timestamp::now();
         let done = lent.simple(text).await;
-        lent.finish(done.as_ref().err());
-        done.map_err(|e| perhaps_done(e, &self.at))
+        self.finish(lent, done.as_ref().err());
+        let (found, id) = done.map_err(|e| perhaps_done(e, &self.at))?;
+        Ok(Told { sent, found, id })
+    }
+
+    /// One that may be heard twice: it is sent once more if it is lost with a connection that had stood idle.
+    pub(super) async fn tell_again(&self, text: String) -> Result<Told> {
+        let mut lent = self.lend().await?;
+        let was_idle = lent.was_idle;
+        let sent = Timestamp::now();
+        let done = lent.simple(text.clone()).await;
+        self.finish(lent, done.as_ref().err());
+        match done {
+            Ok((found, id)) => Ok(Told { sent, found, id }),
+            Err(e) if was_idle && is_fatal(&e) => {
+                let again = self.tell(text).await;
+                again.map_err(|_| perhaps_done(e, &self.at))
+            }
+            Err(e) => Err(perhaps_done(e, &self.at)),
+        }
+    }
+
+    /// A text that changes something; the rows that it answers in the end.
+    pub(super) async fn tell_and_read(&self, text: String) -> Result<(Timestamp, Vec<MySqlRow>)> {
+        let mut lent = self.lend().await?;
+        let sent = Timestamp::now();
+        let rows = lent.rows(text).await;
+        self.finish(lent, rows.as_ref().err());
+        let rows = rows.map_err(|e| perhaps_done(e, &self.at))?;
+        Ok((sent, rows))
     }
 
     /// One that reads.
-    pub(super) async fn read(&self, text: &Arc<str>, args: MySqlArguments) -> Result<Vec<MySqlRow>> {
-        let mut lent = self.lend().await?;
-        let rows = match &mut lent.conn {
-            Some(conn) => {
-                sqlx::query_with(AssertSqlSafe(text.clone()), args)
-                    .fetch_all(&mut *conn)
-                    .await
+    pub(super) async fn read(
+        &self,
+        text: &Arc<str>,
+        args: impl Fn() -> Result<MySqlArguments>,
+    ) -> Result<Vec<MySqlRow>> {
+        let mut again = true;
+        loop {
+            let mut lent = self.lend().await?;
+            let was_idle = lent.was_idle;
+            let args = args()?;
+            let rows = match &mut lent.conn {
+                Some(conn) => {
+                    sqlx::query_with(AssertSqlSafe(text.clone()), args)
+                        .fetch_all(&mut *conn)
+                        .await
+                }
+                None => Err(sqlx::Error::WorkerCrashed),
+            };
+            self.finish(lent, rows.as_ref().err());
+            match rows {
+                Err(e) if was_idle && again && is_fatal(&e) => again = false,
+                rows => return rows.map_err(|e| nothing_done(e, &self.at)),
             }
-            None => Err(sqlx::Error::WorkerCrashed),
-        };
-        lent.finish(rows.as_ref().err());
-        rows.map_err(|e| nothing_done(e, &self.at))
+        }
     }
 
     pub(super) async fn read_text(&self, text: String) -> Result<Vec<MySqlRow>> {
-        let mut lent = self.lend().await?;
-        let rows = lent.rows(text).await;
-        lent.finish(rows.as_ref().err());
-        rows.map_err(|e| nothing_done(e, &self.at))
+        let (_, rows) = self.begin(text).await?;
+        Ok(rows)
+    }
+
+    /// Sends a text that changes nothing, once more if that is lost with a connection that had stood idle; answers when it was sent. Where it has opened a transaction,
+    /// `begin_on` says on which connection.
+    async fn begin(&self, text: String) -> Result<(Timestamp, Vec<MySqlRow>)> {
+        let (lent, sent, rows) = self.begin_on(text).await?;
+        self.finish(lent, None);
+        Ok((sent, rows))
+    }
+
+    async fn begin_on(&self, text: String) -> Result<(Lent, Timestamp, Vec<MySqlRow>)> {
+        let mut again = true;
+        loop {
+            let mut lent = self.lend().await?;
+            let was_idle = lent.was_idle;
+            let sent = Timestamp::now();
+            match lent.rows(text.clone()).await {
+                Ok(rows) => return Ok((lent, sent, rows)),
+                Err(e) => {
+                    if is_fatal(&e) {
+                        self.finish(lent, Some(&e));
+                        if was_idle && again {
+                            again = false;
+                            continue;
+                        }
+                    }
+                    // Of what the server refuses in the midst a transaction may be open: it is rolled back as this is dropped.
+                    return Err(nothing_done(e, &self.at));
+                }
+            }
+        }
     }
 
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is written and committed.
@@ -204,26 +302,34 @@ impl Link {
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T>,
     ) -> Result<(Timestamp, T)> {
-        let mut lent = self.lend().await?;
+        let (sent, done, _) = self.change_and_mark(names, absent, work).await?;
+        Ok((sent, done))
+    }
+
+    /// The same; and how a look will find the one name, if nobody changes it meanwhile.
+    pub(super) async fn change_and_mark<T>(
+        &self,
+        names: &[LockName],
+        absent: Absent,
+        work: impl FnOnce(&mut View) -> Result<T>,
+    ) -> Result<(Timestamp, T, Option<Mark>)> {
         let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
-        let sent = Timestamp::now();
+        let (mut lent, sent, mut rows) = self.begin_on(text.clone()).await?;
         let mut view;
         loop {
-            let rows = lent
-                .rows(text.clone())
-                .await
-                .map_err(|e| nothing_done(e, &self.at))?;
             view = load(&rows)?;
             let missing: Vec<_> = names.iter().filter(|n| !view.names.contains_key(*n)).collect();
             if absent == Absent::Left || missing.is_empty() {
                 break;
             }
-            // Within the transaction, who finds the row made by another would share a lock with it, and each would wait for the other to go.
-            lent.rollback().await.map_err(|e| nothing_done(e, &self.at))?;
+            // Not within the transaction: who finds there the row made by another would share a lock with it, and each would wait for the other to go.
+            let mut make = "ROLLBACK; ".to_owned();
             for name in missing {
-                let made = lent.simple(self.sql.make(name.as_bytes())).await;
-                made.map_err(|e| nothing_done(e, &self.at))?;
+                make.push_str(&self.sql.make(name.as_bytes()));
+                make.push_str("; ");
             }
+            make.push_str(&text);
+            rows = lent.rows(make).await.map_err(|e| nothing_done(e, &self.at))?;
         }
         let now = view.now;
         for loaded in view.names.values_mut().flatten() {
@@ -240,54 +346,69 @@ impl Link {
         text.push_str("COMMIT");
         let committed = lent.simple(text).await;
         match &committed {
-            Ok(_) => lent.finish(None),
+            Ok(_) => self.finish(lent, None),
+            Err(e) if is_fatal(e) => self.finish(lent, Some(e)),
             // Of a refused statement the transaction stays: it is rolled back as this is dropped.
-            Err(e) if e.as_database_error().is_none() => lent.finish(Some(e)),
-            Err(_) => {}
+            Err(_) => drop(lent),
         }
         committed.map_err(|e| perhaps_done(e, &self.at))?;
-        Ok((sent, done?))
+        for (name, loaded) in &view.names {
+            if let Ok(loaded) = loaded {
+                self.sights.crowd(name, loaded.others() > 0);
+            }
+        }
+        let mark = match names {
+            [name] => view.names.get(name).and_then(|l| l.as_ref().ok()).map(|l| l.mark),
+            _ => None,
+        };
+        Ok((sent, done?, mark))
     }
 
-    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody waiting.
-    pub(super) async fn look_at(&self, name: &LockName) -> Result<Inspection> {
-        let mut lent = self.lend().await?;
-        let rows = lent.rows(self.sql.look_at(&list([name.as_bytes()]))).await;
-        // Of what the server refuses in the midst a transaction may be open: it is rolled back as this is dropped.
-        let rows = rows.map_err(|e| nothing_done(e, &self.at))?;
-        lent.finish(None);
+    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody waiting; and the time of that moment. `None` of it: it
+    /// has no row.
+    pub(super) async fn look_at(&self, name: &LockName) -> Result<(Timestamp, Option<Loaded>)> {
+        let (_, rows) = self.begin(self.sql.look_at(&list([name.as_bytes()]))).await?;
         let mut view = load(&rows)?;
-        let now = view.now;
-        Ok(view.name(name)?.map_or_else(Inspection::default, |loaded| {
+        let mut loaded = view.names.remove(name).transpose()?;
+        if let Some(loaded) = &mut loaded {
             loaded.state.loaded();
-            loaded.state.inspect(now)
-        }))
+        }
+        Ok((view.now, loaded))
     }
 
-    /// A connection that nobody else uses. One that is there is preferred to one that has to be made.
+    /// A connection that nobody else uses, in the order of asking. One that is there is preferred to one that has to be made.
     async fn lend(&self) -> Result<Lent> {
         self.open()?;
-        let mut slot = match self.slots.iter().find_map(Mutex::try_lock_owned) {
-            Some(slot) => slot,
-            None => {
-                let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-                self.slots[turn].clone().lock_owned().await
-            }
-        };
+        let mut place = self.places.take().await;
         self.open()?;
-        let conn = match slot.take() {
+        let idle = match place.connection.take() {
             Some(idle) => self.still_there(idle).await,
             None => None,
         };
-        let conn = match conn {
+        let was_idle = idle.is_some();
+        let conn = match idle {
             Some(conn) => conn,
-            None => connect(&self.options, &self.greeting, &*self.runtime, &self.at).await?,
+            None => {
+                let warm = self.sql.warm();
+                connect(&self.options, &self.greeting, warm, &*self.runtime, &self.at).await?
+            }
         };
         Ok(Lent {
             conn: Some(conn),
-            slot: Some(slot),
+            place: Some(place),
+            was_idle,
             runtime: self.runtime.clone(),
         })
+    }
+
+    /// The request is over, and no transaction is open. The connection is free for others, unless it broke: then those that nobody uses are not trusted either.
+    fn finish(&self, mut lent: Lent, failed: Option<&sqlx::Error>) {
+        let (conn, place) = (lent.conn.take(), lent.place.take());
+        if failed.is_some_and(is_fatal) {
+            drop(self.places.clear());
+        } else if let (Some(conn), Some(place)) = (conn, place) {
+            place.give_back(Idle::new(conn));
+        }
     }
 
     /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent yet, and another one is made.
@@ -310,12 +431,9 @@ impl Link {
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for slot in &self.slots {
-            let conn = slot.try_lock().and_then(|mut slot| slot.take());
-            if let Some(Idle { conn, .. }) = conn {
-                // The server closes its end if it does not hear of it.
-                let _ = conn.close().await;
-            }
+        for Idle { conn, .. } in self.places.clear() {
+            // The server closes its end if it does not hear of it.
+            let _ = conn.close().await;
         }
     }
 }
@@ -352,9 +470,12 @@ fn load(rows: &[MySqlRow]) -> Result<View> {
 }
 
 /// Connects in a task of the runtime: sqlx wants its context, which whoever asks need not have.
+///
+/// The statements are prepared before it is used: whoever renews over a slow network has the time for one round trip, and not for two.
 pub(super) async fn connect(
     options: &MySqlConnectOptions,
     greeting: &Arc<str>,
+    warm: Vec<Arc<str>>,
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<MySqlConnection> {
@@ -365,6 +486,7 @@ pub(super) async fn connect(
             let connecting = pin!(async {
                 let mut conn = options.connect().await?;
                 sqlx::raw_sql(AssertSqlSafe(greeting)).execute(&mut conn).await?;
+                prepare(&mut conn, &warm).await?;
                 Ok(conn)
             });
             match select(connecting, over).await {
@@ -385,10 +507,29 @@ pub(super) async fn connect(
     }
 }
 
+/// Parses those statements at the server, which remembers them for this connection.
+pub(super) async fn prepare(conn: &mut MySqlConnection, warm: &[Arc<str>]) -> Result<(), sqlx::Error> {
+    for text in warm {
+        (&mut *conn)
+            .prepare(AssertSqlSafe(text.clone()).into_sql_str())
+            .await?;
+    }
+    Ok(())
+}
+
+/// What became of a text.
+pub(super) struct Told {
+    pub(super) sent: Timestamp,
+    pub(super) found: u64,
+    pub(super) id: u64,
+}
+
 /// A connection while one request has it.
 struct Lent {
     conn: Option<MySqlConnection>,
-    slot: Option<OwnedMutexGuard<Option<Idle>>>,
+    place: Option<Place<Idle>>,
+    /// Whether it was there before: what becomes of the first request on it says nothing of the store.
+    was_idle: bool,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -400,34 +541,20 @@ impl Lent {
         }
     }
 
-    async fn simple(&mut self, text: String) -> Result<u64, sqlx::Error> {
+    async fn simple(&mut self, text: String) -> Result<(u64, u64), sqlx::Error> {
         match &mut self.conn {
             Some(conn) => {
                 let done = sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await?;
-                Ok(done.rows_affected())
+                Ok((done.rows_affected(), done.last_insert_id()))
             }
             None => Err(sqlx::Error::WorkerCrashed),
-        }
-    }
-
-    async fn rollback(&mut self) -> Result<(), sqlx::Error> {
-        self.simple("ROLLBACK".to_owned()).await.map(drop)
-    }
-
-    /// The request is over, and no transaction is open. The connection is free for others, unless it is that which failed.
-    fn finish(&mut self, failed: Option<&sqlx::Error>) {
-        let conn = self.conn.take();
-        if let Some(mut slot) = self.slot.take()
-            && failed.is_none_or(|e| e.as_database_error().is_some())
-        {
-            *slot = conn.map(Idle::new);
         }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (Some(mut conn), Some(mut slot)) = (self.conn.take(), self.slot.take()) else {
+        let (Some(mut conn), Some(place)) = (self.conn.take(), self.place.take()) else {
             return;
         };
         let over = self.runtime.sleep(DRAINING);
@@ -437,7 +564,7 @@ impl Drop for Lent {
                 matches!(select(rolling_back, over).await, Either::Left((Ok(_), _)))
             };
             if drained {
-                *slot = Some(Idle::new(conn));
+                place.give_back(Idle::new(conn));
             }
         };
         self.runtime.spawn(draining.boxed());

@@ -12,8 +12,13 @@ fn number(e: &sqlx::Error) -> Option<u16> {
 fn ends_the_session(number: u16) -> bool {
     matches!(
         number,
-        1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1927 | 4031
+        1053 | 1079 | 1080 | 1152 | 1153 | 1158..=1161 | 1184 | 1927 | 4031
     )
+}
+
+/// Nothing more can be asked on that connection.
+pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
+    number(e).is_none_or(ends_the_session)
 }
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was never sent.
@@ -31,7 +36,9 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
 /// The typed error for a statement that was sent and commits by itself, or for a commit. One that the server refuses has been rolled back.
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     match number(&e) {
-        Some(number) if !ends_the_session(number) => nothing_done(e, at),
+        // It was not read, whatever becomes of the connection; and a commit that failed may be there after all.
+        Some(1153) => nothing_done(e, at),
+        Some(number) if !ends_the_session(number) && number != 1180 => nothing_done(e, at),
         _ => Error::new(
             ErrorKind::Unknown,
             format!("the connection to the MySQL database {at} was lost before the answer came"),
@@ -43,19 +50,23 @@ pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
 fn of_number(number: u16) -> (ErrorKind, &'static str) {
     match number {
         // The transaction was rolled back to end a deadlock: asked again it may pass.
-        1213 => (
+        1020 | 1213 => (
             ErrorKind::Unavailable,
             "rolled the transaction back since it was in conflict with another; try again",
         ),
-        1205 => (
+        1205 | 3572 => (
             ErrorKind::Unavailable,
             "has the name's row locked for too long; look for a transaction that does not end",
         ),
-        1290 | 1792 | 1836 => (
+        1317 | 1969 | 3024 => (
+            ErrorKind::Unavailable,
+            "was told by somebody to end the statement, or lets none take so long; try again",
+        ),
+        1290 | 1792 | 1836 | 1874 => (
             ErrorKind::Unavailable,
             "is read-only; is it a replica, or `read_only` set?",
         ),
-        1021 | 1114 => (ErrorKind::Unavailable, "is on a full disk; free some space"),
+        3 | 1021 | 1026 | 1114 => (ErrorKind::Unavailable, "is on a full disk; free some space"),
         1040 | 1203 | 1226 => (
             ErrorKind::Unavailable,
             "has no connection left; raise `max_connections`, or use fewer",
@@ -63,6 +74,10 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
         1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698 => (
             ErrorKind::PermissionDenied,
             "refuses this user; check the password and grant the rights that docs/sql.md lists",
+        ),
+        1153 => (
+            ErrorKind::LimitReached,
+            "takes no statement of that length; raise `max_allowed_packet`, or write less at once",
         ),
         1046 | 1049 => (
             ErrorKind::InvalidInput,

@@ -25,7 +25,7 @@
 //!
 //! [`admit_in`]: TransactionGate::admit_in
 //!
-//! The backend's own gate is one statement that ends with the row locked and changed where the token is admitted. Where the token is not, nothing is set.
+//! The backend's own gate is one statement: it locks the row, and changes it where the token is admitted. Where the token is not, nothing is set.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,8 +56,11 @@ impl FenceGate for MysqlLease {
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         let read = async {
             check_name(self.capabilities(), resource)?;
-            let mut args = values();
-            bind(&mut args, resource.as_bytes())?;
+            let args = || {
+                let mut args = values();
+                bind(&mut args, resource.as_bytes())?;
+                Ok(args)
+            };
             let rows = self.link.read(&self.link.sql.read_fence, args).await?;
             rows.first().map(read_fence).transpose()
         };
@@ -84,7 +87,8 @@ impl MysqlLease {
         TransactionGate(self.link.clone())
     }
 
-    /// The row is made first, empty, if it is not there; then one statement checks and writes.
+    /// One statement makes the row, or checks and writes it: nobody reads a row that was made and not written yet. What it was checked against comes back as the
+    /// insert id. A new row is checked against nothing.
     async fn pass(
         &self,
         resource: &LockName,
@@ -96,35 +100,36 @@ impl MysqlLease {
             check_name(self.capabilities(), resource)?;
             check_token(token)?;
             let (p, key, t) = (&self.link.sql.prefix, bytes(resource.as_bytes()), token.get());
-            let bar = match access {
-                Access::Exclusive => "max_any",
-                _ => "max_exclusive",
+            // Assignments are made from left to right, so what decides is changed last.
+            let (exclusive, set) = match access {
+                Access::Exclusive => {
+                    let passes = format!("COALESCE(max_any, 0) <= {t}");
+                    let value = value.map_or(String::new(), |v| {
+                        format!("value = IF({passes}, {}, value), ", bytes(v))
+                    });
+                    let set = format!(
+                        "{value}max_exclusive = IF({passes}, GREATEST(COALESCE(max_exclusive, 0), {t}), max_exclusive), \
+                         max_any = GREATEST(LAST_INSERT_ID(COALESCE(max_any, 0)), {t})"
+                    );
+                    (t.to_string(), set)
+                }
+                _ => {
+                    let set = format!(
+                        "max_any = IF(LAST_INSERT_ID(COALESCE(max_exclusive, 0)) <= {t}, GREATEST(COALESCE(max_any, 0), {t}), max_any)"
+                    );
+                    ("NULL".to_owned(), set)
+                }
             };
-            let value = value.map_or(String::new(), |v| format!("value = {}, ", bytes(v)));
-            let exclusive = match access {
-                Access::Exclusive => format!("max_exclusive = GREATEST(COALESCE(max_exclusive, 0), {t}), "),
-                _ => String::new(),
-            };
-            // Found rows are counted, whether or not anything in them is another than before: the driver asks for that.
-            let update = format!(
-                "UPDATE {p}fence SET {value}{exclusive}max_any = GREATEST(COALESCE(max_any, 0), {t}) \
-                 WHERE resource = {key} AND COALESCE({bar}, 0) <= {t}"
+            let value = bytes(value.unwrap_or_default());
+            let upsert = format!(
+                "INSERT INTO {p}fence (resource, max_exclusive, max_any, value) \
+                 VALUES ({key}, {exclusive}, {t} + LAST_INSERT_ID(0), {value}) ON DUPLICATE KEY UPDATE {set}"
             );
-            if self.link.tell(update.clone()).await? > 0 {
-                return Ok(Admission::Admitted);
-            }
-            let make = format!("INSERT IGNORE INTO {p}fence VALUES ({key}, NULL, NULL, X'')");
-            if self.link.tell(make).await? > 0 && self.link.tell(update).await? > 0 {
-                return Ok(Admission::Admitted);
-            }
-            let rows = self
-                .link
-                .read_text(format!("SELECT {bar} FROM {p}fence WHERE resource = {key}"))
-                .await?;
-            let stored = rows.first().and_then(|row| row.try_get::<Option<i64>, _>(0).ok());
-            let stored = stored.flatten().and_then(|n| u64::try_from(n).ok());
-            let highest = stored.and_then(Token::new).unwrap_or(token);
-            Ok::<_, Error>(Admission::Refused { highest })
+            let told = self.link.tell(upsert).await?;
+            Ok::<_, Error>(match Token::new(told.id) {
+                Some(highest) if highest > token => Admission::Refused { highest },
+                _ => Admission::Admitted,
+            })
         };
         passed.await.map_err(|e| e.with_name(resource))
     }

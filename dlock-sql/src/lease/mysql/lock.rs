@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
     Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Token};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp, Token};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
@@ -17,6 +17,7 @@ use sqlx::mysql::MySqlArguments;
 
 use super::connections::{Absent, Link};
 use super::probe::RowProbe;
+use super::state::Mark;
 use super::text::id_bytes;
 use crate::admit::{Asked, WATCH};
 use crate::lease::check::{capabilities, check_request, invalid, micros};
@@ -71,9 +72,15 @@ impl MysqlLease {
         }
     }
 
-    fn looking(&self, key: &LeaseKey, recheck_in: Option<Duration>, ahead: Option<u32>) -> Wait {
+    fn looking(
+        &self,
+        key: &LeaseKey,
+        mark: Option<Mark>,
+        recheck_in: Option<Duration>,
+        ahead: Option<u32>,
+    ) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone())),
+            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone(), mark)),
             min: LOOK_MIN,
             max: LOOK_MAX,
         });
@@ -86,13 +93,20 @@ impl MysqlLease {
     async fn take(&self, request: &Acquire) -> Result<Option<Grant>> {
         let ttl = micros(request.ttl);
         let id = id_bytes(request.key.id);
-        let mut args = values();
-        bind(&mut args, &id[..])?;
-        bind(&mut args, ttl)?;
-        bind(&mut args, ttl)?;
-        bind(&mut args, request.owner.as_deref())?;
-        bind(&mut args, request.key.name.as_bytes())?;
-        let (sent, token) = self.link.ask(&self.link.sql.acquire, args).await?;
+        let args = || {
+            let mut args = values();
+            bind(&mut args, request.key.name.as_bytes())?;
+            // Once for a new row and once for one that is there.
+            for _ in 0..2 {
+                bind(&mut args, ttl)?;
+                bind(&mut args, ttl)?;
+                bind(&mut args, request.owner.as_deref())?;
+                bind(&mut args, &id[..])?;
+            }
+            Ok(args)
+        };
+        let noted = || self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        let (sent, token) = self.link.ask_again(&self.link.sql.acquire, args, noted).await?;
         Ok(Token::new(token)
             .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
     }
@@ -108,6 +122,7 @@ impl MysqlLease {
         let asks = self.retried.asks(&request.key, Sent::Acquire);
         let asked = async {
             if request.mode == Mode::Exclusive
+                && !self.link.sights.is_crowded(&request.key.name)
                 && let Some(grant) = self.take(request).await?
             {
                 return Ok(Attempt::Granted(grant));
@@ -122,9 +137,9 @@ impl MysqlLease {
         checked.ttl = round_up(request.ttl);
         checked.queue_ttl = round_up(request.queue_ttl);
         let key = &request.key;
-        let (sent, asked) = self
+        let (sent, asked, mark) = self
             .link
-            .change(std::slice::from_ref(&key.name), Absent::Made, |view| {
+            .change_and_mark(std::slice::from_ref(&key.name), Absent::Made, |view| {
                 let now = view.now;
                 let name = view.made(&key.name)?;
                 if name.is_buried(key.id) {
@@ -139,20 +154,23 @@ impl MysqlLease {
             }
             Asked::Queued { recheck_in, ahead } => {
                 debug_assert!(request.queue == Queueing::Join);
-                Attempt::Queued(self.looking(key, recheck_in, ahead))
+                Attempt::Queued(self.looking(key, mark, recheck_in, ahead))
             }
-            Asked::Held { recheck_in } => Attempt::Held(self.looking(key, recheck_in, None)),
+            Asked::Held { recheck_in } => Attempt::Held(self.looking(key, mark, recheck_in, None)),
             Asked::Gone => return Err(Error::lost(LossReason::Released)),
         })
     }
 
     /// Lets go of a name that nobody else is at.
-    async fn let_go(&self, lease: &LeaseKey) -> Result<bool> {
+    async fn let_go(&self, lease: &LeaseKey, noted: impl FnOnce() + Send) -> Result<bool> {
         let id = id_bytes(lease.id);
-        let mut args = values();
-        bind(&mut args, lease.name.as_bytes())?;
-        bind(&mut args, &id[..])?;
-        let (_, token) = self.link.ask(&self.link.sql.release, args).await?;
+        let args = || {
+            let mut args = values();
+            bind(&mut args, lease.name.as_bytes())?;
+            bind(&mut args, &id[..])?;
+            Ok(args)
+        };
+        let (_, token) = self.link.ask_again(&self.link.sql.release, args, noted).await?;
         Ok(token != 0)
     }
 
@@ -163,8 +181,10 @@ impl MysqlLease {
         };
         let open = self.retried.of(lease);
         let asks = self.retried.asks(lease, Sent::Release);
+        let mut perhaps = open.release;
         let asked = async {
-            if how == Release::Now && !open.acquire && self.let_go(lease).await? {
+            let short = how == Release::Now && !open.acquire && !self.link.sights.is_crowded(&lease.name);
+            if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(Released::Released);
             }
             // A copy of the acquire may still come: a tombstone keeps it from being heard.
@@ -189,7 +209,7 @@ impl MysqlLease {
         self.retried.forget(lease);
         self.link.sweep_sometimes();
         Ok(match released {
-            Released::NotHeld if open.release => Released::Released,
+            Released::NotHeld if perhaps => Released::Released,
             released => released,
         })
     }

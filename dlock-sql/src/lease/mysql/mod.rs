@@ -17,7 +17,7 @@
 //!   the transaction after ten seconds (`idle_transaction_timeout`); MySQL has no such limit, and ends it with the program or its connection.
 //! * A server clock that is set forward ends leases early; the fence decides then.
 //! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants; tokens go on from the clock.
-//! * Whoever watches a name looks too, every 5 to 50 ms, and while somebody does, or did a minute ago, taking the name is a transaction.
+//! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second. While somebody does, taking the name is a transaction.
 //! * A name that nobody has used for some minutes loses its row, and what dead waiters left of it; one client a minute sees to that.
 
 mod connections;
@@ -30,6 +30,7 @@ mod probe;
 mod renew;
 mod rwlock;
 mod schema;
+mod sight;
 mod state;
 mod text;
 mod upkeep;

@@ -9,7 +9,8 @@ use dlock_core::{Error, ErrorKind, Result, Runtime};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 
-use super::connections::{Link, Parts, connect};
+use super::connections::{Link, Parts, connect, prepare};
+use super::failure::nothing_done;
 use super::lock::MysqlLease;
 use super::schema::{MIGRATIONS, Names, Statements, migrate};
 use crate::lease::check::check_prefix;
@@ -90,27 +91,33 @@ impl Builder {
         let at: Arc<str> = shown(&self.options).into();
         let options = self.options.disable_statement_logging();
         let wait = self.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
-        // The last is read by MariaDB alone.
+        // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB alone.
         let greeting: Arc<str> = format!(
-            "SET SESSION innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
+            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              /*M!100300 SET SESSION idle_transaction_timeout = 10 */"
         )
         .into();
-        let mut first = connect(&options, &greeting, &*runtime, &at).await?;
         let names = Names::new(self.schema.as_deref(), &self.prefix);
+        let sql = Statements::new(&names);
+        // Before there are tables nothing can be prepared.
+        let mut first = connect(&options, &greeting, Vec::new(), &*runtime, &at).await?;
         migrate(&mut first, &names, MIGRATIONS, &at).await?;
+        let prepared = prepare(&mut first, &sql.warm()).await;
+        prepared.map_err(|e| nothing_done(e, &at))?;
         let link = Link::new(Parts {
             options,
             greeting,
             at,
             runtime,
-            sql: Statements::new(&names),
+            sql,
             connections: self.connections,
             sweep_every: self.sweep_every,
             first,
         });
-        Ok(MysqlLease::new(Arc::new(link)))
+        let link = Arc::new(link);
+        link.sweep_at_first().await;
+        Ok(MysqlLease::new(link))
     }
 }
 

@@ -5,11 +5,13 @@
 //! through a transaction by names, at most that many at a time.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Grant, LeaseKey, Lock as _, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Error, LockName, Result, Timestamp};
+use dlock_core::{Error, LockName, Result, Timestamp, Token};
 use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
 
 use super::connections::Absent;
 use super::failure::foreign;
@@ -31,13 +33,30 @@ type Outcomes = Vec<(usize, RenewOutcome)>;
 impl Renew for MysqlLease {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         let (mut sole, mut rest, mut outcomes) = (HashMap::new(), Vec::new(), Outcomes::new());
+        let mut offered = Vec::new();
         for (n, item) in items.iter().enumerate() {
             match item.kind {
                 RenewKind::Lease => match check_ttl(self.capabilities(), item.ttl) {
                     Ok(()) => sole.entry(micros(item.ttl)).or_insert_with(Vec::new).push(n),
                     Err(e) => outcomes.push((n, failed(e, item))),
                 },
+                _ if self.link.sights.take_offer(&item.key) => offered.push(n),
                 _ => rest.push(n),
+            }
+        }
+        offered.sort_by(|a, b| items[*a].key.name.cmp(&items[*b].key.name));
+        for batch in offered.chunks(BATCH) {
+            // What became of it if it was not answered shows when it is asked again.
+            match self.claim(items, batch).await {
+                Ok(mut grants) => {
+                    for n in batch {
+                        match grants.remove(&items[*n].key) {
+                            Some(grant) => outcomes.push((*n, RenewOutcome::Granted(grant))),
+                            None => rest.push(*n),
+                        }
+                    }
+                }
+                Err(e) => outcomes.extend(batch.iter().map(|n| (*n, failed(e.clone(), &items[*n])))),
             }
         }
         for (ttl, mut alike) in sole {
@@ -71,65 +90,90 @@ fn failed(e: Error, item: &RenewItem) -> RenewOutcome {
     RenewOutcome::Failed(e.with_name(&item.key.name))
 }
 
+/// A condition on those keys. Both servers find the rows of such pairs by the key, and lock no others.
+fn keys(items: &[RenewItem], batch: &[usize]) -> String {
+    let all: Vec<_> = batch
+        .iter()
+        .map(|n| {
+            let key = &items[*n].key;
+            format!("({},{})", bytes(key.name.as_bytes()), bytes(&id_bytes(key.id)))
+        })
+        .collect();
+    format!("(name, id) IN ({})", all.join(","))
+}
+
+/// A row of a name, an id, and how long it lives yet.
+fn read_life(row: &MySqlRow) -> Result<(LeaseKey, Duration)> {
+    let bad = |_: sqlx::Error| foreign("a column of another type");
+    let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
+    let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
+    let id = read_id(&id).ok_or_else(|| foreign("a request id of another length"))?;
+    let life = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?).unwrap_or(0);
+    Ok((LeaseKey::new(name, id), Duration::from_micros(life)))
+}
+
 enum Became {
-    Lease(Option<std::time::Duration>),
+    Lease(Option<Duration>),
     Queued(Asked),
     Failed(Error),
 }
 
 impl MysqlLease {
+    /// Claims those that were offered alone.
+    async fn claim(&self, items: &[RenewItem], batch: &[usize]) -> Result<HashMap<LeaseKey, Grant>> {
+        let p = &self.link.sql.prefix;
+        let keys = keys(items, batch);
+        let (sent, rows) = self
+            .link
+            .tell_and_read(format!(
+                "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > {NOW}; \
+                 SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > {NOW}"
+            ))
+            .await?;
+        let bad = |_: sqlx::Error| foreign("a column of another type");
+        let mut grants = HashMap::new();
+        for row in &rows {
+            let (key, life) = read_life(row)?;
+            let token = u64::try_from(row.try_get::<i64, _>(3).map_err(bad)?).ok();
+            let token = token
+                .and_then(Token::new)
+                .ok_or_else(|| foreign("a token below one"))?;
+            grants.insert(key.clone(), Grant::new(key, Some(token), sent, life));
+        }
+        Ok(grants)
+    }
+
     /// Extends those that are held alone; answers what is left of each.
     async fn extend(
         &self,
         items: &[RenewItem],
         batch: &[usize],
         ttl: i64,
-    ) -> Result<(Timestamp, HashMap<LeaseKey, std::time::Duration>)> {
+    ) -> Result<(Timestamp, HashMap<LeaseKey, Duration>)> {
         let sql = &self.link.sql;
-        let keys: Vec<_> = batch
-            .iter()
-            .map(|n| {
-                let key = &items[*n].key;
-                format!("({},{})", bytes(key.name.as_bytes()), bytes(&id_bytes(key.id)))
-            })
-            .collect();
-        // Both servers find the rows of such pairs by the key, and lock no others.
-        let (p, live) = (&sql.prefix, &sql.extend_where);
-        let keys = format!("(name, id) IN ({})", keys.join(","));
-        let sent = Timestamp::now();
+        let (p, live, keys) = (&sql.prefix, &sql.extend_where, keys(items, batch));
         // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
-        let found = self
+        let told = self
             .link
-            .tell(format!(
+            .tell_again(format!(
                 "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= {NOW} + {ttl}"
             ))
             .await?;
-        if usize::try_from(found).is_ok_and(|found| found == batch.len()) {
-            let life = std::time::Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
+        let sent = told.sent;
+        if usize::try_from(told.found).is_ok_and(|found| found == batch.len()) {
+            let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
             let all = batch.iter().map(|n| (items[*n].key.clone(), life));
             return Ok((sent, all.collect()));
         }
-        self.link
-            .tell(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}"
-            ))
-            .await?;
         // A lease that was over as that ran is over: nothing makes it live again under its key.
-        let rows = self
+        let (sent, rows) = self
             .link
-            .read_text(format!(
-                "SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
+            .tell_and_read(format!(
+                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}; \
+                 SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
             ))
             .await?;
-        let bad = |_: sqlx::Error| foreign("a column of another type");
-        let mut left = HashMap::new();
-        for row in &rows {
-            let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
-            let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
-            let id = read_id(&id).ok_or_else(|| foreign("a request id of another length"))?;
-            let life = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?).unwrap_or(0);
-            left.insert(LeaseKey::new(name, id), std::time::Duration::from_micros(life));
-        }
+        let left = rows.iter().map(read_life).collect::<Result<_>>()?;
         Ok((sent, left))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `…meta` | one row: the schema version; the floor of tokens: no name without a row was ever granted a larger one; when dead names were last looked for |
-//! | `…name` | one row per name that was used lately: who holds it alone, the last token, how many rows it has in `…entry` |
+//! | `…meta` | one row: the schema version; the floor of tokens: no name without a row was ever granted a larger one; that of the sweep before the last; when that was |
+//! | `…name` | one row per name that was used lately: who holds it alone, the last token, how many rows it has in `…entry`; `taken` is of no meaning after a statement |
 //! | `…entry` | one row per shared holder, waiter, tombstone, and name that is watched |
 //! | `…fence` | one row per resource of the fence gate |
 //!
@@ -44,7 +44,8 @@ CREATE TABLE IF NOT EXISTS {p}name (
   owner VARCHAR(1024) CHARACTER SET utf8mb4,
   id BINARY(24),
   others INT NOT NULL,
-  changes BIGINT NOT NULL
+  changes BIGINT NOT NULL,
+  taken TINYINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 CREATE TABLE IF NOT EXISTS {p}entry (
   name VARBINARY(1024) NOT NULL,
@@ -74,9 +75,10 @@ CREATE TABLE IF NOT EXISTS {p}meta (
   only_row TINYINT NOT NULL PRIMARY KEY,
   schema_version INT NOT NULL,
   token_floor BIGINT NOT NULL,
+  older_floor BIGINT NOT NULL,
   swept BIGINT NOT NULL
 ) ENGINE = InnoDB;
-INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, {now});
+INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
 ";
 
 /// Where the tables are: the prefix, with the schema before it if one was named.
@@ -121,10 +123,15 @@ impl Names {
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) prefix: String,
-    /// Take a name alone, where nobody else holds, waits or was abandoned. The token comes back as the insert id; it is nought if there is no such row.
-    /// (How many rows were changed says nothing: what is set to what it was counts as found by one server and as not changed by another.)
+    /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token comes back as the insert id; it is nought if
+    /// somebody does. (How many rows were changed says nothing: what is set to what it was counts as found by one server and as not changed by another.)
     ///
-    /// Assignments are made from left to right and see the ones before, so `ends` is set without reading another column.
+    /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by the row as it was found, locked. The insert itself
+    /// decides by the key. So whoever comes second finds the row of the first. `LAST_INSERT_ID` is set by the row that is thought of first, and set again by
+    /// the update. A row that no dlock wrote, and the last token of all, are left to whoever looks closer.
+    ///
+    /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among `VALUES` is not. So it may be older than the insert: see
+    /// `upkeep`. Types are cast since MySQL takes a bare value of a `SELECT` for text.
     pub(super) acquire: Arc<str>,
     pub(super) release: Arc<str>,
     pub(super) look: Arc<str>,
@@ -140,9 +147,15 @@ impl Statements {
         Self {
             prefix: names.all(),
             acquire: fill(
-                "UPDATE {p}name SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})), phase = 2, id = ?, ttl = ?, \
-                 ends = {now} + ?, upgrading = 0, owner = ? \
-                 WHERE name = ? AND others = 0 AND (phase = 0 OR ends <= {now})",
+                "INSERT INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, id, others, changes, taken) \
+                 SELECT CAST(? AS BINARY), 2, -1, 5, 0, LAST_INSERT_ID(GREATEST(token_floor + 1, {now})), CAST(? AS SIGNED), \
+                 {now} + CAST(? AS SIGNED), 0, CAST(? AS CHAR), CAST(? AS BINARY), 0, 0, 1 \
+                 FROM {p}meta WHERE only_row = 1 AND token_floor < 9223372036854775807 \
+                 ON DUPLICATE KEY UPDATE \
+                 taken = (others = 0 AND token < 9223372036854775807 AND (phase = 0 OR (phase IN (1, 2, 3) AND ends <= {now}))), \
+                 token = IF(taken, LAST_INSERT_ID(GREATEST(token + 1, {now})), token + LAST_INSERT_ID(0)), \
+                 phase = IF(taken, 2, phase), ttl = IF(taken, ?, ttl), ends = IF(taken, {now} + ?, ends), \
+                 upgrading = IF(taken, 0, upgrading), owner = IF(taken, ?, owner), id = IF(taken, ?, id)",
             ),
             release: fill(
                 "UPDATE {p}name SET token = LAST_INSERT_ID(token), phase = 0, id = NULL, owner = NULL, ends = {now} \
@@ -169,6 +182,13 @@ impl Statements {
         }
     }
 
+    /// What each connection prepares.
+    pub(super) fn warm(&self) -> Vec<Arc<str>> {
+        [&self.acquire, &self.release, &self.look, &self.mark]
+            .map(Arc::clone)
+            .into()
+    }
+
     /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.
     pub(super) fn load(&self, list: &str) -> String {
         let all = self.all_of(list, " FOR UPDATE");
@@ -185,18 +205,18 @@ impl Statements {
         let p = &self.prefix;
         let columns = "name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner";
         format!(
-            "SELECT 0, {columns} FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER BY name{lock}; \
-             SELECT 1, {columns} FROM {p}entry FORCE INDEX (PRIMARY) WHERE name IN ({list}); \
-             SELECT 2, {NOW}"
+            "SELECT 0, {columns}, changes FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER BY name{lock}; \
+             SELECT 1, {columns}, 0 FROM {p}entry FORCE INDEX (PRIMARY) WHERE name IN ({list}) \
+             UNION ALL SELECT 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}, NULL, NULL, 0"
         )
     }
 
-    /// Makes a row for a name, from the floor: that of a name which was deleted with its row. The floor is locked until the row is there, so no name is deleted
-    /// meanwhile.
+    /// Makes a row for a name, from the floor: that of a name which was deleted with its row.
     pub(super) fn make(&self, name: &[u8]) -> String {
         let p = &self.prefix;
         format!(
-            "INSERT IGNORE INTO {p}name SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0 FROM {p}meta LOCK IN SHARE MODE",
+            "INSERT IGNORE INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, id, others, changes, taken) \
+             SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta WHERE only_row = 1",
             bytes(name)
         )
     }

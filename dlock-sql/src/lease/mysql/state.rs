@@ -31,12 +31,17 @@ pub(super) const NAME: i64 = 0;
 pub(super) const ENTRY: i64 = 1;
 pub(super) const CLOCK: i64 = 2;
 
+/// What of a name's row changes when anything does: the number of changes, the token, the phase. Of a name that has no row it is all nought.
+pub(super) type Mark = (i64, i64, i64);
+
 /// One name as it is in the database, locked, and as it will be.
 pub(super) struct Loaded {
     pub(super) state: NameState,
     pub(super) tokens: Tokens,
     /// The token that is stored.
     token: u64,
+    /// As a look will find it.
+    pub(super) mark: Mark,
     /// Ids that have a row in `entry`.
     rows: HashSet<RequestId>,
     graves: HashMap<RequestId, Timestamp>,
@@ -71,7 +76,7 @@ pub(super) fn kind(row: &MySqlRow) -> Result<i64> {
 
 /// The server's clock of its row.
 pub(super) fn read_clock(row: &MySqlRow) -> Result<Timestamp> {
-    Ok(timestamp(positive(row, 1)?))
+    Ok(timestamp(positive(row, 9)?))
 }
 
 /// Of which name it is.
@@ -79,7 +84,7 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
     LockName::new(get::<Vec<u8>>(row, 1)?)
 }
 
-/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner.
+/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, changes.
 fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
     let mode = match get::<i64>(row, 4)? {
         -1 => Mode::Exclusive,
@@ -135,6 +140,7 @@ impl Loaded {
             state: NameState::default(),
             tokens: Tokens::default(),
             token: positive(row, 7)?,
+            mark: (get(row, 12)?, get(row, 7)?, get(row, 3)?),
             rows: HashSet::new(),
             graves: HashMap::new(),
             buried: Vec::new(),
@@ -192,6 +198,11 @@ impl Loaded {
         self.buried.push(id);
     }
 
+    /// How many rows of `entry` there are when it has been written.
+    pub(super) fn others(&self) -> usize {
+        self.state.rows() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
+    }
+
     /// The statements that write back what has changed; nothing if nothing has.
     pub(super) fn write(&mut self, prefix: &str, name: &LockName, to: &mut String) -> Result<()> {
         if !self.state.is_dirty() && self.buried.is_empty() && self.exhumed.is_empty() && !self.tokens.dirty {
@@ -237,10 +248,15 @@ impl Loaded {
         if !put.is_empty() {
             push(
                 to,
-                format_args!("REPLACE INTO {prefix}entry VALUES {};", put.join(",")),
+                // With the columns that are known here: a later version may have more.
+                format_args!(
+                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner) VALUES {};",
+                    put.join(",")
+                ),
             );
         }
-        let rows = self.state.rows() - usize::from(sole.is_some()) + self.graves.len();
+        let rows = self.others();
+        let phase = self.state.sole_holder().map_or(0, |e| phase_number(e.phase));
         let holder = match self.state.sole_holder() {
             Some(e) => format!(
                 "phase = {}, id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
@@ -253,6 +269,12 @@ impl Loaded {
             None => "phase = 0, id = NULL, owner = NULL".to_owned(),
         };
         let (_, is_news) = self.state.written();
+        let changes = self.mark.0 + i64::from(is_news);
+        self.mark = (
+            changes,
+            i64::try_from(token).unwrap_or(i64::MAX),
+            i64::from(phase),
+        );
         push(
             to,
             format_args!(

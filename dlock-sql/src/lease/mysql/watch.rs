@@ -1,18 +1,19 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 50 ms, and a transaction on the name when that shows that something changed,
-//! something ran out, or the watch has to be kept. That transaction takes back what has run out, which nobody else may be there to do, and compares; see
-//! [`Told`] for what a comparison cannot show: then a snapshot says so. Changes thus come one by one while few happen between two looks.
+//! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that something changed, a snapshot of the name's rows is
+//! compared with what was told, which waits for nobody; see [`Told`] for what a comparison cannot show: then a snapshot says so. Changes thus come one by one while
+//! few happen between two looks. When something ran out, or the watch has to be kept, a transaction on the name sees to it: nobody else may be there to take back what
+//! has run out.
 //!
 //! What could be missed, and is not:
 //!
-//! * *A change between the look and the transaction*: the transaction sees it, and the next look finds another mark than the one before, which costs a
+//! * *A change between the look and the comparison*: the comparison sees it, and the next look finds another mark than the one before, which costs a
 //!   comparison of what is the same.
 //! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison begins from what was told before.
-//! * *Whoever watches does not look for a minute*: the changes are not counted any more, and a snapshot says so.
+//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a snapshot says so.
 //! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch is in its way.
 //!
-//! A watch that is dropped leaves that row to run out, within a minute. Other watches of the name may share it.
+//! A watch that is dropped leaves that row to run out, which is soon. Other watches of the name share it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,13 +34,14 @@ use crate::admit::Told;
 use crate::lease::check::check_name;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_millis(30);
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
-/// How long changes are counted for a watch that does not look.
-const COUNTED_FOR: Duration = Duration::from_secs(60);
+/// How long changes are counted for a watch that does not look. Short, since a stream that is dropped says nothing; each name that is watched costs a transaction
+/// in a third of that time.
+const COUNTED_FOR: Duration = Duration::from_millis(1_500);
 
 /// What changes when the holders do, or one of them is renewed: the number of changes, the token, the phase, the ends.
 type Mark = (i64, i64, i64, i64, i64);
@@ -48,13 +50,27 @@ impl Link {
     /// One look; `None` if something is to be taken back, or there is no row.
     async fn mark(&self, name: &LockName) -> Result<Option<Mark>> {
         let bad = |_: sqlx::Error| foreign("a column of another type");
-        let mut args = values();
-        bind(&mut args, name.as_bytes())?;
+        let args = || {
+            let mut args = values();
+            bind(&mut args, name.as_bytes())?;
+            Ok(args)
+        };
         let rows = self.read(&self.sql.mark, args).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let get = |column: usize| row.try_get::<i64, _>(column).map_err(bad);
         let mark = (get(0)?, get(1)?, get(2)?, get(3)?, get(4)?);
         Ok((get(5)? == 0).then_some(mark))
+    }
+
+    /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the changes were not counted.
+    async fn compare(&self, name: &LockName, mut told: Told) -> Result<Option<(Told, Vec<Change>)>> {
+        let (now, loaded) = self.look_at(name).await?;
+        let state = match loaded {
+            Some(loaded) if !loaded.state.is_due(now) => loaded.state,
+            _ => return Ok(None),
+        };
+        let changes = told.compare(&state, now);
+        Ok(changes.map(|changes| (told, changes)))
     }
 
     /// Has the changes counted, takes back what has run out, and compares with what was told; at first, with nothing.
@@ -122,10 +138,20 @@ impl Watching {
             self.pause = (self.pause * 2).clamp(LOOK_MIN, LOOK_MAX);
             return Ok(());
         }
-        let (told, changes) = self.link.see(&self.name, Some(self.told.clone())).await?;
+        let compared = match mark.is_some() && Timestamp::now() < self.keep_at {
+            true => self.link.compare(&self.name, self.told.clone()).await?,
+            false => None,
+        };
+        let (told, changes) = match compared {
+            Some(compared) => compared,
+            None => {
+                let seen = self.link.see(&self.name, Some(self.told.clone())).await?;
+                self.keep_at = Timestamp::now() + COUNTED_FOR / 3;
+                seen
+            }
+        };
         (self.told, self.mark, self.pause) = (told, mark, LOOK_MIN);
         self.changes.extend(changes);
-        self.keep_at = Timestamp::now() + COUNTED_FOR / 4;
         Ok(())
     }
 
@@ -148,7 +174,7 @@ impl Watch for MysqlLease {
             changes: first.into(),
             mark: None,
             pause: LOOK_MIN,
-            keep_at: Timestamp::now() + COUNTED_FOR / 4,
+            keep_at: Timestamp::now() + COUNTED_FOR / 3,
             over: false,
         };
         Ok(stream::unfold(watching, |mut w| {
@@ -160,7 +186,8 @@ impl Watch for MysqlLease {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let inspected = async {
             check_name(self.capabilities(), name)?;
-            self.link.look_at(name).await
+            let (now, loaded) = self.link.look_at(name).await?;
+            Ok::<_, Error>(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(now)))
         };
         inspected.await.map_err(|e| e.with_name(name))
     }

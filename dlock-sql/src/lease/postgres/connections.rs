@@ -8,7 +8,10 @@
 //! * *A request is dropped before its answer.* Its connection is not free until that answer has been read, which a task does; the slot stays taken
 //!   meanwhile, so no more connections are made than there are slots. If the answer does not come, the connection is closed. (A server goes on with the
 //!   statement either way; the engine abandons the request.)
-//! * *A request is dropped while it connects.* A task connects, in the runtime's context; what nobody waits for any more is closed.
+//! * *A request is dropped while it connects.* A task connects, in the runtime's context; the connection is for whoever comes next.
+//! * *To connect is dear*: a process of the server, a password of thousands of hashes, some round trips. Who finds all connections in use has one more made, if
+//!   there is a place, and takes whichever is there first: that one, or one that somebody gives back, which is a matter of a millisecond. A renewal is not late for
+//!   a connection that will be there soon enough for others.
 //! * *The server closes a connection that is not in use*, or something between does. That is seen when the next request is sent on it, and is no news of the store:
 //!   that request is sent once more, on a connection made for it, if it is one that may come twice ([`Link::ask_again`]). The others that nobody uses are closed with it.
 //! * *More is asked than the connections carry.* They are lent in the order of asking (`places`).
@@ -21,7 +24,7 @@ use std::time::Duration;
 use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
-use futures::future::{Either, Shared, select};
+use futures::future::{BoxFuture, Either, Shared, select};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgTypeInfo};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 
@@ -54,8 +57,8 @@ pub(super) struct Link {
     pub(super) closing: Closing,
     closer: Lock<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
-    places: Arc<Places<PgConnection>>,
-    /// When dead names are to be looked for, on the clock of this process.
+    places: Arc<Places<Kept>>,
+    /// When dead names are to be looked for, on the clock of this process; nought: that clock has not been started.
     pub(super) sweep_at: std::sync::atomic::AtomicU64,
     pub(super) sweep_every: Duration,
 }
@@ -70,6 +73,8 @@ pub(super) struct Parts {
     pub(super) channel: Option<Arc<str>>,
     pub(super) connections: usize,
     pub(super) sweep_every: Duration,
+    /// Nobody has looked for dead names for a while.
+    pub(super) sweep_due: bool,
     /// One that is there already.
     pub(super) first: PgConnection,
 }
@@ -88,8 +93,8 @@ impl Link {
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),
-            places: Places::new(parts.connections, parts.first),
-            sweep_at: std::sync::atomic::AtomicU64::new(0),
+            places: Places::new(parts.connections, Kept::of_before(parts.first)),
+            sweep_at: std::sync::atomic::AtomicU64::new(u64::from(parts.sweep_due)),
             sweep_every: parts.sweep_every,
         }
     }
@@ -166,31 +171,85 @@ impl Link {
         rows.map_err(|e| nothing_done(e, &self.at))
     }
 
-    /// What is prepared when a connection is made.
-    pub(super) fn warm(&self) -> Vec<Warm> {
+    /// What is done when a connection is made.
+    pub(super) fn warm(&self) -> Warm {
         match self.way {
             Way::Prepared => self.sql.warm(),
-            Way::InFull => Vec::new(),
+            Way::InFull => Warm::default(),
         }
     }
 
-    /// A connection that nobody else uses. One that is there is preferred to one that has to be made.
+    /// A connection that nobody else uses.
     async fn lend(&self) -> Result<Lent> {
         self.open()?;
         let mut place = self.places.take().await;
-        self.open()?;
-        let idle = place.connection.take();
-        let was_idle = idle.is_some();
-        let conn = match idle {
-            Some(conn) => conn,
-            None => connect(&self.options, self.warm(), &*self.runtime, &self.at).await?,
+        loop {
+            self.open()?;
+            if let Some(kept) = place.connection.take() {
+                return Ok(Lent {
+                    was_idle: !kept.is_new(),
+                    conn: Some(kept.conn),
+                    place: Some(place),
+                    runtime: self.runtime.clone(),
+                });
+            }
+            place = self.make(place).await?;
+        }
+    }
+
+    /// Has a connection made in that place, and answers the first that is there: this one or another.
+    ///
+    /// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*: that is said before the place is let go, so
+    /// whoever had it made hears of it, and does not try for ever. *Whoever had it made has gone*: it took too long, perhaps since the network swallows
+    /// everything, so the place is free at once; should there be a connection in the end, it is for whoever comes.
+    async fn make(&self, place: Place<Kept>) -> Result<Place<Kept>> {
+        let (send, made) = oneshot::channel();
+        let (go_on, alone) = oneshot::channel();
+        let connecting = connect_in_time(&self.options, self.warm(), &*self.runtime);
+        let connecting = select(connecting, self.closing.clone());
+        let places = self.places.clone();
+        let making = async move {
+            let (connected, place) = match select(connecting, alone).await {
+                Either::Left((connected, _)) => (connected, Some(place)),
+                Either::Right((Ok(()), connecting)) => (connecting.await, Some(place)),
+                Either::Right((Err(_), connecting)) => {
+                    drop(place);
+                    (connecting.await, None)
+                }
+            };
+            let Either::Left((connected, _)) = connected else {
+                return;
+            };
+            let kept = connected.map(|conn| Kept {
+                conn,
+                made: Some(Timestamp::now()),
+            });
+            match (kept, place) {
+                (Ok(kept), Some(place)) => {
+                    place.give_back(kept);
+                    let _ = send.send(Ok(()));
+                }
+                (Ok(kept), None) => drop(places.offer(kept)),
+                (Err(e), place) => {
+                    let _ = send.send(Err(e));
+                    drop(place);
+                }
+            }
         };
-        Ok(Lent {
-            conn: Some(conn),
-            place: Some(place),
-            was_idle,
-            runtime: self.runtime.clone(),
-        })
+        self.runtime.spawn(making.boxed());
+        let next = pin!(self.places.next());
+        match select(made, next).await {
+            Either::Left((Ok(Ok(())), next)) => Ok(next.await),
+            Either::Left((Ok(Err(e)), _)) => Err(nothing_done(e, &self.at)),
+            Either::Left((Err(_), _)) => {
+                self.open()?;
+                Err(runtime_ended())
+            }
+            Either::Right((place, _)) => {
+                let _ = go_on.send(());
+                Ok(place)
+            }
+        }
     }
 
     /// Nothing more is asked. What is on its way goes on to its end.
@@ -198,59 +257,105 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.pushes.close();
-        for conn in self.places.clear() {
+        for kept in self.places.clear() {
             // The server closes its end if it does not hear of it.
-            let _ = conn.close().await;
+            let _ = kept.conn.close().await;
         }
     }
 }
 
-/// Connects in a task of the runtime: sqlx wants its context, which whoever asks need not have.
+/// A connection that nobody uses.
+struct Kept {
+    conn: PgConnection,
+    /// When it was made, if it has not been used.
+    made: Option<Timestamp>,
+}
+
+/// What becomes of a request on a connection that was made so short a time ago is news of the store.
+const NEW: Duration = Duration::from_secs(1);
+
+impl Kept {
+    fn of_before(conn: PgConnection) -> Self {
+        Self { conn, made: None }
+    }
+
+    fn is_new(&self) -> bool {
+        self.made.is_some_and(|made| Timestamp::now().since(made) < NEW)
+    }
+}
+
+/// Connects, for a task of the runtime: sqlx wants its context, which whoever asks need not have.
 ///
-/// The statements are prepared before it is used: whoever renews over a slow network has the time for one round trip, and not for two.
+/// The connection is made ready before it is used: see [`Warm`].
+fn connect_in_time(
+    options: &PgConnectOptions,
+    warm: Warm,
+    runtime: &dyn Runtime,
+) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
+    let (options, over) = (options.clone(), runtime.sleep(CONNECTING));
+    async move {
+        let connecting = pin!(connect_and_prepare(&options, &warm));
+        match select(connecting, over).await {
+            Either::Left((connected, _)) => connected,
+            Either::Right(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+    .boxed()
+}
+
+/// Connects in a task of the runtime.
 pub(super) async fn connect(
     options: &PgConnectOptions,
-    warm: Vec<Warm>,
+    warm: Warm,
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<PgConnection> {
     let (send, receive) = oneshot::channel();
-    let (options, over) = (options.clone(), runtime.sleep(CONNECTING));
-    let connecting = async move {
-        let connected = {
-            let connecting = pin!(connect_and_prepare(&options, &warm));
-            match select(connecting, over).await {
-                Either::Left((connected, _)) => connected,
-                Either::Right(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
-            }
-        };
-        // Nobody may wait any more: then it is closed by this.
-        let _ = send.send(connected);
-    };
-    runtime.spawn(connecting.boxed());
+    let connecting = connect_in_time(options, warm, runtime);
+    // Nobody may wait any more: then it is closed by this.
+    runtime.spawn(connecting.map(|connected| drop(send.send(connected))).boxed());
     match receive.await {
         Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
-        Err(_) => Err(Error::new(
-            ErrorKind::Unavailable,
-            "the runtime that connects to PostgreSQL has ended; use one that lives as long as the client",
-        )),
+        Err(_) => Err(runtime_ended()),
     }
 }
 
-/// A statement and the types of its values.
-pub(super) type Warm = (Arc<str>, Vec<PgTypeInfo>);
+fn runtime_ended() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the runtime that connects to PostgreSQL has ended; use one that lives as long as the client",
+    )
+}
 
-async fn connect_and_prepare(options: &PgConnectOptions, warm: &[Warm]) -> Result<PgConnection, sqlx::Error> {
+/// What makes a new connection ready.
+#[derive(Default)]
+pub(super) struct Warm {
+    /// Statements and the types of their values, parsed at the server: whoever renews over a slow network has the time for one round trip, and not for two.
+    pub(super) statements: Vec<(Arc<str>, Vec<PgTypeInfo>)>,
+    /// Has the server compile the functions, which it does in each session anew, at the first call. That takes several milliseconds, and the first call has the
+    /// name's row locked: where a hundred clients come for one name after a restart, they would do it one after the other.
+    pub(super) calls: Option<Arc<str>>,
+}
+
+async fn connect_and_prepare(options: &PgConnectOptions, warm: &Warm) -> Result<PgConnection, sqlx::Error> {
     let mut conn = options.connect().await?;
     prepare(&mut conn, warm).await?;
     Ok(conn)
 }
 
-/// Parses those statements at the server, which remembers them for this connection.
-pub(super) async fn prepare(conn: &mut PgConnection, warm: &[Warm]) -> Result<(), sqlx::Error> {
-    for (text, types) in warm {
+pub(super) async fn prepare(conn: &mut PgConnection, warm: &Warm) -> Result<(), sqlx::Error> {
+    for (text, types) in &warm.statements {
         let text = AssertSqlSafe(text.clone()).into_sql_str();
         (&mut *conn).prepare_with(text, types).await?;
+    }
+    if let Some(calls) = &warm.calls {
+        let called = sqlx::raw_sql(AssertSqlSafe(calls.clone())).execute(conn).await;
+        // What the server refuses here it refuses again, to somebody who hears of it.
+        if let Err(e) = called
+            && is_fatal(&e)
+        {
+            return Err(e);
+        }
     }
     Ok(())
 }
@@ -258,7 +363,7 @@ pub(super) async fn prepare(conn: &mut PgConnection, warm: &[Warm]) -> Result<()
 /// A connection while one request has it.
 struct Lent {
     conn: Option<PgConnection>,
-    place: Option<Place<PgConnection>>,
+    place: Option<Place<Kept>>,
     /// Whether it was there before: what becomes of the first request on it says nothing of the store.
     was_idle: bool,
     runtime: Arc<dyn Runtime>,
@@ -278,7 +383,7 @@ impl Lent {
         if let (Some(conn), Some(place)) = (self.conn.take(), self.place.take())
             && !matches!(&rows, Err(e) if is_fatal(e))
         {
-            place.give_back(conn);
+            place.give_back(Kept::of_before(conn));
         }
         rows
     }
@@ -296,7 +401,7 @@ impl Drop for Lent {
                 matches!(select(ping, over).await, Either::Left((Ok(()), _)))
             };
             if drained {
-                place.give_back(conn);
+                place.give_back(Kept::of_before(conn));
             }
         };
         self.runtime.spawn(draining.boxed());

@@ -85,9 +85,26 @@ impl PostgresLease {
             Value::Text(request.owner.as_deref()),
         ];
         let asks = self.retried.asks(&request.key, Sent::Acquire);
-        let noted = || self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        let mut strayed = false;
+        let noted = || {
+            strayed = true;
+            self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        };
         let (sent, rows) = asks.answered(link.ask_again(text, &values, noted).await)?;
-        self.read_attempt(request, sent, &Answer::of(&rows)?, waiting)
+        let answer = Answer::of(&rows)?;
+        if strayed && matches!(answer.word.as_str(), "H" | "M") {
+            self.bury_stray(&request.key).await?;
+        }
+        self.read_attempt(request, sent, &answer, waiting)
+    }
+
+    /// A copy of a request went unanswered, and the next one was refused: whoever asked takes that as the end of it, and abandons nothing. The first
+    /// copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go.
+    async fn bury_stray(&self, key: &LeaseKey) -> Result<()> {
+        self.try_abandon(key).await.map(drop).map_err(|e| {
+            let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
+            Error::new(ErrorKind::Unknown, message).with_source(e)
+        })
     }
 
     fn read_attempt(

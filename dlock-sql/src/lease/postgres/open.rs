@@ -10,11 +10,12 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::call::{Way, hex};
-use super::connections::{Link, Parts, connect, prepare};
+use super::connections::{Link, Parts, Warm, connect, prepare};
 use super::failure::nothing_done;
 use super::listening::listen;
 use super::lock::PostgresLease;
 use super::schema::{MIGRATIONS, Names, Statements, current_schema, migrate};
+use super::upkeep::sweep_is_due;
 use crate::lease::check::check_prefix;
 
 /// What the names of the tables begin with unless another prefix is chosen.
@@ -125,7 +126,7 @@ impl Builder {
                 ("lock_timeout", format!("{wait}ms")),
             ]);
         }
-        let mut first = connect(&options, Vec::new(), &*runtime, &at).await?;
+        let mut first = connect(&options, Warm::default(), &*runtime, &at).await?;
         let schema = match self.schema {
             Some(schema) => schema,
             None => current_schema(&mut first, way, &at).await?,
@@ -138,6 +139,7 @@ impl Builder {
                 .await
                 .map_err(|e| nothing_done(e, &at))?;
         }
+        let sweep_due = sweep_is_due(&mut first, way, &sql, &at).await?;
         let channel = (self.route == Route::Direct).then(|| {
             let mut own = [0; 16];
             runtime.fill_random(&mut own);
@@ -152,6 +154,7 @@ impl Builder {
             channel,
             connections: self.connections,
             sweep_every: self.sweep_every,
+            sweep_due,
             first,
         }));
         listen(&link).await?;

@@ -72,6 +72,10 @@ pub(super) struct Statements {
     pub(super) force: Arc<str>,
     pub(super) listen: Arc<str>,
     pub(super) sweep: Arc<str>,
+    /// Whether dead names have not been looked for in so many microseconds.
+    pub(super) sweep_due: Arc<str>,
+    /// Asks for no name, and lets go of none.
+    calls: Arc<str>,
     pub(super) look: Arc<str>,
     pub(super) inspect: Arc<str>,
     pub(super) read_fence: Arc<str>,
@@ -114,6 +118,14 @@ impl Statements {
             force: of("force($1)"),
             listen: of("listen($1, $2, $3, $4)"),
             sweep: fill("SELECT {p}sweep($1, $2)"),
+            sweep_due: fill(
+                "SELECT m.swept < clock_timestamp() - $1 * interval '1 microsecond' FROM {p}meta AS m",
+            ),
+            calls: fill(
+                "SELECT a.word FROM {p}attempt(NULL, NULL, -1, 0, 0, 5, NULL, NULL) AS a \
+                 UNION ALL SELECT a.word FROM {p}release(NULL, NULL, 0, false) AS a \
+                 UNION ALL SELECT r.word FROM {p}renew('{}', '{}', '{}', '{}', NULL, false) AS r",
+            ),
             look: fill(
                 "SELECT k.changes, k.hints, k.token, k.phase::integer, \
                  (k.phase <> 0 AND k.ends <= clock_timestamp()) OR (k.others > 0 AND k.earliest <= clock_timestamp()), \
@@ -149,8 +161,8 @@ impl Statements {
 }
 
 impl Statements {
-    /// Those that are to be ready, with the types of their values.
-    pub(super) fn warm(&self) -> Vec<Warm> {
+    /// What is to be ready.
+    pub(super) fn warm(&self) -> Warm {
         use Value::{Bytes, Long, Longs, ManyBytes, Number, Text, Truth, Truths};
         let taking = [
             Bytes(&[]),
@@ -171,11 +183,14 @@ impl Statements {
             Truth(false),
         ];
         let kinds = |values: &[Value<'_>]| values.iter().map(Value::kind).collect();
-        vec![
-            (self.acquire.clone(), kinds(&taking)),
-            (self.release.clone(), kinds(&taking[..2])),
-            (self.renew.clone(), kinds(&renewing)),
-        ]
+        Warm {
+            statements: vec![
+                (self.acquire.clone(), kinds(&taking)),
+                (self.release.clone(), kinds(&taking[..2])),
+                (self.renew.clone(), kinds(&renewing)),
+            ],
+            calls: Some(self.calls.clone()),
+        }
     }
 }
 
@@ -310,17 +325,4 @@ async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted_and_filled_in() {
-        let names = Names::new("my \"own\"", "dlock_");
-        assert_eq!(
-            names.fill("SELECT 1 FROM {p}name, {n}x"),
-            "SELECT 1 FROM \"my \"\"own\"\"\".dlock_name, dlock_x"
-        );
-        let all = names.fill(MIGRATIONS[0]);
-        assert!(!all.contains("{p}") && !all.contains("{n}"));
-    }
-}
+mod tests;

@@ -89,6 +89,8 @@ CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
 --
 -- Two that make it at once: the second one waits for the first at the key, makes nothing, and locks what the first has made. One that was deleted
 -- meanwhile: the deletion is committed when the row is not found, so the floor that it has raised is seen by the statement after.
+--
+-- Of no name there is no row, and none is made: that is how a new connection has the functions compiled before they are needed.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -102,7 +104,7 @@ BEGIN
     IF n.phase NOT BETWEEN 0 AND 3 THEN
       RAISE EXCEPTION USING ERRCODE = 'DL002', MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
     END IF;
-    IF FOUND OR NOT p_make THEN
+    IF FOUND OR NOT p_make OR p_name IS NULL THEN
       RETURN n;
     END IF;
     INSERT INTO {p}name (name, token) SELECT p_name, m.token_floor FROM {p}meta m ON CONFLICT (name) DO NOTHING;
@@ -165,6 +167,22 @@ BEGIN
   RETURN n;
 END $$;
 
+-- A copy of a request that is on its way is not heard for a minute, which is longer than one can be. Where a minimum hold of its own stands in the
+-- row, that keeps it from being heard for now, and the mark comes after it: place -1.
+CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
+    VALUES (n.name, who, 5, -1, 0, 0, interval '1 minute', t + interval '1 minute')
+    ON CONFLICT (name, id) DO NOTHING;
+  IF FOUND THEN
+    n.others := n.others + 1;
+    n.earliest := least(n.earliest, t + interval '1 minute');
+  ELSE
+    UPDATE {p}entry o SET place = -1 WHERE o.name = n.name AND o.id = who AND o.phase = 3;
+  END IF;
+  RETURN n;
+END $$;
+
 -- Takes back what has run out. First in every change: nothing must meet an entry that has ended.
 CREATE FUNCTION {p}settle(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,6 +200,9 @@ BEGIN
       n.hints := n.hints + 1;
       IF e.phase IN (1, 2, 3) THEN
         n := {p}tell(n, CASE e.phase WHEN 3 THEN 'R' ELSE 'X' END, e.id, '');
+      END IF;
+      IF e.phase = 3 AND e.place < 0 THEN
+        n := {p}bury(n, e.id, t);
       END IF;
     END LOOP;
     SELECT min(o.ends) INTO first FROM {p}entry o WHERE o.name = n.name;
@@ -257,19 +278,6 @@ BEGIN
   END IF;
   SELECT o.ends INTO head FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 ORDER BY o.place LIMIT 1;
   RETURN {p}micros(least(first, head) - t);
-END $$;
-
--- A copy of a request that is on its way is not heard for a minute, which is longer than one can be.
-CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
-    VALUES (n.name, who, 5, -1, 0, 0, interval '1 minute', t + interval '1 minute')
-    ON CONFLICT (name, id) DO NOTHING;
-  IF FOUND THEN
-    n.others := n.others + 1;
-    n.earliest := least(n.earliest, t + interval '1 minute');
-  END IF;
-  RETURN n;
 END $$;
 
 -- What a request that is here already has: its hold, which it claims by that, or its place in the queue. The word is null where it is not here.
@@ -703,8 +711,9 @@ BEGIN
   RETURN a;
 END $$;
 
--- Has the changes of a name told on a channel, for as long; nought ends it. The word says whether they have been told without a gap (K) or are
--- from now on (B); the token is the number of the last one.
+-- Has the changes of a name told on a channel, for as long; nought ends it, and less than that keeps a copy of the wish that is on its way from
+-- being heard. The word says whether they have been told without a gap (K), are from now on (B), or are not since it has ended (A); the token is the
+-- number of the last one.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -714,7 +723,7 @@ DECLARE
   last timestamptz;
 BEGIN
   a.word := 'B';
-  n := {p}take(p_name, p_for > 0);
+  n := {p}take(p_name, p_for <> 0);
   IF n.name IS NULL THEN
     RETURN a;
   END IF;
@@ -722,12 +731,19 @@ BEGIN
   last := t + p_for * interval '1 microsecond';
   n := {p}admit({p}settle(n, t), t);
   SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id;
-  IF FOUND AND p_for = 0 THEN
-    n := {p}remove(n, e);
-  ELSIF FOUND THEN
+  IF p_for <= 0 THEN
+    IF e.phase = 4 THEN
+      n := {p}remove(n, e);
+    END IF;
+    IF p_for < 0 THEN
+      n := {p}bury(n, p_id, t);
+    END IF;
+  ELSIF e.phase = 5 THEN
+    a.word := 'A';
+  ELSIF e.phase = 4 THEN
     a.word := 'K';
     UPDATE {p}entry o SET ends = last WHERE o.name = p_name AND o.id = p_id;
-  ELSIF p_for > 0 THEN
+  ELSE
     INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends, channel)
       VALUES (p_name, p_id, 4, -1, 0, 0, last - t, last, p_channel);
     n.others := n.others + 1;

@@ -11,6 +11,9 @@
 //! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it, makes another, and says so.
 //! * *A change between the row and the first look*: it is told and shown, and its number says that it was shown.
 //!
+//! *A watch is dropped while it asks to be told*: what takes its row back goes by another connection, and may come before that wish. Then it leaves a mark,
+//! as an abandoned request does, so that no row is made for nobody.
+//!
 //! Behind a pooler nobody can listen, so the watch looks every 50 to 500 ms, compares, and tells what it finds as a snapshot.
 
 use std::sync::Arc;
@@ -34,6 +37,10 @@ use crate::lease::check::check_name;
 /// How long changes are told for a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
+/// In the place of that time: changes are told no more; and a copy of the wish that is on its way is not heard.
+const ENDED: i64 = 0;
+const BURIED: i64 = -1;
+
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
@@ -42,17 +49,23 @@ const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
 impl Link {
-    /// Has the changes told to that watch; answers whether they have been told without a gap.
-    async fn have_told(&self, name: &LockName, watch: RequestId, time: Duration) -> Result<bool> {
+    /// Has the changes told to that watch for so many microseconds; answers whether they have been told without a gap. A copy of it that was not answered
+    /// is `noted`.
+    async fn listen_for(
+        &self,
+        name: &LockName,
+        watch: RequestId,
+        time: i64,
+        noted: impl FnOnce() + Send,
+    ) -> Result<bool> {
         let id = id_bytes(watch);
-        let time = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         let values = [
             Value::Bytes(name.as_bytes()),
             Value::Bytes(&id),
             Value::Text(self.channel.as_deref()),
             Value::Long(time),
         ];
-        let (sent, rows) = self.ask_again(&self.sql.listen, &values, || ()).await?;
+        let (sent, rows) = self.ask_again(&self.sql.listen, &values, noted).await?;
         let answer = Answer::of(&rows)?;
         self.pushes.anchor(sent, answer.at);
         Ok(answer.word == "K")
@@ -102,6 +115,8 @@ struct Watching {
     pause: Duration,
     first: Option<Change>,
     over: bool,
+    /// A wish to be told is on its way, or was and has had no answer.
+    asks: bool,
 }
 
 impl Watching {
@@ -110,6 +125,16 @@ impl Watching {
         (self.number, self.behind) = (number, false);
         self.look_again(&now);
         Change::Snapshot { now, skipped }
+    }
+
+    /// Has changes told for a while; whether they have been without a gap.
+    async fn have_told(&mut self) -> Result<bool> {
+        let before = std::mem::replace(&mut self.asks, true);
+        let (time, mut strayed) = (i64::try_from(TOLD_FOR.as_micros()).unwrap_or(i64::MAX), false);
+        let told = self.link.listen_for(&self.name, self.id, time, || strayed = true);
+        let told = told.await;
+        self.asks = before || strayed || matches!(&told, Err(e) if e.kind() == ErrorKind::Unknown);
+        told
     }
 
     fn is_told(&self) -> bool {
@@ -189,7 +214,7 @@ impl Watching {
     /// Takes back what has run out, which is told as any other change, and has changes told for a while more.
     async fn look(&mut self) -> Option<Result<Change>> {
         let looked = async {
-            let told = self.link.have_told(&self.name, self.id, TOLD_FOR).await?;
+            let told = self.have_told().await?;
             Ok::<_, Error>((told, self.link.see(&self.name).await?))
         };
         match looked.await {
@@ -228,7 +253,7 @@ impl Watching {
             if self.is_told() && !self.link.pushes.listens() {
                 return Err(Error::new(ErrorKind::Unavailable, "nothing listens yet"));
             }
-            self.link.have_told(&self.name, self.id, TOLD_FOR).await?;
+            self.have_told().await?;
             self.link.see(&self.name).await
         };
         match seen.await {
@@ -274,8 +299,9 @@ impl Drop for Watching {
         self.link.pushes.unwatch(self.id);
         let (link, name, id) = (Arc::clone(&self.link), self.name.clone(), self.id);
         let runtime = link.runtime.clone();
+        let time = if self.asks { BURIED } else { ENDED };
         let stopping = async move {
-            let told = std::pin::pin!(link.have_told(&name, id, Duration::ZERO));
+            let told = std::pin::pin!(link.listen_for(&name, id, time, || ()));
             // Where this fails, changes are told to nobody for a while.
             let _ = select(told, link.closing.clone()).await;
         };
@@ -305,8 +331,9 @@ impl Watch for PostgresLease {
             pause: LOOK_MIN,
             first: None,
             over: false,
+            asks: false,
         };
-        link.have_told(name, id, TOLD_FOR).await.map_err(named)?;
+        watching.have_told().await.map_err(named)?;
         let seen = link.see(name).await.map_err(named)?;
         watching.first = Some(watching.begin(seen, false));
         Ok(stream::unfold(watching, |mut w| {

@@ -19,6 +19,12 @@ impl Link {
         lease: LeaseKey,
         reply: oneshot::Sender<Result<Option<Token>>>,
     ) -> Answer<()> {
+        if self.runtime.now() < self.opens {
+            // It is not known whether it is free. Whoever waits for it contends, and that begins when it is.
+            self.board.tried(&key, &lease, None);
+            let _ = reply.send(Ok(None));
+            return Ok(());
+        }
         let (sent, limit) = (self.runtime.now(), self.limit());
         let tried = limited(&*self.runtime, limit, self.wire.try_lock(&key)).await;
         let failed = match tried {

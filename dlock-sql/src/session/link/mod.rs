@@ -33,9 +33,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_core::spi::RequestId;
-use dlock_core::{Runtime, Timestamp};
+use dlock_core::{Result, Runtime, Timestamp};
 use futures::StreamExt as _;
-use futures::channel::mpsc;
+use futures::channel::{mpsc, oneshot};
 use futures::future::{BoxFuture, Either, select};
 
 use self::answers::{gone, limited, only_fatal, told};
@@ -85,6 +85,10 @@ pub(super) struct Link {
     looked: Timestamp,
     /// When it was last needed.
     used: Timestamp,
+    /// Before that nothing is to be locked in it: see [`restart`](super::restart).
+    opens: Timestamp,
+    /// Who asked whether it is there, and it was not: they are told when the table knows.
+    unheard: Vec<oneshot::Sender<Result<()>>>,
     /// When to look whether a ping is due, at the latest.
     due: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
@@ -113,7 +117,9 @@ impl Link {
             life: life.clone(),
             jobs: send,
         });
+        let opens = runtime.now() + wire.closed_for();
         let link = Self {
+            opens,
             wire,
             kind,
             jobs,
@@ -123,6 +129,7 @@ impl Link {
             held: HashMap::new(),
             looked: runtime.now(),
             used: runtime.now(),
+            unheard: Vec::new(),
             due: None,
             board,
             runtime,
@@ -136,6 +143,9 @@ impl Link {
         let why = self.work().await.err();
         // First told, then closed: with the connection go its locks.
         self.board.over(self.id, self.kind, why.as_ref());
+        for reply in self.unheard.drain(..) {
+            let _ = reply.send(Err(why.as_ref().map_or_else(gone, |f| f.error.clone())));
+        }
         self.jobs.close();
         while let Some(job) = self.jobs.next().await {
             self.refuse(job, why.as_ref());
@@ -228,7 +238,10 @@ impl Link {
                     true => Ok(()),
                     false => self.ping().await,
                 };
-                let _ = reply.send(told(&answer));
+                match &answer {
+                    Ok(()) => drop(reply.send(Ok(()))),
+                    Err(_) => self.unheard.push(reply),
+                }
                 answer
             }
             Job::Cancel { other, reply } => {

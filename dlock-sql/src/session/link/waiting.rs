@@ -29,6 +29,10 @@ impl Link {
         let mut is_clean = true;
         while failure.is_none() && self.board.is_wanted(&key, &lease, self.runtime.now()) {
             let sent = self.runtime.now();
+            if sent < self.opens {
+                self.stay_away(sent.until(self.opens), cancel).await?;
+                continue;
+            }
             is_clean = false;
             match self.turn(&key, cancel).await {
                 Ok(Waited::Locked(token)) => {
@@ -59,6 +63,16 @@ impl Link {
         self.board.withdrawn(&key, &lease, failure);
         self.put_back(Some(link));
         Ok(())
+    }
+
+    /// The server has started not long ago, and is not asked for locks yet. For a turn at most, after which its session hears of us.
+    async fn stay_away(&mut self, left: Duration, cancel: &Cancel) -> Answer<()> {
+        let cancelled = cancel.event.listen();
+        if cancel.is_set() {
+            return Ok(());
+        }
+        select(cancelled, self.runtime.sleep(left.min(self.timing.turn))).await;
+        self.ping().await
     }
 
     /// One turn, which is cut short when it is cancelled.

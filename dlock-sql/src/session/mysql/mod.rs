@@ -25,12 +25,13 @@
 //!
 //! # What it does not guarantee
 //!
-//! * The driver does not read while nothing is asked. That a session was killed, or the server restarted, is seen at the next ping: a second later while something is held, or a third of the ttl if that is
-//!   less. Until then somebody else may hold the lock as well: use the tokens.
+//! * The driver does not read while nothing is asked. That a session was killed is seen at the next ping: a second later while something is held, or a third of the ttl if that is
+//!   less. Until then somebody else may hold the lock as well: use the tokens. (After a restart of the server nobody else does: see the [module above](super).)
 //! * Nodes of a Galera cluster know nothing of one another's locks, and nor do the primaries before and after a fail-over.
 
 mod failure;
 mod open;
+mod run;
 mod wire;
 
 pub use self::open::{Builder, builder};

@@ -8,10 +8,12 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
+use super::run::run;
 use super::wire::MySqlServer;
 use crate::session::connections::Connections;
 use crate::session::key::MYSQL_BYTES;
 use crate::session::lock::{SessionLock, invalid};
+use crate::session::restart::{self, Grace};
 use crate::session::settings::{Settings, in_time};
 use crate::session::wire::Server as _;
 
@@ -65,6 +67,14 @@ impl Builder {
         self
     }
 
+    /// For how long after it has started a server grants no lock: a session of before may be believed in for its ttl yet, by a client that has not heard that it ended. The session ttl unless set. Where clients of one
+    /// prefix have different session ttls, set the longest one for all of them. With less than that, a client that is stopped or cut off while the server is restarted may believe in a lock that somebody else
+    /// was granted; zero leaves it at what a connection that ends tells. Ten minutes at most.
+    pub fn restart_grace(mut self, grace: Duration) -> Self {
+        self.settings.restart_grace = Some(grace);
+        self
+    }
+
     /// Opens the database of that pool, on connections of its own: made with the pool's options, and not counted among the pool's. The hooks of the pool are not run.
     ///
     /// # Cancel safety
@@ -111,6 +121,10 @@ impl Builder {
             turn,
             prepared.product,
             &prepared.tokens,
+            Grace {
+                lasts: settings.grace(),
+                made_in: prepared.made_in,
+            },
         );
         let timing = settings.timing(turn, server.ping_every(settings.ttl));
         let connections = Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
@@ -133,6 +147,8 @@ struct Prepared {
     database: String,
     /// The quoted name of the sequence or table.
     tokens: String,
+    /// In which run of the server it was made, if that is known.
+    made_in: Option<String>,
 }
 
 fn options_of(url: &str) -> Result<MySqlConnectOptions> {
@@ -172,10 +188,10 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Res
         ))
     })?;
     let tokens = format!("{}.{}", quote(&database), quote(sequence));
-    match product {
+    let made_in = match product {
         Product::MariaDb => make_sequence(&mut connection, &database, sequence, &tokens, at).await?,
         Product::MySql => make_table(&mut connection, &database, sequence, &tokens, at).await?,
-    }
+    };
     // What goes wrong in closing it concerns nobody.
     let _ = connection.close().await;
     let strength = match flush {
@@ -188,6 +204,7 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Res
         strength,
         database,
         tokens,
+        made_in,
     })
 }
 
@@ -205,16 +222,26 @@ fn product(version: &str) -> Option<Product> {
     }
 }
 
-/// Of what kind the thing of that name is.
+/// What is made now is made in this run.
+async fn this_run(connection: &mut MySqlConnection, product: Product, at: &str) -> Result<String> {
+    let asked = sqlx::query_scalar::<_, i64>(AssertSqlSafe(format!("SELECT {}", run(product))));
+    let run = asked
+        .fetch_one(connection)
+        .await
+        .map_err(|e| failed(e, at).error)?;
+    Ok(restart::comment(&run.to_string()))
+}
+
+/// Of what kind the thing of that name is, of which engine, and its comment.
 async fn kind_of(
     connection: &mut MySqlConnection,
     database: &str,
     name: &str,
     at: &str,
-) -> Result<Option<(String, String)>> {
-    const KIND: &str = "SELECT CAST(table_type AS CHAR), CAST(COALESCE(engine, '') AS CHAR) FROM information_schema.tables \
+) -> Result<Option<(String, String, String)>> {
+    const KIND: &str = "SELECT CAST(table_type AS CHAR), CAST(COALESCE(engine, '') AS CHAR), CAST(table_comment AS CHAR) FROM information_schema.tables \
          WHERE table_schema = ? AND table_name = ?";
-    let asked = sqlx::query_as::<_, (String, String)>(KIND)
+    let asked = sqlx::query_as::<_, (String, String, String)>(KIND)
         .bind(database)
         .bind(name);
     asked
@@ -229,17 +256,19 @@ async fn make_sequence(
     name: &str,
     tokens: &str,
     at: &str,
-) -> Result<()> {
+) -> Result<Option<String>> {
     if kind_of(connection, database, name, at).await?.is_none() {
+        let comment = this_run(connection, Product::MariaDb, at).await?;
         let sql = format!(
-            "CREATE SEQUENCE IF NOT EXISTS {tokens} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 NOCYCLE ENGINE = InnoDB"
+            "CREATE SEQUENCE IF NOT EXISTS {tokens} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 NOCYCLE ENGINE = InnoDB \
+             COMMENT = '{comment}'"
         );
         connection
             .execute(AssertSqlSafe(sql))
             .await
             .map_err(|e| failed(e, at).error)?;
     }
-    check_kind(connection, database, name, "SEQUENCE", at).await?;
+    let made_in = check_kind(connection, database, name, "SEQUENCE", at).await?;
     let sql = format!(
         "SELECT CAST(increment AS SIGNED), CAST(cycle_option AS SIGNED), CAST(minimum_value AS SIGNED) FROM {tokens}"
     );
@@ -249,7 +278,7 @@ async fn make_sequence(
         .await
         .map_err(|e| failed(e, at).error)?;
     match step == 1 && cycles == 0 && least > 0 {
-        true => Ok(()),
+        true => Ok(made_in),
         false => Err(changed(name, at)),
     }
 }
@@ -260,15 +289,17 @@ async fn make_table(
     name: &str,
     tokens: &str,
     at: &str,
-) -> Result<()> {
+) -> Result<Option<String>> {
     if kind_of(connection, database, name, at).await?.is_none() {
+        let comment = this_run(connection, Product::MySql, at).await?;
         let sql = format!(
-            "CREATE TABLE IF NOT EXISTS {tokens} (one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB"
+            "CREATE TABLE IF NOT EXISTS {tokens} (one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB \
+             COMMENT = '{comment}'"
         );
         let made = connection.execute(AssertSqlSafe(sql)).await;
         made.map_err(|e| failed(e, at).error)?;
     }
-    check_kind(connection, database, name, "BASE TABLE", at).await?;
+    let made_in = check_kind(connection, database, name, "BASE TABLE", at).await?;
     // Whoever made the table may have got no further.
     let sql = format!("SELECT CAST(COUNT(*) AS SIGNED) FROM {tokens}");
     let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql))
@@ -279,19 +310,22 @@ async fn make_table(
         let made = connection.execute(AssertSqlSafe(sql)).await;
         made.map_err(|e| failed(e, at).error)?;
     }
-    Ok(())
+    Ok(made_in)
 }
 
+/// Answers in which run it was made.
 async fn check_kind(
     connection: &mut MySqlConnection,
     database: &str,
     name: &str,
     kind: &str,
     at: &str,
-) -> Result<()> {
+) -> Result<Option<String>> {
     match kind_of(connection, database, name, at).await? {
         // Others are not safe in a crash.
-        Some((is, engine)) if is == kind && engine.eq_ignore_ascii_case("InnoDB") => Ok(()),
+        Some((is, engine, comment)) if is == kind && engine.eq_ignore_ascii_case("InnoDB") => {
+            Ok(restart::made_in(&comment))
+        }
         _ => Err(changed(name, at)),
     }
 }

@@ -21,7 +21,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, R
 
 use super::failure::{failed, is_interrupted, is_no_thread};
 use super::open::Product;
+use super::run::{age, run};
 use crate::session::key::Key;
+use crate::session::restart::Grace;
 use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
 
 /// While something is held: the end of a session is seen no sooner.
@@ -34,6 +36,7 @@ pub(super) struct MySqlServer {
     at: String,
     ttl: Duration,
     turn: Duration,
+    grace: Grace,
     sql: Arc<Statements>,
 }
 
@@ -47,6 +50,7 @@ struct Statements {
     tokens: String,
     /// What a session begins with.
     set: String,
+    who: Arc<str>,
 }
 
 impl Statements {
@@ -74,6 +78,12 @@ impl Statements {
                 "SET SESSION wait_timeout = {}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, {limit} = 0, autocommit = 1",
                 ttl.as_secs()
             ),
+            who: format!(
+                "SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(@@SESSION.wait_timeout AS SIGNED), {}, {}",
+                run(product),
+                age(product)
+            )
+            .into(),
         }
     }
 }
@@ -86,8 +96,10 @@ impl MySqlServer {
         turn: Duration,
         product: Product,
         tokens: &str,
+        grace: Grace,
     ) -> Self {
         Self {
+            grace,
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
             at,
@@ -105,11 +117,12 @@ impl Server for MySqlServer {
         let mut connection = MySqlConnection::connect_with(&self.options).await.map_err(told)?;
         let set = AssertSqlSafe(self.sql.set.clone());
         connection.execute(set).await.map_err(told)?;
-        const WHO: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(@@SESSION.wait_timeout AS SIGNED)";
-        let who = sqlx::query_as::<_, (i64, i64)>(WHO)
+        let who = sqlx::query_as::<_, (i64, i64, i64, i64)>(AssertSqlSafe(self.sql.who.clone()))
             .fetch_one(&mut connection)
             .await;
-        let (id, limit) = who.map_err(told)?;
+        let (id, limit, run, age) = who.map_err(told)?;
+        // In whole seconds, of which the last one may not be over.
+        let age = Duration::from_secs(u64::try_from(age - 1).unwrap_or(0));
         if u64::try_from(limit) != Ok(self.ttl.as_secs()) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -127,6 +140,7 @@ impl Server for MySqlServer {
                 since: String::new(),
             },
             at: self.at.clone(),
+            closed_for: self.grace.left(&run.to_string(), age),
             turn: self.turn,
             sql: self.sql.clone(),
         }))
@@ -145,6 +159,7 @@ struct MySqlWire {
     connection: MySqlConnection,
     backend: Backend,
     at: String,
+    closed_for: Duration,
     turn: Duration,
     sql: Arc<Statements>,
 }
@@ -238,6 +253,10 @@ impl MySqlWire {
 impl Wire for MySqlWire {
     fn backend(&self) -> &Backend {
         &self.backend
+    }
+
+    fn closed_for(&self) -> Duration {
+        self.closed_for
     }
 
     async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>> {

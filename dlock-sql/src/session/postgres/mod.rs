@@ -21,6 +21,7 @@
 
 mod failure;
 mod open;
+mod run;
 mod transaction;
 mod wire;
 

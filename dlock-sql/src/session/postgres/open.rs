@@ -8,11 +8,13 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::failure::{code, failed};
+use super::run::RUN;
 use super::transaction::TransactionLocks;
 use super::wire::PgServer;
 use crate::session::connections::Connections;
 use crate::session::key::POSTGRES_BYTES;
 use crate::session::lock::{SessionLock, invalid};
+use crate::session::restart::{self, Grace};
 use crate::session::settings::Settings;
 use crate::session::wire::Server as _;
 
@@ -65,6 +67,14 @@ impl Builder {
         self
     }
 
+    /// For how long after it has started a server grants no lock: a session of before may be believed in for its ttl yet, by a client that has not heard that it ended. The session ttl unless set. Where clients of one
+    /// prefix have different session ttls, set the longest one for all of them. With less than that, a client that is stopped or cut off while the server is restarted may believe in a lock that somebody else
+    /// was granted; zero leaves it at what a connection that ends tells. Ten minutes at most.
+    pub fn restart_grace(mut self, grace: Duration) -> Self {
+        self.settings.restart_grace = Some(grace);
+        self
+    }
+
     /// Opens the database of that pool, on connections of its own: made with the pool's options, and not counted among the pool's. The hooks of the pool are not run.
     ///
     /// # Cancel safety
@@ -105,13 +115,21 @@ impl Builder {
             .clone()
             .check(SHORTEST_TTL, Duration::from_millis(1))?;
         let at = shown(options);
-        let (schema, sequence) = self.prepare_in_time(options, &at, &runtime, &settings).await?;
+        let found = self.prepare_in_time(options, &at, &runtime, &settings).await?;
         let turn = settings.ttl / 3;
-        let server = PgServer::new(options, at, settings.ttl, turn, settings.timeout, &sequence);
+        let server = PgServer::new(
+            options,
+            at,
+            settings.ttl,
+            turn,
+            settings.timeout,
+            &found.sequence,
+            found.grace(&settings),
+        );
         let ping = server.ping_every(settings.ttl);
         let timing = settings.timing(turn, ping);
         let connections = Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
-        let space = space(&schema, &settings);
+        let space = space(&found.schema, &settings);
         Ok(SessionLock::new(
             connections,
             "postgres-session",
@@ -122,7 +140,8 @@ impl Builder {
         ))
     }
 
-    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of the settings only the prefix and the schema count.
+    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of the settings only the prefix, the schema and the [grace](Self::restart_grace) count; the
+    /// latter is to be the longest session ttl of those who use the same names, which it is where the session ttl is set here, too.
     ///
     /// # Cancel safety
     /// As [`open_pool`](Self::open_pool).
@@ -140,8 +159,9 @@ impl Builder {
             .check(SHORTEST_TTL, Duration::from_millis(1))?;
         let options = pool.connect_options();
         let at = shown(&options);
-        let (schema, sequence) = self.prepare_in_time(&options, &at, &runtime, &settings).await?;
-        Ok(TransactionLocks::new(&space(&schema, &settings), &sequence, at))
+        let found = self.prepare_in_time(&options, &at, &runtime, &settings).await?;
+        let (space, grace) = (space(&found.schema, &settings), found.grace(&settings));
+        Ok(TransactionLocks::new(&space, &found.sequence, at, &grace))
     }
 
     /// In a task of the given runtime, since the driver connects on the one that is current.
@@ -151,7 +171,7 @@ impl Builder {
         at: &str,
         runtime: &Arc<dyn Runtime>,
         settings: &Settings,
-    ) -> Result<(String, String)> {
+    ) -> Result<Found> {
         let (options, at, schema) = (options.clone(), at.to_owned(), self.schema.clone());
         let sequence = settings.sequence();
         let preparing = async move { prepare(&options, &at, schema, &sequence).await };
@@ -180,13 +200,30 @@ fn shown(options: &PgConnectOptions) -> String {
     }
 }
 
-/// Finds or makes the sequence. Answers its schema, and its name as it is quoted in statements.
+/// What the tokens come from.
+struct Found {
+    schema: String,
+    /// As it is quoted in statements.
+    sequence: String,
+    made_in: Option<String>,
+}
+
+impl Found {
+    fn grace(&self, settings: &Settings) -> Grace {
+        Grace {
+            lasts: settings.grace(),
+            made_in: self.made_in.clone(),
+        }
+    }
+}
+
+/// Finds or makes the sequence.
 async fn prepare(
     options: &PgConnectOptions,
     at: &str,
     schema: Option<String>,
     sequence: &str,
-) -> Result<(String, String)> {
+) -> Result<Found> {
     let told = |e| failed(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
@@ -214,9 +251,9 @@ async fn prepare(
         found = look(&mut tx, &quoted, at).await?;
     }
     tx.commit().await.map_err(told)?;
-    match found {
-        Some(IsOurs::Yes) => {}
-        Some(IsOurs::No) => {
+    let made_in = match found {
+        Some((IsOurs::Yes, comment)) => comment.and_then(|comment| restart::made_in(&comment)),
+        Some((IsOurs::No, _)) => {
             return Err(Error::new(
                 ErrorKind::BackendData,
                 format!(
@@ -230,10 +267,14 @@ async fn prepare(
                 format!("the sequence {quoted} at {at} was made, and is not there"),
             ));
         }
-    }
+    };
     // What goes wrong in closing it concerns nobody.
     let _ = connection.close().await;
-    Ok((schema, quoted))
+    Ok(Found {
+        schema,
+        sequence: quoted,
+        made_in,
+    })
 }
 
 enum IsOurs {
@@ -241,16 +282,25 @@ enum IsOurs {
     No,
 }
 
-/// Whether the sequence is there, and as it has to be: a cache is one of each session, and what they hand out would not be in order.
-async fn look(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<Option<IsOurs>> {
-    const LOOK: &str = "SELECT seqincrement = 1 AND seqcache = 1 AND NOT seqcycle AND seqmax = 9223372036854775807 AND seqmin > 0 \
+/// Whether the sequence is there, and as it has to be: a cache is one of each session, and what they hand out would not be in order. And its comment.
+async fn look(
+    connection: &mut PgConnection,
+    quoted: &str,
+    at: &str,
+) -> Result<Option<(IsOurs, Option<String>)>> {
+    const LOOK: &str = "SELECT seqincrement = 1 AND seqcache = 1 AND NOT seqcycle AND seqmax = 9223372036854775807 AND seqmin > 0, obj_description(seqrelid, 'pg_class') \
          FROM pg_sequence WHERE seqrelid = to_regclass($1)";
-    let found = sqlx::query_scalar::<_, bool>(LOOK).bind(quoted).persistent(false);
+    let found = sqlx::query_as::<_, (bool, Option<String>)>(LOOK)
+        .bind(quoted)
+        .persistent(false);
     let found = found
         .fetch_optional(connection)
         .await
         .map_err(|e| failed(e, at).error)?;
-    Ok(found.map(|is_good| if is_good { IsOurs::Yes } else { IsOurs::No }))
+    Ok(found.map(|(is_good, comment)| match is_good {
+        true => (IsOurs::Yes, comment),
+        false => (IsOurs::No, comment),
+    }))
 }
 
 #[derive(PartialEq, Eq)]
@@ -261,16 +311,25 @@ enum Made {
 }
 
 async fn make(connection: &mut PgConnection, quoted: &str, at: &str) -> Result<Made> {
-    let sql = format!(
-        "CREATE SEQUENCE IF NOT EXISTS {quoted} AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE"
-    );
+    let sql = format!("CREATE SEQUENCE {quoted} AS bigint INCREMENT 1 MINVALUE 1 START 1 CACHE 1 NO CYCLE");
     let made = sqlx::query(AssertSqlSafe(sql))
         .persistent(false)
-        .execute(connection)
+        .execute(&mut *connection)
         .await;
     match made {
-        Ok(_) => Ok(Made::Here),
-        // Even with IF NOT EXISTS: unique_violation, duplicate_table.
+        Ok(_) => {
+            let told = |e| failed(e, at).error;
+            let run = sqlx::query_scalar::<_, String>(AssertSqlSafe(format!("SELECT {RUN}")))
+                .persistent(false)
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(told)?;
+            let sql = format!("COMMENT ON SEQUENCE {quoted} IS '{}'", restart::comment(&run));
+            let noted = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+            noted.execute(connection).await.map_err(told)?;
+            Ok(Made::Here)
+        }
+        // unique_violation, duplicate_table
         Err(e) if code(&e).is_some_and(|code| code == "23505" || code == "42P07") => Ok(Made::BySomebodyElse),
         Err(e) => Err(failed(e, at).error),
     }

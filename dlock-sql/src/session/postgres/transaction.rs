@@ -6,7 +6,9 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
+use super::run;
 use crate::session::key::{Key, POSTGRES_BYTES};
+use crate::session::restart::Grace;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the loss of its connection.
 ///
@@ -34,14 +36,21 @@ pub struct TransactionLocks {
 }
 
 impl TransactionLocks {
-    pub(super) fn new(space: &str, sequence: &str, at: String) -> Self {
+    pub(super) fn new(space: &str, sequence: &str, at: String, grace: &Grace) -> Self {
         let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
+        let left = run::left(grace.lasts, grace.made_in.as_deref());
         Self {
             space: space.into(),
             // In one statement, as in the session locks: the token is drawn by whoever has the lock.
-            try_lock: format!("SELECT CASE WHEN pg_try_advisory_xact_lock($1) THEN {token} END").into(),
-            lock: format!("SELECT CASE WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END")
-                .into(),
+            try_lock: format!(
+                "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
+            )
+            .into(),
+            // Neither is ever null, and they are evaluated in that order.
+            lock: format!(
+                "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END"
+            )
+            .into(),
             at: at.into(),
         }
     }

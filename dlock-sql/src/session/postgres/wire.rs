@@ -8,15 +8,18 @@
 //!   connect again by itself: after its first end it is not used any more; and each answer names its backend.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::{Error, ErrorKind, Result, Token};
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::failure::{failed, is_not_yet};
+use super::run::{AGE, RUN};
 use crate::session::key::Key;
+use crate::session::restart::Grace;
 use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
 
 /// Where sessions come from.
@@ -27,7 +30,10 @@ pub(super) struct PgServer {
     ttl: Duration,
     turn: Duration,
     timeout: Duration,
+    grace: Grace,
     sql: Arc<Statements>,
+    /// A connection has ended, and the server was not seen since.
+    away: Arc<AtomicBool>,
 }
 
 /// The statements, with the sequence filled in once.
@@ -61,6 +67,7 @@ impl PgServer {
         turn: Duration,
         timeout: Duration,
         sequence: &str,
+        grace: Grace,
     ) -> Self {
         // Not logged: a wait is slow by design.
         let options = options.clone().disable_statement_logging();
@@ -70,7 +77,9 @@ impl PgServer {
             ttl,
             turn,
             timeout,
+            grace,
             sql: Statements::new(sequence).into(),
+            away: Arc::default(),
         }
     }
 }
@@ -98,6 +107,14 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
 #[async_trait]
 impl Server for PgServer {
     async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
+        let told = |e| failed(e, &self.at).error;
+        if self.away.load(Ordering::Relaxed) {
+            // A pool tries again and again where nobody listens. That is for the caller to decide, who is told at once.
+            let seen = PgConnection::connect_with(&self.options).await.map_err(told)?;
+            self.away.store(false, Ordering::Relaxed);
+            // What goes wrong in closing it concerns nobody.
+            let _ = seen.close().await;
+        }
         // Three quarters of it at least.
         let turn = self.turn - self.turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
@@ -108,8 +125,10 @@ impl Server for PgServer {
             .max_lifetime(None)
             .test_before_acquire(false)
             .connect_lazy_with(self.options.clone().options(start(self.ttl, turn)));
-        let told = |e| failed(e, &self.at).error;
-        let mut listener = PgListener::connect_with(&pool).await.map_err(told)?;
+        let mut listener = PgListener::connect_with(&pool).await.map_err(|e| {
+            self.away.store(true, Ordering::Relaxed);
+            told(e)
+        })?;
         listener.eager_reconnect(false);
         listener.ignore_pool_close_event(true);
         let mut wire = PgWire {
@@ -120,9 +139,11 @@ impl Server for PgServer {
                 since: String::new(),
             },
             at: self.at.clone(),
+            closed_for: Duration::ZERO,
             sql: self.sql.clone(),
+            away: self.away.clone(),
         };
-        wire.greet(self.ttl).await.map_err(|f| f.error)?;
+        wire.greet(self.ttl, &self.grace).await.map_err(|f| f.error)?;
         Ok(Box::new(wire))
     }
 
@@ -140,23 +161,33 @@ struct PgWire {
     pool: PgPool,
     backend: Backend,
     at: String,
+    closed_for: Duration,
     sql: Arc<Statements>,
+    away: Arc<AtomicBool>,
 }
 
 impl PgWire {
     /// Who it is that answers, and whether it has taken what the session was started with.
-    async fn greet(&mut self, ttl: Duration) -> Answer<()> {
-        const WHO: &str = "SELECT pg_backend_pid(), \
+    async fn greet(&mut self, ttl: Duration, grace: &Grace) -> Answer<()> {
+        let who = format!(
+            "SELECT pg_backend_pid(), \
              (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
              (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
-             pg_is_in_recovery()";
-        let row = sqlx::query(WHO).fetch_one(&mut self.listener).await;
+             pg_is_in_recovery(), {RUN}, {AGE}"
+        );
+        let row = sqlx::query(AssertSqlSafe(who))
+            .fetch_one(&mut self.listener)
+            .await;
         let row = row.map_err(|e| failed(e, &self.at))?;
         let told = |e| failed(e, &self.at);
         let pid: i32 = row.try_get(0).map_err(told)?;
         let since: Option<String> = row.try_get(1).map_err(told)?;
         let limit: Option<String> = row.try_get(2).map_err(told)?;
         let is_standby: bool = row.try_get(3).map_err(told)?;
+        let run: String = row.try_get(4).map_err(told)?;
+        let age: f64 = row.try_get(5).map_err(told)?;
+        let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
+        self.closed_for = grace.left(&run, age);
         self.backend = Backend {
             id: pid.into(),
             since: since.unwrap_or_default(),
@@ -210,7 +241,11 @@ impl PgWire {
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        failed(e, &self.at)
+        let failed = failed(e, &self.at);
+        if failed.fatal {
+            self.away.store(true, Ordering::Relaxed);
+        }
+        failed
     }
 }
 
@@ -218,6 +253,10 @@ impl PgWire {
 impl Wire for PgWire {
     fn backend(&self) -> &Backend {
         &self.backend
+    }
+
+    fn closed_for(&self) -> Duration {
+        self.closed_for
     }
 
     async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>> {
@@ -289,6 +328,7 @@ impl Wire for PgWire {
                 // Nobody listens to anything here.
                 Ok(Some(_)) => {}
                 Ok(None) => {
+                    self.away.store(true, Ordering::Relaxed);
                     let message = format!(
                         "PostgreSQL at {} has ended the session: it was stopped, or somebody has ended this connection",
                         self.at

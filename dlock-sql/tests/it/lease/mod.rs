@@ -5,10 +5,14 @@ mod contract;
 mod counts;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod faults;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod mysql_faults;
 #[cfg(feature = "postgres")]
 mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]

@@ -5,9 +5,17 @@ mod mysql;
 #[cfg(feature = "mysql")]
 mod mysql_faults;
 #[cfg(feature = "postgres")]
+mod pooled;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
 mod postgres_faults;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod restarted;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod rights;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod stopped;
 
 use std::cell::Cell;
 use std::sync::Arc;

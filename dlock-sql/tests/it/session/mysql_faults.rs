@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_core::LossReason;
+use dlock_core::{ErrorKind, LossReason};
 use dlock_sql::session::mysql::builder;
 use sqlx::mysql::MySqlPoolOptions;
 
@@ -119,6 +119,48 @@ fn a_waiter_whose_connection_is_killed_waits_on_another_one() {
         let token = guard.token();
         guard.release().await.unwrap();
         assert!(waiting.await.unwrap().token() > token);
+    });
+}
+
+#[test]
+fn a_holder_that_is_killed_is_told_soon_after_the_next_one_is_in() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        let pool = empty_database(&server).await;
+        let first = open(&pool).await;
+        let guard = first.lock("a").unwrap().acquire().await.unwrap();
+        let of_first = blocking(|| server.connections());
+        let second = open(&pool).await;
+        let lock = second.lock("a").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        blocking(|| wait_until_blocked(&server, 1));
+        let begun = Instant::now();
+        for id in of_first {
+            // Some are those of whoever asked.
+            let _ = tokio::task::block_in_place(|| server.kill_connection(id));
+        }
+        let next = waiting.await.unwrap();
+        // It is asked each second whether it is there, and has a deadline in any case.
+        let reason = tokio::time::timeout(LONG / 2, guard.lost()).await.unwrap();
+        assert_eq!(reason, LossReason::SessionLost);
+        assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+        assert!(next.is_valid() && next.token() > guard.token());
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        // Which does the next one no harm.
+        assert!(first.lock("a").unwrap().try_acquire().await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_shorter_limit_of_the_server_is_not_the_limit_of_the_session() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        blocking(|| server.ask("SET GLOBAL wait_timeout = 1, GLOBAL interactive_timeout = 1"));
+        let client = open(&empty_database(&server).await).await;
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        let lost = tokio::time::timeout(Duration::from_millis(2500), guard.lost()).await;
+        assert!(lost.is_err() && guard.is_valid(), "{lost:?}");
+        guard.release().await.unwrap();
     });
 }
 

@@ -103,6 +103,10 @@ fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
             // A turn is a third of the ttl: it was cut short.
             assert!(begun.elapsed() < LONG / 4, "{:?}", begun.elapsed());
         }
+        // One connection has waited for all of them, and none is the pool's.
+        assert!(blocking(|| server.backends()).len() <= 3);
+        assert_eq!(pool.size(), 0);
+        drop(pool.acquire().await.unwrap());
         guard.release().await.unwrap();
         let third = open(&pool).await;
         let guard = third.lock("a").unwrap().try_acquire().await.unwrap();
@@ -209,7 +213,10 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
-        let client = open(&pool).await;
+        let backend = long()
+            .restart_grace(Duration::from_secs(1))
+            .open_pool(&pool, here());
+        let client = client(backend.await.unwrap());
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let token = guard.token();
         blocking(|| server.restart());

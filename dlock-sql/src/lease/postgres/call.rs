@@ -167,7 +167,7 @@ pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
             "what should be hexadecimal digits is something else",
         )
     };
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return Err(bad());
     }
     (0..text.len())

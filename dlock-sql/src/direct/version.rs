@@ -101,6 +101,7 @@ pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> 
 }
 
 #[cfg(all(test, feature = "sqlite", feature = "tokio"))]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use sqlx::{Connection as _, Row as _, Sqlite, SqliteConnection};
 

@@ -544,8 +544,10 @@ impl Subjects {
 
     fn client(&self, backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
         let mut builder = Client::builder(backend, runtime);
-        if !matches!(self.store, Store::Memory(..) | Store::Sqlite { .. }) {
-            builder = builder.op_timeout(TIMEOUT);
+        match &self.store {
+            Store::Memory(..) | Store::Sqlite { .. } => {}
+            Store::Sql(store) => builder = builder.op_timeout(store.timeout()),
+            _ => builder = builder.op_timeout(TIMEOUT),
         }
         Ok(Arc::new(EngineSubject::new(builder.build()?)))
     }

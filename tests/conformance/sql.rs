@@ -179,10 +179,7 @@ impl Sql {
             Way::MariaDb => "dlock MariaDB",
             Way::MariaDbSession => "dlock MariaDB (sessions)",
         };
-        let timeout = match self.way.is_session() {
-            true => SESSION_TIMEOUT,
-            false => TIMEOUT,
-        };
+        let timeout = self.timeout();
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
             .slack(match self.way {
                 // What is waited for comes in turns of a third of the ttl, and the server sees that a client is silent a little later.
@@ -202,6 +199,14 @@ impl Sql {
                 // Whoever waited holds on the connection that it waited on: each of those looks for itself.
                 .without(Need::BoundedWakes),
             Way::Postgres => claims,
+        }
+    }
+
+    /// How long a request may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        match self.way.is_session() {
+            true => SESSION_TIMEOUT,
+            false => TIMEOUT,
         }
     }
 

@@ -113,7 +113,10 @@ mod tests {
         let rows = sqlx::query("SELECT version FROM dlock_direct")
             .fetch_all(conn)
             .await;
-        rows.unwrap().iter().map(|row| row.get(0)).collect()
+        rows.expect("the table of versions is there")
+            .iter()
+            .map(|row| row.get(0))
+            .collect()
     }
 
     #[tokio::test]

@@ -120,13 +120,20 @@ BEGIN
 END $$;
 
 -- A change of the holders, for those who watch. The number shows them when one is missing, and those who poll that there was one.
+--
+-- Who watches behind a pooler cannot listen: what it is told stands in its row until it comes for it, each message behind its length. Where that is much it
+-- is told no more, and finds that a number is missing.
 CREATE FUNCTION {p}tell(n {p}name, what text, who bytea, rest text) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  message text;
 BEGIN
   n.changes := n.changes + 1;
   IF n.watching > 0 THEN
-    PERFORM pg_notify(e.channel,
-        'W' || encode(e.id, 'hex') || ':' || n.changes || ':' || what || encode(who, 'hex') || rest)
+    message := n.changes || ':' || what || encode(who, 'hex') || rest;
+    PERFORM pg_notify(e.channel, 'W' || encode(e.id, 'hex') || ':' || message)
       FROM {p}entry e WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NOT NULL;
+    UPDATE {p}entry e SET owner = coalesce(e.owner, '') || char_length(message) || ':' || message
+      WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NULL AND coalesce(char_length(e.owner), 0) < 65536;
   END IF;
   RETURN n;
 END $$;
@@ -712,7 +719,7 @@ BEGIN
 END $$;
 
 -- Has the changes of a name told on a channel, for as long; nought ends it, and less than that keeps a copy of the wish that is on its way from
--- being heard. The word says whether they have been told without a gap (K), are from now on (B), or are not since it has ended (A); the token is the
+-- being heard. The word says whether they have been told without a gap (K, and behind it what stands in the row), are from now on (B), or are not since it has ended (A); the token is the
 -- number of the last one.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -741,8 +748,8 @@ BEGIN
   ELSIF e.phase = 5 THEN
     a.word := 'A';
   ELSIF e.phase = 4 THEN
-    a.word := 'K';
-    UPDATE {p}entry o SET ends = last WHERE o.name = p_name AND o.id = p_id;
+    a.word := 'K' || coalesce(e.owner, '');
+    UPDATE {p}entry o SET ends = last, owner = NULL WHERE o.name = p_name AND o.id = p_id;
   ELSE
     INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends, channel)
       VALUES (p_name, p_id, 4, -1, 0, 0, last - t, last, p_channel);

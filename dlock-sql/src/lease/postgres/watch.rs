@@ -14,8 +14,10 @@
 //! *A watch is dropped while it asks to be told*: what takes its row back goes by another connection, and may come before that wish. Then it leaves a mark,
 //! as an abandoned request does, so that no row is made for nobody.
 //!
-//! Behind a pooler nobody can listen, so the watch looks every 50 to 500 ms, compares, and tells what it finds as a snapshot.
+//! Behind a pooler nobody can listen. There the changes stand in the watch's row until it comes for them: it looks every 5 to 50 ms whether the name's number has
+//! changed, or something has run out. *The answer with the changes is lost*: a number is missing, as with a message.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
+use sqlx::Row as _;
 
 use super::call::Value;
 use super::connections::Link;
@@ -45,8 +48,18 @@ const BURIED: i64 = -1;
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// How often one looks that is not told.
-const LOOK_MIN: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_millis(500);
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
+/// What a watch hears when it has changes told.
+struct Told {
+    /// They have been without a gap.
+    kept: bool,
+    /// What stood in its row.
+    messages: VecDeque<String>,
+    /// The number of the last change.
+    number: u64,
+}
 
 impl Link {
     /// Has the changes told to that watch for so many microseconds; answers whether they have been told without a gap. A copy of it that was not answered
@@ -57,7 +70,7 @@ impl Link {
         watch: RequestId,
         time: i64,
         noted: impl FnOnce() + Send,
-    ) -> Result<bool> {
+    ) -> Result<Told> {
         let id = id_bytes(watch);
         let values = [
             Value::Bytes(name.as_bytes()),
@@ -68,7 +81,24 @@ impl Link {
         let (sent, rows) = self.ask_again(&self.sql.listen, &values, noted).await?;
         let answer = Answer::of(&rows)?;
         self.pushes.anchor(sent, answer.at);
-        Ok(answer.word == "K")
+        let bad = || foreign("the changes of a name in another form");
+        let stood = answer.word.strip_prefix('K');
+        Ok(Told {
+            kept: stood.is_some(),
+            messages: read_messages(stood.unwrap_or_default()).ok_or_else(bad)?,
+            number: u64::try_from(answer.number()).map_err(|_| bad())?,
+        })
+    }
+
+    /// Whether there is anything to come for: another number than that, or something that has run out.
+    async fn has_news(&self, name: &LockName, number: u64) -> Result<bool> {
+        let bad = |_: sqlx::Error| foreign("a column of another type");
+        let rows = self
+            .read(&self.sql.look, &[Value::Bytes(name.as_bytes())])
+            .await?;
+        let Some(row) = rows.first() else { return Ok(true) };
+        let (last, due): (i64, bool) = (row.try_get(0).map_err(bad)?, row.try_get(4).map_err(bad)?);
+        Ok(due || u64::try_from(last) != Ok(number))
     }
 
     /// The state, and the number of the last change in it.
@@ -76,6 +106,20 @@ impl Link {
         let name = Value::Bytes(name.as_bytes());
         read_inspection(&self.read(&self.sql.inspect, &[name]).await?)
     }
+}
+
+/// Messages, each behind its length in characters.
+fn read_messages(mut text: &str) -> Option<VecDeque<String>> {
+    let mut all = VecDeque::new();
+    while !text.is_empty() {
+        let (length, rest) = text.split_once(':')?;
+        let length: usize = length.parse().ok()?;
+        let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+        let (message, rest) = rest.split_at(ends.nth(length)?);
+        all.push_back(message.to_owned());
+        text = rest;
+    }
+    Some(all)
 }
 
 /// A change as it is told, with its number.
@@ -107,6 +151,10 @@ struct Watching {
     name: LockName,
     id: RequestId,
     receive: mpsc::Receiver<String>,
+    /// Come for, and not told yet.
+    found: VecDeque<String>,
+    /// When the row has to be kept, of one that looks.
+    keep_at: Timestamp,
     /// Something was missed, and no snapshot has said so yet.
     behind: bool,
     number: u64,
@@ -123,16 +171,18 @@ impl Watching {
     /// Takes in the state as a whole: what was told before is of no interest any more.
     fn begin(&mut self, (now, number): (Inspection, u64), skipped: bool) -> Change {
         (self.number, self.behind) = (number, false);
+        self.found.clear();
         self.look_again(&now);
         Change::Snapshot { now, skipped }
     }
 
     /// Has changes told for a while; whether they have been without a gap.
-    async fn have_told(&mut self) -> Result<bool> {
+    async fn have_told(&mut self) -> Result<Told> {
         let before = std::mem::replace(&mut self.asks, true);
         let (time, mut strayed) = (i64::try_from(TOLD_FOR.as_micros()).unwrap_or(i64::MAX), false);
         let told = self.link.listen_for(&self.name, self.id, time, || strayed = true);
         let told = told.await;
+        self.keep_at = Timestamp::now() + TOLD_FOR / 3;
         self.asks = before || strayed || matches!(&told, Err(e) if e.kind() == ErrorKind::Unknown);
         told
     }
@@ -166,6 +216,7 @@ impl Watching {
             }
             let sleep = self.link.runtime.sleep(Timestamp::now().until(self.look_at));
             let woken = match self.is_told() && !self.behind {
+                _ if !self.found.is_empty() => self.found.pop_front().map_or(Woken::Look, Woken::Told),
                 true => select(self.receive.next(), sleep).await.factor_first(),
                 false => {
                     if let Either::Right(_) = select(sleep, self.link.closing.clone()).await {
@@ -213,31 +264,45 @@ impl Watching {
 
     /// Takes back what has run out, which is told as any other change, and has changes told for a while more.
     async fn look(&mut self) -> Option<Result<Change>> {
-        let looked = async {
-            let told = self.have_told().await?;
-            Ok::<_, Error>((told, self.link.see(&self.name).await?))
-        };
-        match looked.await {
-            Ok((true, seen)) if self.is_told() => {
-                self.look_again(&seen.0);
-                None
+        if !self.is_told() && Timestamp::now() < self.keep_at {
+            match self.link.has_news(&self.name, self.number).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.pause = (self.pause * 2).min(LOOK_MAX);
+                    self.look_at = Timestamp::now() + self.pause;
+                    return None;
+                }
+                Err(e) => return self.failed(e),
             }
-            Ok((true, seen)) if seen.1 == self.number => {
-                self.pause = (self.pause * 3 / 2).min(LOOK_MAX);
-                self.look_again(&seen.0);
-                None
-            }
-            // Nobody was told for a while; or nobody can be.
-            Ok((_, seen)) => {
-                self.pause = LOOK_MIN;
-                Some(Ok(self.begin(seen, true)))
-            }
-            Err(e) if may_pass(&e) => {
-                self.look_at = Timestamp::now() + AFTER_FAILURE;
-                None
-            }
-            Err(e) => self.fail(e),
         }
+        let told = match self.have_told().await {
+            Ok(told) => told,
+            Err(e) => return self.failed(e),
+        };
+        self.pause = LOOK_MIN;
+        if told.kept && !self.is_told() && (told.number == self.number || !told.messages.is_empty()) {
+            self.found = told.messages;
+            self.look_at = Timestamp::now() + self.pause;
+            return None;
+        }
+        match self.link.see(&self.name).await {
+            Ok(seen) if told.kept && self.is_told() => {
+                self.look_again(&seen.0);
+                None
+            }
+            // Nobody was told for a while, or not of all.
+            Ok(seen) => Some(Ok(self.begin(seen, true))),
+            Err(e) => self.failed(e),
+        }
+    }
+
+    /// What may pass is tried again later.
+    fn failed(&mut self, e: Error) -> Option<Result<Change>> {
+        if !may_pass(&e) {
+            return self.fail(e);
+        }
+        self.look_at = Timestamp::now() + AFTER_FAILURE;
+        None
     }
 
     fn fail(&mut self, e: Error) -> Option<Result<Change>> {
@@ -325,6 +390,8 @@ impl Watch for PostgresLease {
             name: name.clone(),
             id,
             receive: link.pushes.watch(id),
+            found: VecDeque::new(),
+            keep_at: Timestamp::ZERO,
             behind: false,
             number: 0,
             look_at: Timestamp::now(),
@@ -383,6 +450,12 @@ mod tests {
         assert_eq!((number, holder.token.unwrap().get()), (13, 99));
         assert_eq!(holder.expires_in, Duration::from_secs(30));
         assert_eq!(holder.owner.as_deref(), Some("me: again"));
+        assert_eq!(
+            read_messages("3:a:é2:1:").unwrap(),
+            ["a:é".to_owned(), "1:".to_owned()]
+        );
+        assert!(read_messages("").unwrap().is_empty());
+        assert!(read_messages("3:ab").is_none() && read_messages("x").is_none());
         for strange in ["", "1", "1:", "1:R", "1:Gé", &format!("x:R{digits}")] {
             assert_eq!(read_change(strange), None, "{strange}");
         }

@@ -151,7 +151,6 @@ fn a_hand_over_costs_the_same_however_many_wait() {
             for many in queues {
                 each.push(hand_on(&server, &*lock, many).await);
             }
-            println!("{kind:?}: statements for each hand-over at {queues:?} waiters: {each:?}");
             assert!(each.iter().all(|n| *n <= most), "{kind:?}: {each:?}");
             // The last of a queue finds nobody behind it, which is cheaper, and counts for less in a long one.
             assert!((each[1] - each[2]).abs() < 1.0, "{kind:?}: {each:?}");

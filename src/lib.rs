@@ -6,6 +6,11 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// Its programs are compiled.
+#[cfg(all(doctest, feature = "postgres", feature = "mysql", feature = "tokio"))]
+#[doc = include_str!("../docs/sql.md")]
+mod page {}
+
 mod address;
 mod backends;
 pub mod blocking;

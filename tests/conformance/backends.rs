@@ -88,6 +88,11 @@ pub(crate) fn is_usual(backend: &str, runtime: RuntimeKind) -> bool {
     backend != "zookeeper-ensemble" || matches!(runtime, TokioMultiThread)
 }
 
+/// Whether that run is one on a server of databases.
+pub(crate) fn is_database(label: &str) -> bool {
+    ["postgres", "mariadb"].iter().any(|name| label.starts_with(name))
+}
+
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
     Way::of(backend).is_some()

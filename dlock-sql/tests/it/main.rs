@@ -8,6 +8,8 @@ mod servers;
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod direct;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod docs;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lease;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

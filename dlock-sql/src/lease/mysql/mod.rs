@@ -25,6 +25,8 @@ mod failure;
 mod fencing;
 pub mod gate;
 mod lock;
+#[cfg(test)]
+mod next_version;
 mod open;
 mod probe;
 mod renew;

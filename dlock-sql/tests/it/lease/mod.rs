@@ -1,5 +1,7 @@
 //! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
 
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod apart;
 mod contract;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod counts;
@@ -17,6 +19,6 @@ mod postgres_faults;
 mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod server;
-mod site;
+pub(crate) mod site;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod tables;

@@ -63,6 +63,11 @@ pub(super) fn round_up(d: Duration) -> Duration {
     Duration::from_micros(u64::try_from(micros(d)).unwrap_or(0))
 }
 
+fn stray(e: Error) -> Error {
+    let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
+}
+
 impl MysqlLease {
     pub(super) fn new(link: Arc<Link>) -> Self {
         Self {
@@ -89,8 +94,8 @@ impl MysqlLease {
         wait
     }
 
-    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise.
-    async fn take(&self, request: &Acquire) -> Result<Option<Grant>> {
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise. `strayed` is set where a copy of it may be on its way yet.
+    async fn take(&self, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
         let ttl = micros(request.ttl);
         let id = id_bytes(request.key.id);
         let args = || {
@@ -105,7 +110,10 @@ impl MysqlLease {
             }
             Ok(args)
         };
-        let noted = || self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        let noted = || {
+            *strayed = true;
+            self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        };
         let (sent, token) = self.link.ask_again(&self.link.sql.acquire, args, noted).await?;
         Ok(Token::new(token)
             .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
@@ -120,16 +128,35 @@ impl MysqlLease {
         }
         self.link.open()?;
         let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let mut strayed = false;
         let asked = async {
             if request.mode == Mode::Exclusive
                 && !self.link.sights.is_crowded(&request.key.name)
-                && let Some(grant) = self.take(request).await?
+                && let Some(grant) = self.take(request, &mut strayed).await?
             {
                 return Ok(Attempt::Granted(grant));
             }
-            self.attempt_in_full(request).await
+            let asked = self.attempt_in_full(request).await;
+            match strayed {
+                true => self.after_stray(&request.key, asked).await,
+                false => asked,
+            }
         };
         asks.answered(asked.await)
+    }
+
+    /// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes that as the end of it, and abandons nothing. The
+    /// first copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go. One that was granted or queued ends with a
+    /// release or an abandon, which leave the tombstone.
+    async fn after_stray(&self, key: &LeaseKey, asked: Result<Attempt>) -> Result<Attempt> {
+        match asked {
+            Ok(Attempt::Held(_)) => self.try_abandon(key).await.map_err(stray)?,
+            // It has a tombstone, or its outcome is looked after already.
+            Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => return Err(e),
+            Err(e) => return Err(stray(e)),
+            Ok(asked) => return Ok(asked),
+        };
+        asked
     }
 
     async fn attempt_in_full(&self, request: &Acquire) -> Result<Attempt> {

@@ -123,10 +123,13 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
                     assert!(matches!(push, Some(Push::Granted(_))), "{push:?}");
                 }
                 Wake::Poll { probe, .. } => {
-                    let News::Admitted(all) = probe.look().await.unwrap() else {
-                        panic!("nobody was admitted")
-                    };
-                    assert!(all.contains(&a.key.id));
+                    // The first look of whoever has not looked yet may be that of one before it, which costs nothing and shows what was then.
+                    let mut looks = 0;
+                    while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&a.key.id))
+                    {
+                        looks += 1;
+                        assert!(looks < 2, "it was not admitted");
+                    }
                     assert!(asked(lock, &a).await.is_some());
                 }
                 _ => panic!("there is another way to wake"),

@@ -173,7 +173,11 @@ impl Server {
                 }
                 Self::MariaDb(server) => {
                     for connection in server.connections()? {
-                        server.kill_connection(connection)?;
+                        match server.kill_connection(connection) {
+                            // It has ended by itself since it was listed.
+                            Err(e) if e.to_string().contains("Unknown thread id") => {}
+                            killed => killed?,
+                        }
                     }
                 }
             }

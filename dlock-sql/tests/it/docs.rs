@@ -70,14 +70,15 @@ async fn by_hand<DB: Store>(pool: Pool<DB>, runtime: &Arc<dyn Runtime>) {
 async fn enters<DB: Store>(pool: Pool<DB>, runtime: Arc<dyn Runtime>) {
     let mut tx = pool.begin().await.unwrap();
     let (stock, token) = (LockName::new("stock").unwrap(), Token::new(7).unwrap());
-    let admitted = gate::admit_in::<DB>(&mut tx, &Tables::default(), &stock, token, Access::Exclusive);
+    let tables = Tables::default();
+    let admitted = gate::admit_in::<DB>(&mut tx, &tables, &stock, token, Access::Exclusive);
     assert!(admitted.await.unwrap().is_admitted());
     tx.commit().await.unwrap();
-    let rows = ReentrantRows::new(pool, Tables::default(), runtime);
+    let rows = ReentrantRows::new(pool, tables, runtime);
     let mut owner = rows.owner("app").unwrap();
     match owner.enter(&stock, TTL).await.unwrap() {
         Entered::Held(hold) => owner.leave(hold).await.unwrap(),
-        Entered::Busy(other) => panic!("nobody else is there, but: {other:?}"),
+        other => panic!("nobody else is there, but: {other:?}"),
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! * *A server that starts again without its process having ended*: PostgreSQL, when one of its processes has crashed, say for want of memory. It forgets its statistics then; so a run begins when they do, if that
 //!   is later. One kind of them can be reset by hand, so two are looked at.
+//! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash in less. Nothing is made in the second in which a run began.
 //! * *The clock of the server is set* between its start and the connection. MySQL and PostgreSQL count their age by it: set forward, the grace is shorter. So is a session of PostgreSQL: see the head of the
 //!   [module](super).
 //! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since it was greeted.

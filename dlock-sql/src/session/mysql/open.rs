@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
-use super::run::run;
+use super::run::{age, run};
 use super::wire::MySqlServer;
 use crate::session::connections::Connections;
 use crate::session::key::MYSQL_BYTES;
@@ -222,14 +222,23 @@ fn product(version: &str) -> Option<Product> {
     }
 }
 
-/// What is made now is made in this run.
+/// What is made after this is made in this run.
+///
+/// A run is called by the second in which it began. A server that crashed in its first second, and was back within that, would have two runs of one name, and what was believed in before would be taken for
+/// nothing. So nothing is made in the second in which the run began: any later run begins after this is answered, and so in another second. It is waited for by the server's clock, and once in the life of a prefix.
 async fn this_run(connection: &mut MySqlConnection, product: Product, at: &str) -> Result<String> {
-    let asked = sqlx::query_scalar::<_, i64>(AssertSqlSafe(format!("SELECT {}", run(product))));
-    let run = asked
-        .fetch_one(connection)
-        .await
-        .map_err(|e| failed(e, at).error)?;
-    Ok(restart::comment(&run.to_string()))
+    loop {
+        let sql = AssertSqlSafe(format!("SELECT {}, {}", run(product), age(product)));
+        let asked = sqlx::query_as::<_, (i64, i64)>(sql)
+            .fetch_one(&mut *connection)
+            .await;
+        let (run, age) = asked.map_err(|e| failed(e, at).error)?;
+        if age >= 1 {
+            return Ok(restart::comment(&run.to_string()));
+        }
+        let waited = connection.execute("DO SLEEP(0.2)").await;
+        waited.map_err(|e| failed(e, at).error)?;
+    }
 }
 
 /// Of what kind the thing of that name is, of which engine, and its comment.

@@ -107,6 +107,20 @@ fn mariadb_that_crashed_lets_nobody_in_before_the_holder_believes_no_more() {
     });
 }
 
+/// Its runs are called by the second in which they began, and it is back from a crash in less.
+#[test]
+fn mariadb_is_never_twice_in_the_run_in_which_its_tokens_were_made() {
+    run(|| async {
+        let server = blocking(MariaDbServer::start);
+        let direct = mariadb_pool(&server.url(), server.address().port());
+        drop(on_mariadb(&direct, TTL).await);
+        let age =
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'";
+        let made_after = blocking(|| server.number(age));
+        assert!(made_after >= 1, "made in the second in which the server started");
+    });
+}
+
 #[test]
 fn transactions_wait_for_who_held_before_a_restart() {
     run(|| async {

@@ -89,6 +89,7 @@ impl Address {
     /// that is named, a second at most, and goes through them again, with a pause between two that grows by 50 ms from one to the next; then it pauses for twice as long, and so on. With the three servers of
     /// an ensemble it came at 0, 0.4, 0.5 and 0.6 s, at 1.2 to 1.4 s, and not again before 2.6 s: a fault of 1.6 s took all locks of a session of 4 seconds, of which 2.7 are
     /// believed in (rule 5.11). With eighteen it comes at 0, and from 1 to 9 s with 0.1 s between two at first and 0.9 s at last: that is all of what is believed of a session of 12 s.
+    /// The price: what ends within the first second is seen after that second.
     pub(crate) fn servers(&self) -> String {
         let scheme = if self.tls { "tcp+tls://" } else { "tcp://" };
         let times = LOOKS.div_ceil(self.hosts.len());

@@ -69,6 +69,9 @@ pub enum Need {
     OwnerLabel,
     /// Leases hang on a session.
     Session,
+    /// A hold outlives the connection on which it was asked for. Taken back with [`Claims::without`] it says that a connection holds the locks, and that
+    /// they are lost with it.
+    OutlivesConnection,
     /// A longest hold, after which the guard is lost.
     MaximumHold,
     /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with [`Claims::without`] it says "reads are
@@ -436,7 +439,7 @@ impl Claims {
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
-            Need::ForgetsNames | Need::Secrets | Need::Events => true,
+            Need::ForgetsNames | Need::Secrets | Need::Events | Need::OutlivesConnection => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What takes longer to fail was no refusal.
+/// What takes longer to fail, for each time that a server is asked, was no refusal.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// How many lines are known at a time.
@@ -477,12 +477,13 @@ async fn make(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<(Sessio
     }
 }
 
-/// Asks each server once, and again those that do not refuse, but take long.
+/// Asks each server as often as it is named, see [`servers`](crate::address::Address::servers), and all again if they do not refuse, but take long.
 async fn connect(connector: &Connector, servers: &str, runtime: &dyn Runtime) -> Result<Client, Zk> {
+    let slow = SLOW * servers.split(',').count() as u32;
     loop {
         let from = runtime.now();
         match connector.clone().connect(servers).await {
-            Err(Zk::NoHosts) if runtime.now().since(from) >= SLOW => {}
+            Err(Zk::NoHosts) if runtime.now().since(from) >= slow => {}
             connected => return connected,
         }
     }

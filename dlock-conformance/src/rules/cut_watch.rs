@@ -1,12 +1,14 @@
 //! The bodies of rules about watching over a network that fails: 12.05, 12.06.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Change, Inspection};
 use dlock_core::{ErrorKind, LockName, Result, Timestamp};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::future::{Either, select};
+use futures::stream::{BoxStream, Peekable};
 
 use super::faulty::{Faulty, faulty, patience, struck};
 use super::watching::{Watching, observer};
@@ -16,7 +18,7 @@ use crate::subject::{Held, Subject};
 use crate::verdict::{Seen, Verdict};
 use crate::{ensure, fail};
 
-type Changes = BoxStream<'static, Result<Change>>;
+type Changes = Peekable<BoxStream<'static, Result<Change>>>;
 
 /// How the connection of a watcher breaks.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ pub(super) async fn a_cut_is_told(cx: Cx) -> Verdict {
         let (mut changes, now) = watch(&cx, &*f.a, &name).await?;
         shows(&now, &[first.id()], "the first item of a stream")?;
         let before = first.id();
-        let after = hand_over(&cx, &f, how, &name, first, &*c).await?;
+        let after = hand_over(&cx, &f, how, &name, first, &*c, &mut changes).await?;
         let by = cx.now() + patience(&cx);
         let what = format!("a stream whose connection broke ({how:?})");
         match told(&cx, &mut changes, &before, &after.id(), by)
@@ -78,6 +80,7 @@ async fn hand_over(
     name: &LockName,
     first: Box<dyn Held>,
     c: &dyn Subject,
+    changes: &mut Changes,
 ) -> Verdict<Box<dyn Held>> {
     let ask = cx.ask();
     let hand_over = async {
@@ -99,7 +102,14 @@ async fn hand_over(
         Break::InFlight => {
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             let held = hand_over.await?;
-            struck(cx, &hold, "the news is on its way").await?;
+            // A stream that looks for itself sends nothing unless it is polled. What it tells is kept.
+            {
+                let striking = pin!(struck(cx, &hold, "the news is on its way"));
+                match select(striking, Pin::new(changes).peek()).await {
+                    Either::Left((struck, _)) => struck?,
+                    Either::Right((_, striking)) => striking.await?,
+                }
+            }
             f.cut(Cut::Reset)?;
             drop(hold);
             Ok(held)
@@ -157,7 +167,7 @@ async fn watch(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict<(Chang
     let bound = cx.claims().op_bound;
     let what = "beginning to watch";
     let watching = cx.within(bound, what, observer(client)?.watch(name));
-    let mut changes = watching.await?.seen(what)?;
+    let mut changes = watching.await?.seen(what)?.peekable();
     let first = cx.within(bound, "the first item of a stream", changes.next());
     match first.await? {
         Some(Ok(Change::Snapshot { now, skipped: false })) => Ok((changes, now)),

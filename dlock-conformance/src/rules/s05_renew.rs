@@ -148,7 +148,7 @@ pub(super) static RULES: &[Rule] = &[
         => renewal_ends_with_the_hold
     },
     rule! {
-        "5.11" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
+        "5.11" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnection]
         layer: Engine, access: P, test: T,
         title: "a short fault loses nothing",
         statement: "A fault that is shorter than what is left of the lease does not lose the lock.",

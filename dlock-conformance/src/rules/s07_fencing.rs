@@ -411,9 +411,14 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let name: LockName = cx.name("raced");
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
-    let mut tasks = Vec::new();
+    // All are connected before the first one tries: to connect may take longer than all that one of them does.
+    let mut clients = Vec::new();
     for _ in 0..6 {
-        let (client, task, order, name) = (cx.connect().await?, cx.clone(), order.clone(), name.clone());
+        clients.push(cx.connect().await?);
+    }
+    let mut tasks = Vec::new();
+    for client in clients {
+        let (task, order, name) = (cx.clone(), order.clone(), name.clone());
         let mut rng = cx.rng();
         tasks.push(cx.spawn(async move {
             let (lane, mut ask) = (task.lane(&client), task.ask());

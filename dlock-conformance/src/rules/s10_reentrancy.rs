@@ -69,7 +69,7 @@ pub(super) static RULES: &[Rule] = &[
         => loss_ends_every_level
     },
     rule! {
-        "10.05" MUST phase 2 [Reentrant, Try, Wait]
+        "10.05" MUST phase 2 [Reentrant, Try, Wait, OutlivesConnection]
         layer: Both, access: P, test: D,
         title: "retry is one level",
         statement: "An acquire that is sent again after a lost reply is one level, not two: after as many releases as acquires the lock is free.",

@@ -463,6 +463,9 @@ async fn hand_over_is_visible(cx: Cx) -> Verdict {
         streams.push(Watching::begin(&cx, &**client, &name, who).await?);
     }
     let mut held = a.acquire(&name, &ask).await.seen("the first holder")?;
+    // A store that is looked at shows the first one only to who looks while it holds.
+    let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
+    try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &now))).await?;
     for round in 0..cx.rounds(6, 60) {
         let next = if round % 2 == 0 { &b } else { &a };
         let waiting = super::s11_policy::acquiring(&cx, next, &name, &ask);

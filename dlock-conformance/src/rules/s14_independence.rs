@@ -312,10 +312,14 @@ async fn names_do_not_meet(cx: Cx) -> Verdict {
     let rounds = cx.rounds(15, 30);
     let names: Vec<LockName> = (0..names).map(|i| cx.name(format!("n{i}"))).collect();
     let names = Arc::new(names);
-    let mut tasks = Vec::new();
+    // All are connected before the first one asks: to connect may take longer than all that one of them does.
+    let mut lanes = Vec::new();
     for _ in 0..clients {
+        lanes.push(cx.lane(&cx.connect().await?));
+    }
+    let mut tasks = Vec::new();
+    for lane in lanes {
         let (task_cx, names, mut rng) = (cx.clone(), names.clone(), cx.rng());
-        let lane = cx.lane(&cx.connect().await?);
         tasks.push(cx.spawn(async move {
             let cx = task_cx;
             let ask = cx.ask();

@@ -146,6 +146,8 @@ pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         let held = held.seen("the child acquires")?.value;
         let signal = held.signal();
         held.renew().await.seen("the child renews")?;
+        // What was renewed: of a lock that hangs on a session it is the session's.
+        let ttl = held.ttl().min(ttl);
         let stopped = child.stop()?;
         // From its request on, for what the lease lasts; and for a while at least that it really stood still.
         cx.sleep_until((stopped.asked + ttl / 2).max(stopped.answered + ttl / 4))

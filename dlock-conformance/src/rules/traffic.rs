@@ -73,13 +73,17 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
 pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
-    let (mut held, mut sent) = (Vec::new(), Vec::new());
-    for n in 0..CLIENTS {
+    // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than a period.
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
         let net = cx.network()?;
-        let client = cx.connect_over(&net).await?;
+        clients.push((cx.connect_over(&net).await?, net));
+    }
+    let (mut held, mut sent) = (Vec::new(), Vec::new());
+    for (n, (client, net)) in clients.iter().enumerate() {
         let what = format!("client {n} acquires");
         held.push(client.acquire(&cx.name(n), &ask).await.seen(what)?);
-        sent.push(Sent::new(&cx, net));
+        sent.push(Sent::new(&cx, net.clone()));
     }
     let ttl = held.iter().map(|h| h.ttl()).max().unwrap_or(ask.ttl);
     let until = cx.now() + ttl * 11 / 5;

@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_core::ErrorKind::{self, InvalidInput};
@@ -54,6 +56,26 @@ fn options_are_checked_before_a_connection_is_made() {
 fn a_builder_shows_no_password() {
     let shown = format!("{:?}", ZkLock::builder().login("app", "hunter2"));
     assert!(shown.contains("app") && !shown.contains("hunter2"), "{shown}");
+}
+
+/// As it does where it takes a while to refuse a certificate: each server is named several times to the driver, and all of that is one try.
+#[tokio::test]
+async fn a_server_that_refuses_slowly_is_asked_for_one_try_only() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(30));
+            drop(connection);
+        }
+    });
+    let e = builder().open(&address, here()).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+    // As often as it is named.
+    assert_eq!(asked.load(Ordering::SeqCst), 16, "{e}");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
 /// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
-const BATCH: usize = 256;
+const BATCH: usize = 500;
 
 /// A renewal is given at least this long before it is tried again.
 const SHORTEST_TRY: Duration = Duration::from_millis(100);

@@ -7,13 +7,13 @@ use dlock_core::{Error, ErrorKind, Result};
 
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BootId([u8; 16]);
+pub(crate) struct BootId([u8; 16]);
 
 impl BootId {
     /// For a database that only this process sees: any constant will do, since it does not outlive the process.
     pub(super) const PROCESS: Self = Self([0; 16]);
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -22,7 +22,7 @@ impl BootId {
     /// # Errors
     /// `Unsupported` where the system has no boot id, or where this process sees a shifted clock.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn current() -> Result<Self> {
+    pub(crate) fn current() -> Result<Self> {
         refuse_a_shifted_clock()?;
         let path = "/proc/sys/kernel/random/boot_id";
         let text = std::fs::read_to_string(path).map_err(|e| {
@@ -43,7 +43,7 @@ impl BootId {
     /// # Errors
     /// Always `Unsupported`: the clock of this system is not shared by its processes.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn current() -> Result<Self> {
+    pub(crate) fn current() -> Result<Self> {
         Err(Error::new(
             ErrorKind::Unsupported,
             "a SQLite file shared by processes needs Linux, for a clock since boot that they all share; \

@@ -44,8 +44,7 @@
 //!   much to be told one by one, and so does what somebody else ended by force. Somebody else is also another client of this process that
 //!   opened the file by itself. A watch writes one row, which is renewed while it is looked at and gone a minute later.
 
-mod admit;
-mod boot;
+pub(crate) mod boot;
 mod failure;
 mod fencing;
 pub mod gate;
@@ -63,6 +62,8 @@ mod take_over;
 mod tombstones;
 mod watch;
 mod writer;
+
+use crate::admit;
 
 pub use lock::SqliteLock;
 pub use open::{Builder, DEFAULT_PREFIX};

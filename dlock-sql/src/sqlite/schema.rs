@@ -27,8 +27,7 @@ pub(super) const SCHEMA_VERSION: i64 = 3;
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
 
-/// SQLite's integers are signed.
-pub(super) const LAST_TOKEN: u64 = i64::MAX as u64;
+pub(super) use crate::admit::LAST_TOKEN;
 
 /// How many statements of one kind go to the connection in one message.
 pub(super) const CHUNK: usize = 32;

@@ -1,10 +1,7 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
 //! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else changes, be it another
-//! client of this process, is found by comparing the holders before and after, 5 to 50 ms apart. What came and went in between does not
-//! show there, so everybody counts the changes of a name that is watched, in a row beside its holders: a watch has it made, and keeps it
-//! with a lease. If what the comparison shows is not as much as was counted, or there is no count, a snapshot says that changes may have
-//! been skipped.
+//! client of this process, is found by comparing the holders before and after, 5 to 50 ms apart; see [`Told`] for what that cannot show.
 //!
 //! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when more do, or when the change is
 //! one that a comparison shows wrongly, as a forced end.
@@ -13,14 +10,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Holder, Inspection, Watch};
+use dlock_core::spi::{Change, Inspection, Watch};
 use dlock_core::{Error, LockName, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
-use super::admit::{NameState, Seen};
+use super::admit::{NameState, Told};
 use super::job::{Link, Needs};
 use super::lock::SqliteLock;
 
@@ -34,9 +31,7 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 pub(super) struct Watchers(HashMap<LockName, Watched>);
 
 struct Watched {
-    holders: Vec<Seen>,
-    /// How far the changes were counted when they were told last.
-    counted: Option<u64>,
+    told: Told,
     to: Vec<Watcher>,
 }
 
@@ -81,8 +76,7 @@ impl Watchers {
         };
         let skipped = send.try_send(Ok(snapshot)).is_err();
         let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
-            holders: state.holders(),
-            counted: state.counted(),
+            told: Told::of(state),
             to: Vec::new(),
         });
         watched.to.push(Watcher { send, skipped });
@@ -95,8 +89,7 @@ impl Watchers {
             return;
         };
         // Whatever others had stored was compared when it was loaded, in this same transaction.
-        watched.holders = state.holders();
-        watched.counted = state.counted();
+        watched.told = Told::of(state);
         watched.pass_on(&changes, state, now);
         if watched.to.is_empty() {
             self.0.remove(name);
@@ -108,17 +101,11 @@ impl Watchers {
         let Some(watched) = self.0.get_mut(name) else {
             return;
         };
-        let holders = state.holders();
-        let mut changes = difference(&watched.holders, &holders, now);
-        let (before, counted) = (watched.counted, state.counted());
-        let all = before.is_some() && counted == before.map(|n| n.saturating_add(changes.len() as u64));
-        watched.holders = holders;
-        watched.counted = counted;
-        if !all {
-            changes.clear();
+        let changes = watched.told.compare(state, now);
+        if changes.is_none() {
             watched.to.iter_mut().for_each(|w| w.skipped = true);
         }
-        watched.pass_on(&changes, state, now);
+        watched.pass_on(&changes.unwrap_or_default(), state, now);
         if watched.to.is_empty() {
             self.0.remove(name);
         }
@@ -147,32 +134,6 @@ impl Watched {
             !watcher.send.is_closed()
         });
     }
-}
-
-fn difference(before: &[Seen], after: &[Seen], now: Timestamp) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for old in before {
-        let id = old.holder.id;
-        if !after.iter().any(|s| s.holder.id == id) {
-            changes.push(if old.expires <= now && !old.kept {
-                Change::Expired { id }
-            } else {
-                Change::Released { id }
-            });
-        }
-    }
-    let same = |a: &Holder, b: &Holder| (a.id, a.mode, a.token) == (b.id, b.mode, b.token);
-    let mut granted: Vec<_> = after
-        .iter()
-        .filter(|new| !before.iter().any(|old| same(&old.holder, &new.holder)))
-        .collect();
-    granted.sort_by_key(|s| s.holder.token);
-    changes.extend(granted.into_iter().map(|s| {
-        let mut holder = s.holder.clone();
-        holder.expires_in = s.expires.since(now);
-        Change::Granted(holder)
-    }));
-    changes
 }
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.

@@ -2,5 +2,17 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[path = "../../../tests/servers/mod.rs"]
+mod servers;
+
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod direct;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod docs;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod lease;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;

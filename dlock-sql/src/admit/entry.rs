@@ -8,7 +8,8 @@ use std::time::Duration;
 use dlock_core::spi::{Holder, RequestId};
 use dlock_core::{Error, ErrorKind, Mode, Result, Timestamp, Token};
 
-use super::super::schema::LAST_TOKEN;
+/// The integers of SQL are signed.
+pub(in super::super) const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +84,13 @@ pub(super) fn holder(e: &Entry, expires_in: Duration) -> Holder {
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Tokens {
     pub(in super::super) last: u64,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code))]
     pub(in super::super) ceiling: u64,
     pub(in super::super) dirty: bool,
 }
 
 impl Tokens {
-    /// Whether there is one more. A raise may have gone to the last one that SQLite can store.
+    /// Whether there is one more. A raise may have gone to the last one that SQL can store.
     pub(super) fn has_next(&self) -> bool {
         self.last < LAST_TOKEN
     }

@@ -1,8 +1,10 @@
 //! The state of one name, and the one admission rule that every change runs.
 //!
 //! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls below change it and note what has
-//! become dirty, and the transaction writes that back. `BEGIN IMMEDIATE` has put the transactions of all processes
-//! into one order before the first row is read, so nothing here can race with another process.
+//! become dirty, and the transaction writes that back. The transactions on a name were put into one order before the first row was read: by
+//! `BEGIN IMMEDIATE` in SQLite, by locking the name's row in a server. So nothing here can race with another process.
+//!
+//! Times are those of one clock, whichever: of the machine since its boot in SQLite, of the server in MySQL.
 //!
 //! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its queue entry would have,
 //! and the ttl starts with its next re-ask. A waiter that died in the queue thus costs what is left of its queue lease, not a whole ttl.
@@ -16,10 +18,14 @@ use dlock_core::{Mode, Timestamp};
 
 mod ask;
 mod entry;
+mod told;
 
 pub(super) use ask::{Asked, Turned};
+#[cfg(feature = "sqlite")]
+pub(super) use entry::LAST_TOKEN;
 pub(super) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
 use entry::{Place, holder};
+pub(super) use told::Told;
 
 #[derive(Clone, Copy)]
 enum End {
@@ -38,6 +44,7 @@ pub(super) struct Seen {
 }
 
 /// Who holds a name, and when there is something to take back: all that those who wait have to know, be they ever so many.
+#[cfg(feature = "sqlite")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Glance {
     /// All of them, in order.
@@ -48,6 +55,7 @@ pub(super) struct Glance {
     pub(super) earliest: Option<Timestamp>,
 }
 
+#[cfg(feature = "sqlite")]
 impl Glance {
     pub(super) fn add(&mut self, holder: RequestId, untold: bool) {
         self.holders.push(holder);
@@ -317,7 +325,28 @@ impl NameState {
         Inspection::new(holders, waiting.filter(live).count() as u32)
     }
 
-    /// What [`Store::glance`](super::store::Store::glance) would find.
+    /// Who holds it alone, be it but for a minimum hold.
+    #[cfg(feature = "mysql")]
+    pub(super) fn sole_holder(&self) -> Option<&Entry> {
+        let id = self.held.first().filter(|_| self.exclusive > 0)?;
+        self.entries.get(id)
+    }
+
+    /// The entry of an id that a minimum hold has kept in a row beside the name's own.
+    #[cfg(feature = "mysql")]
+    pub(super) fn kept_beside(&self, id: RequestId) -> Option<&Entry> {
+        let entry = self.entries.get(&id)?;
+        (entry.phase == Phase::Kept && !entry.mode.is_exclusive()).then_some(entry)
+    }
+
+    /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a watch.
+    #[cfg(feature = "mysql")]
+    pub(super) fn rows(&self) -> usize {
+        self.entries.len() + usize::from(self.watch.is_some())
+    }
+
+    /// What a count by the database would find.
+    #[cfg(feature = "sqlite")]
     pub(super) fn glance(&self) -> Glance {
         let mut glance = Glance {
             earliest: self.entries.values().map(|e| e.expires).min(),

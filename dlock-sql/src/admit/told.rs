@@ -1,0 +1,61 @@
+//! What somebody who watches was told last, and what has changed since.
+//!
+//! Two looks are compared. What came and went in between does not show there, so everybody counts the changes of a name that is watched, in a row beside
+//! its holders: a watch has it made, and keeps it with a lease. If the comparison shows another number of changes than were counted, or nobody counted,
+//! some may have been missed.
+
+use dlock_core::Timestamp;
+use dlock_core::spi::{Change, Holder};
+
+use super::{NameState, Seen};
+
+/// The holders, and how far the changes were counted, when they were told last.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Told {
+    holders: Vec<Seen>,
+    counted: Option<u64>,
+}
+
+impl Told {
+    /// All of it was told.
+    pub(in super::super) fn of(state: &NameState) -> Self {
+        Self {
+            holders: state.holders(),
+            counted: state.counted(),
+        }
+    }
+
+    /// The changes up to that state, which are told by that; `None` if there may have been others.
+    pub(in super::super) fn compare(&mut self, state: &NameState, now: Timestamp) -> Option<Vec<Change>> {
+        let before = std::mem::replace(self, Self::of(state));
+        let changes = difference(&before.holders, &self.holders, now);
+        let expected = before.counted?.saturating_add(changes.len() as u64);
+        (self.counted == Some(expected)).then_some(changes)
+    }
+}
+
+fn difference(before: &[Seen], after: &[Seen], now: Timestamp) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for old in before {
+        let id = old.holder.id;
+        if !after.iter().any(|s| s.holder.id == id) {
+            changes.push(if old.expires <= now && !old.kept {
+                Change::Expired { id }
+            } else {
+                Change::Released { id }
+            });
+        }
+    }
+    let same = |a: &Holder, b: &Holder| (a.id, a.mode, a.token) == (b.id, b.mode, b.token);
+    let mut granted: Vec<_> = after
+        .iter()
+        .filter(|new| !before.iter().any(|old| same(&old.holder, &new.holder)))
+        .collect();
+    granted.sort_by_key(|s| s.holder.token);
+    changes.extend(granted.into_iter().map(|s| {
+        let mut holder = s.holder.clone();
+        holder.expires_in = s.expires.since(now);
+        Change::Granted(holder)
+    }));
+    changes
+}

@@ -1,0 +1,338 @@
+//! What a statement's failure means to whoever locks.
+//!
+//! The three databases say the same few things in different words. Here they become one word each, so that a program can tell a deadlock
+//! from a server that is away without knowing codes.
+
+use std::fmt;
+
+use dlock_core::ErrorKind;
+
+/// What kept a statement, or a transaction, from being done.
+///
+/// After any of them **roll the transaction back and begin anew**; do not go on in it. PostgreSQL refuses all that comes after a failure. MySQL does not:
+/// a deadlock has ended the transaction at the server already, and what is sent after it would be committed statement by statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Two transactions waited for one another, and this one was chosen to end. It may be repeated at once.
+    Deadlock,
+    /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB with `innodb_snapshot_isolation`, SQLite
+    /// in a transaction that read before it wrote). May come at the commit too. It may be repeated at once.
+    Serialization,
+    /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`), or was not to
+    /// take any time. It may be repeated later.
+    LockTimeout,
+    /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
+    ReadOnly,
+    /// An earlier statement of the transaction has failed, and it was not rolled back.
+    Aborted,
+    /// The connection broke, was ended by an operator, or was idle for longer than the server lets it. Whatever was not committed is rolled
+    /// back by the server. **Of a commit, or a statement outside of a transaction, it is not known whether it took effect.**
+    ConnectionLost,
+    /// There was no connection: the pool is empty or closed, or the server lets nobody in.
+    NoConnection,
+    /// The statement was cancelled from elsewhere, or took longer than the server lets it.
+    Cancelled,
+    /// There is no space left for what was to be written.
+    DiskFull,
+    /// The user lacks a right.
+    Denied,
+    /// A table or column is not there, or is another than was said.
+    Schema,
+    /// A row would have broken a rule of its table.
+    Constraint,
+    /// Anything else; the cause tells.
+    Other,
+}
+
+impl Failure {
+    /// What that error of the driver means. For statements of your own in a transaction that locks, and for its commit.
+    pub fn of(error: &sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(database) => of_database(&**database),
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed => Self::ConnectionLost,
+            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Self::NoConnection,
+            // The server was not in a transaction after it was told to begin one.
+            sqlx::Error::BeginFailed => Self::Aborted,
+            sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnIndexOutOfBounds { .. }
+            | sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::TypeNotFound { .. } => Self::Schema,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether the whole transaction may succeed when it is repeated, with nothing changed.
+    ///
+    /// Not told of [`ConnectionLost`](Self::ConnectionLost): before the commit was sent it may be repeated, after that it may have taken
+    /// effect already.
+    pub const fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Deadlock | Self::Serialization | Self::LockTimeout | Self::NoConnection
+        )
+    }
+
+    /// The same in the words of the rest of the library, for a statement whose transaction was not committed.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::LockTimeout => ErrorKind::Timeout,
+            Self::ReadOnly | Self::Denied => ErrorKind::PermissionDenied,
+            Self::Aborted | Self::Constraint => ErrorKind::InvalidInput,
+            Self::Schema => ErrorKind::BackendData,
+            _ => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// A clause that goes on from "the database".
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deadlock => "ended the transaction to resolve a deadlock; begin it again",
+            Self::Serialization => "found that another transaction was faster; begin this one again",
+            Self::LockTimeout => "did not get the lock within its time limit; roll back, and try later",
+            Self::ReadOnly => "takes no writes; is this a replica?",
+            Self::Aborted => "refuses all that comes after a failed statement; roll the transaction back",
+            Self::ConnectionLost => "closed the connection; what was not committed is rolled back",
+            Self::NoConnection => "has no connection free; is the server up, and the pool large enough?",
+            Self::Cancelled => {
+                "cancelled the statement; somebody did, or it took longer than the server lets it"
+            }
+            Self::DiskFull => "has no space left; free some",
+            Self::Denied => "refuses this user; check its rights",
+            Self::Schema => "does not have such a table or column; was it made, and is its name right?",
+            Self::Constraint => "refuses the row, which breaks a rule of its table",
+            Self::Other => "refused a statement",
+        })
+    }
+}
+
+fn of_database(error: &dyn sqlx::error::DatabaseError) -> Failure {
+    #[cfg(feature = "postgres")]
+    if let Some(e) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        return of_postgres(e.code());
+    }
+    #[cfg(feature = "mysql")]
+    if let Some(e) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return of_mysql(e.number());
+    }
+    #[cfg(feature = "sqlite")]
+    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+        return of_sqlite(error.code().and_then(|c| c.parse().ok()).unwrap_or(0));
+    }
+    let _ = error;
+    Failure::Other
+}
+
+/// By SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
+#[cfg(feature = "postgres")]
+fn of_postgres(code: &str) -> Failure {
+    match code {
+        "40P01" => Failure::Deadlock,
+        "40001" => Failure::Serialization,
+        // `lock_timeout`, and `NOWAIT`.
+        "55P03" => Failure::LockTimeout,
+        "25006" => Failure::ReadOnly,
+        "25P02" => Failure::Aborted,
+        // Ended by an operator, by a crash, at a shutdown; idle too long, in a transaction and outside.
+        "57P01" | "57P02" | "57P05" | "25P03" => Failure::ConnectionLost,
+        // Starting or stopping; too many connections.
+        "57P03" | "53300" => Failure::NoConnection,
+        "57014" => Failure::Cancelled,
+        "53100" => Failure::DiskFull,
+        "42501" | "28000" | "28P01" => Failure::Denied,
+        "42P01" | "42703" | "42883" | "3F000" | "42804" => Failure::Schema,
+        _ if code.starts_with("08") => Failure::ConnectionLost,
+        _ if code.starts_with("23") => Failure::Constraint,
+        _ => Failure::Other,
+    }
+}
+
+/// By number, which tells more than SQLSTATE there; of MySQL and of MariaDB, which share what both had before they parted.
+#[cfg(feature = "mysql")]
+fn of_mysql(number: u16) -> Failure {
+    match number {
+        1213 => Failure::Deadlock,
+        // MariaDB: the record has changed since it was last read.
+        1020 => Failure::Serialization,
+        // `NOWAIT` is 1205 to MariaDB, and 3572 to MySQL.
+        1205 | 3572 => Failure::LockTimeout,
+        1290 | 1792 | 1836 | 1874 => Failure::ReadOnly,
+        // Shut down; MariaDB: killed; MySQL: idle too long.
+        1053 | 1927 | 4031 => Failure::ConnectionLost,
+        1040 | 1203 | 1226 => Failure::NoConnection,
+        // Killed; longer than `max_statement_time` (MariaDB) or `max_execution_time` (MySQL).
+        1317 | 1969 | 3024 => Failure::Cancelled,
+        1021 | 1114 => Failure::DiskFull,
+        1044 | 1045 | 1142 | 1143 | 1227 => Failure::Denied,
+        1049 | 1054 | 1146 => Failure::Schema,
+        1022 | 1048 | 1062 | 1216 | 1217 | 1451 | 1452 | 3819 | 4025 => Failure::Constraint,
+        _ => Failure::Other,
+    }
+}
+
+/// By extended result code: <https://www.sqlite.org/rescode.html>.
+#[cfg(feature = "sqlite")]
+fn of_sqlite(code: u32) -> Failure {
+    // BUSY_SNAPSHOT: what was read is not the newest any more, and no wait mends that.
+    if code == 517 {
+        return Failure::Serialization;
+    }
+    match code & 0xff {
+        5 | 6 => Failure::LockTimeout,
+        8 => Failure::ReadOnly,
+        9 => Failure::Cancelled,
+        13 => Failure::DiskFull,
+        3 | 23 => Failure::Denied,
+        14 => Failure::NoConnection,
+        1 | 17 => Failure::Schema,
+        19 => Failure::Constraint,
+        _ => Failure::Other,
+    }
+}
+
+/// The result of the direct ways of locking.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure, with a sentence and its cause.
+#[derive(Clone, Debug)]
+pub struct Error {
+    failure: Failure,
+    error: dlock_core::Error,
+}
+
+impl Error {
+    /// Of a statement whose transaction is not committed.
+    pub(super) fn of(e: sqlx::Error) -> Self {
+        let failure = Failure::of(&e);
+        Self::with(failure, failure.kind(), e)
+    }
+
+    /// Of a commit, or of a write that commits by itself: when the connection is lost meanwhile, it may have taken effect.
+    pub(super) fn of_commit(e: sqlx::Error) -> Self {
+        match Failure::of(&e) {
+            Failure::ConnectionLost => Self {
+                failure: Failure::ConnectionLost,
+                error: dlock_core::Error::new(
+                    ErrorKind::Unknown,
+                    "the connection to the database was lost while it committed, perhaps after the change was stored",
+                )
+                .with_source(e),
+            },
+            failure => Self::with(failure, failure.kind(), e),
+        }
+    }
+
+    fn with(failure: Failure, kind: ErrorKind, e: sqlx::Error) -> Self {
+        Self {
+            failure,
+            error: dlock_core::Error::new(kind, format!("the database {failure}")).with_source(e),
+        }
+    }
+
+    /// Not of the database.
+    pub(super) fn new(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        Self {
+            failure: Failure::Other,
+            error: dlock_core::Error::new(kind, message),
+        }
+    }
+
+    #[must_use]
+    pub(super) fn with_name(mut self, name: &dlock_core::LockName) -> Self {
+        self.error = self.error.with_name(name);
+        self
+    }
+
+    /// What has failed, in one word.
+    pub fn failure(&self) -> Failure {
+        self.failure
+    }
+
+    /// What to do about it. `Unknown` if it may have taken effect.
+    pub fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    /// Whether the whole transaction may succeed when it is repeated, with nothing changed.
+    pub fn is_retryable(&self) -> bool {
+        self.failure.is_retryable()
+    }
+
+    /// Whether it may have taken effect nevertheless.
+    pub fn may_have_happened(&self) -> bool {
+        self.error.kind() == ErrorKind::Unknown
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
+
+impl From<Error> for dlock_core::Error {
+    fn from(e: Error) -> Self {
+        e.error
+    }
+}
+
+impl From<dlock_core::Error> for Error {
+    fn from(error: dlock_core::Error) -> Self {
+        Self {
+            failure: Failure::Other,
+            error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn codes_of_postgres_are_told_apart() {
+        assert_eq!(of_postgres("40P01"), Failure::Deadlock);
+        assert_eq!(of_postgres("40001"), Failure::Serialization);
+        assert_eq!(of_postgres("08006"), Failure::ConnectionLost);
+        assert_eq!(of_postgres("23505"), Failure::Constraint);
+        assert_eq!(of_postgres("22012"), Failure::Other);
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn both_words_for_a_lock_that_is_not_waited_for_are_known() {
+        assert_eq!(
+            (of_mysql(1205), of_mysql(3572)),
+            (Failure::LockTimeout, Failure::LockTimeout)
+        );
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_stale_snapshot_of_sqlite_is_no_wait_that_was_too_long() {
+        assert_eq!(
+            (of_sqlite(5), of_sqlite(517)),
+            (Failure::LockTimeout, Failure::Serialization)
+        );
+    }
+
+    #[test]
+    fn only_what_may_succeed_is_repeated() {
+        assert!(Failure::Deadlock.is_retryable() && !Failure::ReadOnly.is_retryable());
+        assert!(!Failure::ConnectionLost.is_retryable());
+        let e = Error::of_commit(sqlx::Error::WorkerCrashed);
+        assert!(e.may_have_happened() && !Error::of(sqlx::Error::WorkerCrashed).may_have_happened());
+    }
+}

@@ -1,0 +1,413 @@
+//! A lock that its owner may enter again, as a row of a table: who has it and how often stands there for everybody to read.
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")]
+//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use dlock_core::LockName;
+//! use dlock_sql::direct::reentrant::{Entered, ReentrantRows};
+//! use dlock_sql::direct::Tables;
+//!
+//! let rows = ReentrantRows::new(pool, Tables::default(), runtime);
+//! rows.create_table().await?; // once
+//! let mut owner = rows.owner("billing@web-3")?;
+//! let invoice = LockName::new("invoice/42")?;
+//! if let Entered::Held(outer) = owner.enter(&invoice, Duration::from_secs(30)).await? {
+//!     // Deep inside, by whoever was given the owner:
+//!     if let Entered::Held(inner) = owner.enter(&invoice, Duration::from_secs(30)).await? {
+//!         assert_eq!((inner.holds(), inner.token()), (2, outer.token()));
+//!         owner.leave(inner).await?;
+//!     }
+//!     owner.leave(outer).await?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! What an operator sees (PostgreSQL):
+//!
+//! ```sql
+//! SELECT convert_from(name, 'UTF8'), holds, owner_label, token, since, expires_at
+//! FROM dlock_reentrant WHERE holds > 0 AND expires_at > clock_timestamp();
+//! ```
+//!
+//! # What it promises
+//!
+//! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by **the database's clock**. An owner is a
+//!   value with 128 random bits; its label is for readers, and two owners of the same label are strangers.
+//! * The count is in the table, and nowhere else. After a crash of its owner it runs out with the time.
+//! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long as the row, which nothing here deletes: one row
+//!   for each name that was ever used.
+//! * A change is made once, also if its answer is lost: the row remembers which change was the last, and a repeated one is recognised.
+//! * [`Hold::is_valid`] is no later than the end in the table: it is counted from before the request.
+//!
+//! # What it does not
+//!
+//! * **It does not renew itself** and tells nobody of a loss: use [`Owner::renew`], and the [gate](super::gate) with the token where it matters. The locks of
+//!   `dlock::Client` do both.
+//! * It does not wait: [`Entered::Busy`] says for how long at most it is held.
+//! * A [`Hold`] that is dropped is held until its time is over: a destructor cannot speak to a database.
+//! * In SQLite the clock is the machine's since boot, as in [the backend](crate::sqlite).
+//!
+//! # What could break it, and why it does not
+//!
+//! Every change is one transaction that locks the row, reads it, decides (`state.rs`), writes and commits.
+//!
+//! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in `READ COMMITTED`, which is asked for; MySQL always
+//!   reads the newest where it locks; SQLite locks the file before it reads.
+//! * *Two find no row*: it is made in a transaction of its own before the other, so nobody locks a gap.
+//! * *The process stops in the transaction*: the row is locked until the server ends the connection, and its name is blocked for others as long.
+//!   Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When it goes on, it writes what it read: nobody could change it meanwhile.
+//! * *The clock is read before the wait for the row* (MySQL's statement clock): who holds looks alive for longer, and what is written ends sooner, though never sooner than
+//!   ttl after the request was sent. Both err on the safe side.
+//! * *The commit's answer is lost*: the same change is sent again, and recognised. If there is no answer at all, the owner keeps it in mind and takes it back
+//!   before it does anything else. A copy that arrives late cannot come: the row is locked by its transaction, so whoever
+//!   takes it back waits for its end.
+//! * *The future is dropped*: its connection is closed, so that nothing open goes back to the pool. As for the change it is the same; the owner takes it back, or if the owner is dropped too, it runs out.
+//! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that owner are lost, which the token tells.
+//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held, since the outer hold relies on it.
+
+mod hold;
+mod owner;
+mod state;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, LockName, Runtime, Token};
+use sqlx::Pool;
+
+pub use self::hold::{Entered, Hold, Holder};
+pub use self::owner::Owner;
+use self::state::{Id, Row};
+use super::database::{Store, Value, all_own, execute_own};
+use super::failure::{Error, Failure, Result};
+use super::lent::Lent;
+use super::tables::Tables;
+use super::version::Part;
+
+/// How often a change is tried that meets a deadlock, or whose answer is lost.
+const TRIES: u32 = 4;
+
+/// MySQL's column; the others take more.
+const LONGEST_LABEL: usize = 255;
+
+/// MySQL's column, and a length that all backends take.
+const LONGEST_NAME: usize = 1024;
+
+/// Long enough for anything; the columns end in the year 9999.
+const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A table of re-entrant locks. Cheap to clone.
+pub struct ReentrantRows<DB: Store> {
+    pool: Pool<DB>,
+    tables: Tables,
+    runtime: Arc<dyn Runtime>,
+    /// Whether the tables were seen to be of our version.
+    checked: Arc<AtomicBool>,
+}
+
+impl<DB: Store> ReentrantRows<DB> {
+    /// Those in the database of that pool. Each call uses one of its connections at a time, so one is enough.
+    pub fn new(pool: Pool<DB>, tables: Tables, runtime: Arc<dyn Runtime>) -> Self {
+        Self {
+            pool,
+            tables,
+            runtime,
+            checked: Arc::default(),
+        }
+    }
+
+    /// Makes the tables (`…reentrant`, and `…direct` with its version), if they are not there, and brings older ones up to this version. It takes the
+    /// right to make tables; at work, `SELECT`, `INSERT` and `UPDATE` on the first and `SELECT` on the second are enough.
+    ///
+    /// # Cancel safety
+    /// Cancelled, they are made or not; call it again.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if this user may not make tables; `Unsupported` if a newer dlock has made them; others as they come.
+    pub async fn create_table(&self) -> Result<()> {
+        let mut lent = Lent::from(&self.pool).await?;
+        let steps = self.steps();
+        self.part(&steps)
+            .bring_up::<DB>(lent.conn(), &self.tables)
+            .await?;
+        lent.give_back();
+        Ok(())
+    }
+
+    /// A step is never changed after a release; a new version adds one.
+    fn steps(&self) -> [String; 1] {
+        [DB::reentrant_table(&self.tables.reentrant().to_string())]
+    }
+
+    fn part<'a>(&self, steps: &'a [String]) -> Part<'a> {
+        Part {
+            name: "reentrant",
+            steps,
+        }
+    }
+
+    /// Looks at the version of the tables, once.
+    async fn check(&self, conn: &mut DB::Connection) -> Result<()> {
+        if !self.checked.load(Ordering::Relaxed) {
+            let steps = self.steps();
+            self.part(&steps).check::<DB>(conn, &self.tables).await?;
+            self.checked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A new owner. The label is for whoever reads the table: a name of the service and the machine, say.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the label is longer than 255 characters, or has a NUL in it.
+    pub fn owner(&self, label: &str) -> Result<Owner<DB>> {
+        if label.chars().count() > LONGEST_LABEL || label.contains('\0') {
+            let text = "the label of an owner has at most 255 characters, none of them NUL";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        Ok(Owner {
+            id: self.draw(),
+            rows: self.clone(),
+            label: label.to_owned(),
+            unsettled: VecDeque::new(),
+        })
+    }
+
+    /// Who holds a name, if anybody does.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// Any [`Failure`].
+    pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
+        check_name(name)?;
+        let mut lent = Lent::from(&self.pool).await?;
+        self.check(lent.conn()).await?;
+        let row = self.read(lent.conn(), name, "").await?;
+        lent.give_back();
+        row.filter(Row::is_held).map(|row| holder(&row)).transpose()
+    }
+
+    fn draw(&self) -> Id {
+        let mut id = Id::default();
+        self.runtime.fill_random(&mut id);
+        id
+    }
+
+    async fn read(&self, conn: &mut DB::Connection, name: &LockName, locking: &str) -> Result<Option<Row>> {
+        let text = format!(
+            "SELECT holds, owner_label, owner_id, token, last_change, {} FROM {} WHERE name = ?{locking}",
+            DB::remaining()?,
+            self.tables.reentrant(),
+        );
+        let values = [Value::Bytes(name.as_bytes().to_vec())];
+        let rows = all_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
+        rows.first().map(read_row::<DB>).transpose()
+    }
+
+    /// One change of one name: what `decide` makes of its row is written, and committed. Repeated, if that may help and does no harm.
+    async fn change<T>(
+        &self,
+        name: &LockName,
+        mut decide: impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<T> {
+        let (mut tries, mut doubt) = (0, None);
+        loop {
+            tries += 1;
+            let e = match self.change_once(name, &mut decide).await {
+                Ok(Some(done)) => return Ok(done),
+                // There was no row: there is one now.
+                Ok(None) if tries < TRIES => continue,
+                Ok(None) => {
+                    let text = "the row of a re-entrant lock was made and is gone again; does something else delete from that table?";
+                    Error::new(ErrorKind::BackendData, text)
+                }
+                Err(e) => e,
+            };
+            // Not a lock that takes too long: the caller knows better how long to wait.
+            let again = matches!(
+                e.failure(),
+                Failure::Deadlock | Failure::Serialization | Failure::ConnectionLost
+            );
+            if e.may_have_happened() {
+                doubt = Some(e.clone());
+            }
+            if !again || tries >= TRIES {
+                // Why the last try failed says nothing of one before it whose commit went unanswered.
+                return Err(doubt.unwrap_or(e));
+            }
+        }
+    }
+
+    async fn change_once<T>(
+        &self,
+        name: &LockName,
+        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<Option<T>> {
+        let mut lent = Lent::from(&self.pool).await?;
+        self.check(lent.conn()).await?;
+        // An error of the connection is not given back with it.
+        let done = self.change_on(lent.conn(), name, decide).await?;
+        if matches!(done, Ok(None)) {
+            self.make_row(lent.conn(), name).await?;
+        }
+        lent.give_back();
+        done
+    }
+
+    /// The inner result is that of a transaction which is over, in whatever way; after the outer one it may be open.
+    async fn change_on<T>(
+        &self,
+        conn: &mut DB::Connection,
+        name: &LockName,
+        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<Result<Option<T>>> {
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
+        let (commit, answer) = match self.decide_in(&mut tx, name, decide).await {
+            Ok(decided) => decided,
+            Err(e) => {
+                return match tx.rollback().await {
+                    Ok(()) => Ok(Err(e)),
+                    // The first error tells why.
+                    Err(_) => Err(e),
+                };
+            }
+        };
+        if commit {
+            tx.commit().await.map_err(Error::of_commit)?;
+        } else {
+            tx.rollback().await.map_err(Error::of)?;
+        }
+        Ok(Ok(answer))
+    }
+
+    /// Whether there is something to be committed, and what is answered then; nothing if there is no row.
+    async fn decide_in<T>(
+        &self,
+        conn: &mut DB::Connection,
+        name: &LockName,
+        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
+    ) -> Result<(bool, Option<T>)> {
+        let Some(row) = self.read(conn, name, DB::LOCKING).await? else {
+            return Ok((false, None));
+        };
+        let decided = decide(&row)?;
+        let Some((assignments, mut values)) = decided.write else {
+            return Ok((false, Some(decided.answer)));
+        };
+        let table = self.tables.reentrant();
+        let text = format!("UPDATE {table} SET {assignments} WHERE name = ?");
+        values.push(Value::Bytes(name.as_bytes().to_vec()));
+        execute_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
+        Ok((true, Some(decided.answer)))
+    }
+
+    async fn make_row(&self, conn: &mut DB::Connection, name: &LockName) -> Result<()> {
+        let text = format!(
+            "INSERT INTO {} (name, holds, owner_label, owner_id, token, last_change) VALUES (?, 0, ?, ?, 0, ?) {}",
+            self.tables.reentrant(),
+            DB::or_nothing("name"),
+        );
+        let values = [
+            Value::Bytes(name.as_bytes().to_vec()),
+            Value::Text(String::new()),
+            Value::Bytes(Vec::new()),
+            Value::Bytes(Vec::new()),
+        ];
+        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
+        execute_own::<DB>(&mut tx, &text, &values)
+            .await
+            .map_err(Error::of)?;
+        // If it is not known whether it is there, the next look tells.
+        tx.commit().await.map_err(Error::of)
+    }
+}
+
+// Not derived, which would ask it of the database.
+impl<DB: Store> Clone for ReentrantRows<DB> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            tables: self.tables.clone(),
+            runtime: self.runtime.clone(),
+            checked: self.checked.clone(),
+        }
+    }
+}
+
+impl<DB: Store> fmt::Debug for ReentrantRows<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReentrantRows")
+            .field("tables", &self.tables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What becomes of a row, and what the caller is told once that is committed.
+struct Decided<T> {
+    /// Assignments, and their values.
+    write: Option<(String, Vec<Value>)>,
+    answer: T,
+}
+
+fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
+    let none = || {
+        let text = "a row of the table of re-entrant locks was not written by dlock: a column is NULL";
+        Error::new(ErrorKind::BackendData, text)
+    };
+    let number = |at| DB::number(row, at).map_err(Error::of);
+    let bytes = |at| DB::bytes(row, at).map_err(Error::of);
+    Ok(Row {
+        holds: number(0)?.ok_or_else(none)?,
+        label: DB::text(row, 1).map_err(Error::of)?.ok_or_else(none)?,
+        owner: bytes(2)?.ok_or_else(none)?,
+        token: number(3)?.ok_or_else(none)?,
+        last_change: bytes(4)?.ok_or_else(none)?,
+        // One that was never held has no end.
+        remaining: number(5)?.unwrap_or(0),
+    })
+}
+
+fn token(number: i64) -> Result<Token> {
+    let token = u64::try_from(number).ok().and_then(Token::new);
+    token.ok_or_else(|| {
+        let text =
+            format!("a row of the table of re-entrant locks was not written by dlock: its token is {number}");
+        Error::new(ErrorKind::BackendData, text)
+    })
+}
+
+fn holder(row: &Row) -> Result<Holder> {
+    Ok(Holder {
+        label: row.label.clone(),
+        holds: u32::try_from(row.holds).unwrap_or(u32::MAX),
+        token: token(row.token)?,
+        remaining: Duration::from_micros(u64::try_from(row.remaining).unwrap_or(0)),
+    })
+}
+
+fn check_name(name: &LockName) -> Result<()> {
+    if name.as_bytes().len() > LONGEST_NAME {
+        let e = Error::new(
+            ErrorKind::InvalidInput,
+            "the name of a re-entrant row has at most 1024 bytes",
+        );
+        return Err(e.with_name(name));
+    }
+    Ok(())
+}
+
+fn check_ttl(ttl: Duration) -> Result<()> {
+    if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "the ttl of a re-entrant row is between a millisecond and a year",
+        ));
+    }
+    Ok(())
+}

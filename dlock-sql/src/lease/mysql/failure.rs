@@ -1,0 +1,100 @@
+//! What the errors of MySQL and MariaDB mean to a caller.
+
+use dlock_core::{Error, ErrorKind};
+use sqlx::mysql::MySqlDatabaseError;
+
+fn number(e: &sqlx::Error) -> Option<u16> {
+    let e = e.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(e.number())
+}
+
+/// The server ends the session: shut down, killed, too long idle.
+fn ends_the_session(number: u16) -> bool {
+    matches!(
+        number,
+        1053 | 1079 | 1080 | 1152 | 1153 | 1158..=1161 | 1184 | 1927 | 4031
+    )
+}
+
+/// Nothing more can be asked on that connection.
+pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
+    number(e).is_none_or(ends_the_session)
+}
+
+/// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was never sent.
+pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
+    let (kind, what) = match number(&e) {
+        Some(number) => of_number(number),
+        None => (
+            ErrorKind::Unavailable,
+            "cannot be reached or does not answer; check the address, the network and the server",
+        ),
+    };
+    Error::new(kind, format!("the MySQL database {at} {what}")).with_source(e)
+}
+
+/// The typed error for a statement that was sent and commits by itself, or for a commit. One that the server refuses has been rolled back.
+pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
+    match number(&e) {
+        // It was not read, whatever becomes of the connection; and a commit that failed may be there after all.
+        Some(1153) => nothing_done(e, at),
+        Some(number) if !ends_the_session(number) && number != 1180 => nothing_done(e, at),
+        _ => Error::new(
+            ErrorKind::Unknown,
+            format!("the connection to the MySQL database {at} was lost before the answer came"),
+        )
+        .with_source(e),
+    }
+}
+
+fn of_number(number: u16) -> (ErrorKind, &'static str) {
+    match number {
+        // The transaction was rolled back to end a deadlock: asked again it may pass.
+        1020 | 1213 => (
+            ErrorKind::Unavailable,
+            "rolled the transaction back since it was in conflict with another; try again",
+        ),
+        1205 | 3572 => (
+            ErrorKind::Unavailable,
+            "has the name's row locked for too long; look for a transaction that does not end",
+        ),
+        1317 | 1969 | 3024 => (
+            ErrorKind::Unavailable,
+            "was told by somebody to end the statement, or lets none take so long; try again",
+        ),
+        1290 | 1792 | 1836 | 1874 => (
+            ErrorKind::Unavailable,
+            "is read-only; is it a replica, or `read_only` set?",
+        ),
+        3 | 1021 | 1026 | 1114 => (ErrorKind::Unavailable, "is on a full disk; free some space"),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "has no connection left; raise `max_connections`, or use fewer",
+        ),
+        1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698 => (
+            ErrorKind::PermissionDenied,
+            "refuses this user; check the password and grant the rights that docs/sql.md lists",
+        ),
+        1153 => (
+            ErrorKind::LimitReached,
+            "takes no statement of that length; raise `max_allowed_packet`, or write less at once",
+        ),
+        1046 | 1049 => (
+            ErrorKind::InvalidInput,
+            "does not exist; mend its name or create it",
+        ),
+        1054 | 1064 | 1136 | 1146 | 1264 | 1364 | 1366 | 1406 => (
+            ErrorKind::BackendData,
+            "does not have the tables that this dlock made; has something changed them, or a newer dlock?",
+        ),
+        _ => (ErrorKind::Unavailable, "failed"),
+    }
+}
+
+/// A row that is none of ours.
+pub(super) fn foreign(what: &str) -> Error {
+    Error::new(
+        ErrorKind::BackendData,
+        format!("a row of the lock tables was not written by dlock: {what}"),
+    )
+}

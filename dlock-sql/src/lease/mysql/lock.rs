@@ -1,0 +1,308 @@
+//! The heart: ask, release, abandon.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
+    Wait, Wake,
+};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp, Token};
+use futures::future::join_all;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use sqlx::Arguments as _;
+use sqlx::mysql::MySqlArguments;
+
+use super::connections::{Absent, Link};
+use super::probe::RowProbe;
+use super::state::Mark;
+use super::text::id_bytes;
+use crate::admit::{Asked, WATCH};
+use crate::lease::check::{capabilities, check_request, invalid, micros};
+use crate::lease::retried::{Retried, Sent};
+
+/// How soon whoever waits looks again, and how late.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
+/// Locks in a MySQL or MariaDB database, as leases in rows.
+///
+/// Clones share the connections.
+#[derive(Clone)]
+pub struct MysqlLease {
+    pub(super) link: Arc<Link>,
+    pub(super) retried: Arc<Retried>,
+    capabilities: Arc<Capabilities>,
+}
+
+impl fmt::Debug for MysqlLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlLease")
+            .field("at", &self.link.at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The values of a statement.
+pub(super) fn values() -> MySqlArguments {
+    MySqlArguments::default()
+}
+
+pub(super) fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
+where
+    T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
+{
+    args.add(value)
+        .map_err(|e| invalid(format!("a value cannot be stored: {e}")))
+}
+
+/// As the admission rule takes it: rounded up to the granularity.
+pub(super) fn round_up(d: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(micros(d)).unwrap_or(0))
+}
+
+fn stray(e: Error) -> Error {
+    let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
+}
+
+impl MysqlLease {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            retried: Arc::default(),
+            capabilities: Arc::new(capabilities("mysql")),
+        }
+    }
+
+    fn looking(
+        &self,
+        key: &LeaseKey,
+        mark: Option<Mark>,
+        recheck_in: Option<Duration>,
+        ahead: Option<u32>,
+    ) -> Wait {
+        let mut wait = Wait::new(Wake::Poll {
+            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone(), mark)),
+            min: LOOK_MIN,
+            max: LOOK_MAX,
+        });
+        wait.recheck_in = recheck_in;
+        wait.ahead = ahead;
+        wait
+    }
+
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise. `strayed` is set where a copy of it may be on its way yet.
+    async fn take(&self, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
+        let ttl = micros(request.ttl);
+        let id = id_bytes(request.key.id);
+        let args = || {
+            let mut args = values();
+            bind(&mut args, request.key.name.as_bytes())?;
+            // Once for a new row and once for one that is there.
+            for _ in 0..2 {
+                bind(&mut args, ttl)?;
+                bind(&mut args, ttl)?;
+                bind(&mut args, request.owner.as_deref())?;
+                bind(&mut args, &id[..])?;
+            }
+            Ok(args)
+        };
+        let noted = || {
+            *strayed = true;
+            self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+        };
+        let (sent, token) = self.link.ask_again(&self.link.sql.acquire, args, noted).await?;
+        Ok(Token::new(token)
+            .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
+    }
+
+    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+        check_request(&self.capabilities, request)?;
+        if request.key.id == WATCH {
+            return Err(invalid(
+                "the largest of all request ids is the backend's own".to_owned(),
+            ));
+        }
+        self.link.open()?;
+        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let mut strayed = false;
+        let asked = async {
+            if request.mode == Mode::Exclusive
+                && !self.link.sights.is_crowded(&request.key.name)
+                && let Some(grant) = self.take(request, &mut strayed).await?
+            {
+                return Ok(Attempt::Granted(grant));
+            }
+            let asked = self.attempt_in_full(request).await;
+            match strayed {
+                true => self.after_stray(&request.key, asked).await,
+                false => asked,
+            }
+        };
+        asks.answered(asked.await)
+    }
+
+    /// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes that as the end of it, and abandons nothing. The
+    /// first copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go. One that was granted or queued ends with a
+    /// release or an abandon, which leave the tombstone.
+    async fn after_stray(&self, key: &LeaseKey, asked: Result<Attempt>) -> Result<Attempt> {
+        match asked {
+            Ok(Attempt::Held(_)) => self.try_abandon(key).await.map_err(stray)?,
+            // It has a tombstone, or its outcome is looked after already.
+            Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => return Err(e),
+            Err(e) => return Err(stray(e)),
+            Ok(asked) => return Ok(asked),
+        };
+        asked
+    }
+
+    async fn attempt_in_full(&self, request: &Acquire) -> Result<Attempt> {
+        let mut checked = request.clone();
+        checked.ttl = round_up(request.ttl);
+        checked.queue_ttl = round_up(request.queue_ttl);
+        let key = &request.key;
+        let (sent, asked, mark) = self
+            .link
+            .change_and_mark(std::slice::from_ref(&key.name), Absent::Made, move |view| {
+                let now = view.now;
+                let name = view.made(&checked.key.name)?;
+                if name.is_buried(checked.key.id) {
+                    return Err(Error::lost(LossReason::Refused));
+                }
+                name.state.attempt(&checked, now, &mut name.tokens)
+            })
+            .await?;
+        Ok(match asked {
+            Asked::Granted { token, expires_in } => {
+                Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in))
+            }
+            Asked::Queued { recheck_in, ahead } => {
+                debug_assert!(request.queue == Queueing::Join);
+                Attempt::Queued(self.looking(key, mark, recheck_in, ahead))
+            }
+            Asked::Held { recheck_in } => Attempt::Held(self.looking(key, mark, recheck_in, None)),
+            Asked::Gone => return Err(Error::lost(LossReason::Released)),
+        })
+    }
+
+    /// Lets go of a name that nobody else is at.
+    async fn let_go(&self, lease: &LeaseKey, noted: impl FnOnce() + Send) -> Result<bool> {
+        let id = id_bytes(lease.id);
+        let args = || {
+            let mut args = values();
+            bind(&mut args, lease.name.as_bytes())?;
+            bind(&mut args, &id[..])?;
+            Ok(args)
+        };
+        let (_, token) = self.link.ask_again(&self.link.sql.release, args, noted).await?;
+        Ok(token != 0)
+    }
+
+    async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let how = match how {
+            Release::KeepFor(d) if !d.is_zero() => Release::KeepFor(round_up(d)),
+            _ => Release::Now,
+        };
+        let open = self.retried.of(lease);
+        let asks = self.retried.asks(lease, Sent::Release);
+        let mut perhaps = open.release;
+        let asked = async {
+            let short = how == Release::Now && !open.acquire && !self.link.sights.is_crowded(&lease.name);
+            if short && self.let_go(lease, || perhaps = true).await? {
+                return Ok(Released::Released);
+            }
+            // A copy of the acquire may still come: a tombstone keeps it from being heard.
+            let absent = if open.acquire { Absent::Made } else { Absent::Left };
+            let (key, strayed) = (lease.clone(), open.acquire);
+            let released = self
+                .link
+                .change(std::slice::from_ref(&lease.name), absent, move |view| {
+                    let now = view.now;
+                    let Some(name) = view.name(&key.name)? else {
+                        return Ok(Released::NotHeld);
+                    };
+                    let released = name.state.release(key.id, how, now, &mut name.tokens);
+                    if strayed {
+                        name.bury(key.id, now);
+                    }
+                    Ok(released)
+                })
+                .await?;
+            Ok(released.1)
+        };
+        let released = asks.answered(asked.await)?;
+        self.retried.forget(lease);
+        self.link.sweep_sometimes();
+        Ok(match released {
+            Released::NotHeld if perhaps => Released::Released,
+            released => released,
+        })
+    }
+
+    async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
+        let own = key.clone();
+        let (_, abandoned) = self
+            .link
+            .change(std::slice::from_ref(&key.name), Absent::Made, move |view| {
+                let now = view.now;
+                let name = view.made(&own.name)?;
+                let abandoned = name.state.abandon(own.id, now, &mut name.tokens);
+                name.bury(own.id, now);
+                Ok(abandoned)
+            })
+            .await?;
+        self.retried.forget(key);
+        Ok(abandoned)
+    }
+}
+
+#[async_trait]
+impl Lock for MysqlLease {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::RwLock => Some(Part::RwLock(self)),
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Watch => Some(Part::Watch(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    /// No lease hangs on a connection, and nothing is pushed.
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        stream::pending().boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let attempt = self.try_attempt(request).await;
+        attempt.map_err(|e| e.with_name(&request.key.name))
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let released = self.try_release(lease, how).await;
+        released.map_err(|e| e.with_name(&lease.name))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        join_all(requests.iter().map(|key| async move {
+            let abandoned = self.try_abandon(key).await;
+            abandoned.map_err(|e| e.with_name(&key.name))
+        }))
+        .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.link.open().is_err() {
+            return Err(Error::new(ErrorKind::Closed, "this MySQL backend was closed"));
+        }
+        self.link.close().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! The tables, their migrations, and the statements on them.
+//!
+//! | table | holds |
+//! |---|---|
+//! | `…meta` | one row: the schema version; the floor of tokens: no name without a row was ever granted a larger one; that of the sweep before the last; when that was |
+//! | `…name` | one row per name that was used lately: who holds it alone, the last token, how many rows it has in `…entry`; `taken` is of no meaning after a statement |
+//! | `…entry` | one row per shared holder, waiter, tombstone, and name that is watched |
+//! | `…fence` | one row per resource of the fence gate |
+//!
+//! A name's row is locked first by whoever changes anything about the name. While it has no rows in `…entry` it is all there is, which is what the short
+//! statements go by: their conditions read that row and no other.
+//!
+//! Definitions are no part of transactions on these servers. So a step of a migration can be repeated (`IF NOT EXISTS`), the version is set last, and
+//! whoever migrates holds `GET_LOCK` for that time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dlock_core::{Error, ErrorKind, Result};
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::failure::{foreign, nothing_done};
+use super::text::bytes;
+
+/// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the statement: what ends is judged late by that, and
+/// what begins is counted from before.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+
+/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
+pub(super) const MIGRATIONS: &[&str] = &[V1];
+
+const V1: &str = "
+CREATE TABLE IF NOT EXISTS {p}name (
+  name VARBINARY(1024) NOT NULL PRIMARY KEY,
+  phase TINYINT NOT NULL,
+  share INT NOT NULL,
+  priority TINYINT NOT NULL,
+  arrival BIGINT NOT NULL,
+  token BIGINT NOT NULL,
+  ttl BIGINT NOT NULL,
+  ends BIGINT NOT NULL,
+  upgrading TINYINT NOT NULL,
+  owner VARCHAR(1024) CHARACTER SET utf8mb4,
+  id BINARY(24),
+  others INT NOT NULL,
+  changes BIGINT NOT NULL,
+  taken TINYINT NOT NULL DEFAULT 0
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS {p}entry (
+  name VARBINARY(1024) NOT NULL,
+  id BINARY(24) NOT NULL,
+  phase TINYINT NOT NULL,
+  share INT NOT NULL,
+  priority TINYINT NOT NULL,
+  arrival BIGINT NOT NULL,
+  token BIGINT,
+  ttl BIGINT NOT NULL,
+  ends BIGINT NOT NULL,
+  upgrading TINYINT NOT NULL,
+  owner VARCHAR(1024) CHARACTER SET utf8mb4,
+  PRIMARY KEY (name, id)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+CREATE TABLE IF NOT EXISTS {p}fence (
+  resource VARBINARY(1024) NOT NULL PRIMARY KEY,
+  max_exclusive BIGINT,
+  max_any BIGINT,
+  value LONGBLOB NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+";
+
+/// Not part of a step: the version is in it.
+const META: &str = "
+CREATE TABLE IF NOT EXISTS {p}meta (
+  only_row TINYINT NOT NULL PRIMARY KEY,
+  schema_version INT NOT NULL,
+  token_floor BIGINT NOT NULL,
+  older_floor BIGINT NOT NULL,
+  swept BIGINT NOT NULL
+) ENGINE = InnoDB;
+INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
+";
+
+/// Where the tables are: the prefix, with the schema before it if one was named.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    schema: Option<String>,
+    prefix: String,
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}*", self.prefix),
+            None => write!(f, "{}*", self.prefix),
+        }
+    }
+}
+
+impl Names {
+    /// `prefix` has been checked; `schema` is quoted, so it may be anything.
+    pub(super) fn new(schema: Option<&str>, prefix: &str) -> Self {
+        Self {
+            schema: schema.map(str::to_owned),
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// What the name of each table begins with.
+    pub(super) fn all(&self) -> String {
+        match &self.schema {
+            Some(schema) => format!("`{}`.{}", schema.replace('`', "``"), self.prefix),
+            None => self.prefix.clone(),
+        }
+    }
+
+    fn fill(&self, text: &str) -> String {
+        text.replace("{p}", &self.all()).replace("{now}", NOW)
+    }
+}
+
+/// The statements, with the names filled in once.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) prefix: String,
+    /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token comes back as the insert id; it is nought if
+    /// somebody does. (How many rows were changed says nothing: what is set to what it was counts as found by one server and as not changed by another.)
+    ///
+    /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by the row as it was found, locked. The insert itself
+    /// decides by the key. So whoever comes second finds the row of the first. `LAST_INSERT_ID` is set by the row that is thought of first, and set again by
+    /// the update. A row that no dlock wrote, and the last token of all, are left to whoever looks closer.
+    ///
+    /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among `VALUES` is not. So it may be older than the insert: see
+    /// `upkeep`. Types are cast since MySQL takes a bare value of a `SELECT` for text.
+    pub(super) acquire: Arc<str>,
+    pub(super) release: Arc<str>,
+    pub(super) look: Arc<str>,
+    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be taken back.
+    pub(super) mark: Arc<str>,
+    pub(super) read_fence: Arc<str>,
+    pub(super) extend_where: String,
+}
+
+impl Statements {
+    pub(super) fn new(names: &Names) -> Self {
+        let fill = |text: &str| Arc::<str>::from(names.fill(text));
+        Self {
+            prefix: names.all(),
+            acquire: fill(
+                "INSERT INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, id, others, changes, taken) \
+                 SELECT CAST(? AS BINARY), 2, -1, 5, 0, LAST_INSERT_ID(GREATEST(token_floor + 1, {now})), CAST(? AS SIGNED), \
+                 {now} + CAST(? AS SIGNED), 0, CAST(? AS CHAR), CAST(? AS BINARY), 0, 0, 1 \
+                 FROM {p}meta WHERE only_row = 1 AND token_floor < 9223372036854775807 \
+                 ON DUPLICATE KEY UPDATE \
+                 taken = (others = 0 AND token < 9223372036854775807 AND (phase = 0 OR (phase IN (1, 2, 3) AND ends <= {now}))), \
+                 token = IF(taken, LAST_INSERT_ID(GREATEST(token + 1, {now})), token + LAST_INSERT_ID(0)), \
+                 phase = IF(taken, 2, phase), ttl = IF(taken, ?, ttl), ends = IF(taken, {now} + ?, ends), \
+                 upgrading = IF(taken, 0, upgrading), owner = IF(taken, ?, owner), id = IF(taken, ?, id)",
+            ),
+            release: fill(
+                "UPDATE {p}name SET token = LAST_INSERT_ID(token), phase = 0, id = NULL, owner = NULL, ends = {now} \
+                 WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
+            ),
+            look: fill(
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), \
+                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
+                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED), \
+                 CASE k.phase WHEN 1 THEN HEX(k.id) END, \
+                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o \
+                 WHERE o.name = k.name AND o.phase = 1) END \
+                 FROM {p}name AS k WHERE k.name = ?",
+            ),
+            mark: fill(
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), k.ends, CAST(CASE WHEN k.others > 0 THEN \
+                 (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED), \
+                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
+                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED) \
+                 FROM {p}name AS k WHERE k.name = ?",
+            ),
+            read_fence: fill("SELECT value, max_exclusive, max_any FROM {p}fence WHERE resource = ?"),
+            extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
+        }
+    }
+
+    /// What each connection prepares.
+    pub(super) fn warm(&self) -> Vec<Arc<str>> {
+        [&self.acquire, &self.release, &self.look, &self.mark]
+            .map(Arc::clone)
+            .into()
+    }
+
+    /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.
+    pub(super) fn load(&self, list: &str) -> String {
+        let all = self.all_of(list, " FOR UPDATE");
+        format!("START TRANSACTION; {all}")
+    }
+
+    /// Reads the same at one moment, and locks nothing.
+    pub(super) fn look_at(&self, list: &str) -> String {
+        let all = self.all_of(list, "");
+        format!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; {all}; COMMIT")
+    }
+
+    fn all_of(&self, list: &str, lock: &str) -> String {
+        let p = &self.prefix;
+        let columns = "name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner";
+        format!(
+            "SELECT 0, {columns}, changes FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER BY name{lock}; \
+             SELECT 1, {columns}, 0 FROM {p}entry FORCE INDEX (PRIMARY) WHERE name IN ({list}) \
+             UNION ALL SELECT 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}, NULL, NULL, 0"
+        )
+    }
+
+    /// Makes a row for a name, from the floor: that of a name which was deleted with its row.
+    pub(super) fn make(&self, name: &[u8]) -> String {
+        let p = &self.prefix;
+        format!(
+            "INSERT IGNORE INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, id, others, changes, taken) \
+             SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta WHERE only_row = 1",
+            bytes(name)
+        )
+    }
+}
+
+/// Brings the tables up to the version of those steps.
+pub(super) async fn migrate(
+    conn: &mut MySqlConnection,
+    names: &Names,
+    steps: &[&str],
+    at: &str,
+) -> Result<()> {
+    if version(conn, names, steps.len(), at).await? == steps.len() {
+        return Ok(());
+    }
+    let lock = bytes(format!("dlock migrates {}", names.prefix).as_bytes());
+    let got = sqlx::raw_sql(AssertSqlSafe(format!("SELECT GET_LOCK({lock}, 10)")))
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(|e| nothing_done(e, at))?;
+    let got = got.first().and_then(|row| row.try_get::<Option<i64>, _>(0).ok());
+    if got.flatten() != Some(1) {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("another program has been making the lock tables in {at} for ten seconds; try again"),
+        ));
+    }
+    let upgraded = upgrade(conn, names, steps, at).await;
+    let released = simple(conn, &format!("DO RELEASE_LOCK({lock})"), at).await;
+    upgraded.and(released)
+}
+
+async fn upgrade(conn: &mut MySqlConnection, names: &Names, steps: &[&str], at: &str) -> Result<()> {
+    simple(conn, &names.fill(META), at).await?;
+    let from = version(conn, names, steps.len(), at).await?;
+    for step in steps.iter().skip(from) {
+        simple(conn, &names.fill(step), at).await?;
+    }
+    let set = format!("UPDATE {{p}}meta SET schema_version = {}", steps.len());
+    simple(conn, &names.fill(&set), at).await
+}
+
+async fn simple(conn: &mut MySqlConnection, text: &str, at: &str) -> Result<()> {
+    let done = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(conn).await;
+    done.map(|_| ()).map_err(|e| nothing_done(e, at))
+}
+
+/// Nought if there are no tables yet. What a newer dlock has made is refused.
+async fn version(conn: &mut MySqlConnection, names: &Names, known: usize, at: &str) -> Result<usize> {
+    let schema = match &names.schema {
+        Some(schema) => format!("CONVERT({} USING utf8mb4)", bytes(schema.as_bytes())),
+        None => "DATABASE()".to_owned(),
+    };
+    let there = format!(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = {schema} AND table_name = '{}meta'",
+        names.prefix
+    );
+    let there = sqlx::raw_sql(AssertSqlSafe(there))
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(|e| nothing_done(e, at))?;
+    if there.is_empty() {
+        return Ok(0);
+    }
+    let text = names.fill("SELECT CAST(schema_version AS SIGNED) FROM {p}meta");
+    let rows = sqlx::raw_sql(AssertSqlSafe(text))
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(|e| nothing_done(e, at))?;
+    // Another program has made the table and not yet its row.
+    let Some(row) = rows.first() else { return Ok(0) };
+    let version: i64 = row.try_get(0).map_err(|_| foreign("another schema version"))?;
+    let version = usize::try_from(version).map_err(|_| foreign("a schema version below nought"))?;
+    if version > known {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the lock tables {names} in {at} have schema version {version}, this program knows up to {known}: \
+                 a newer dlock has used the database; update this program"
+            ),
+        ));
+    }
+    Ok(version)
+}

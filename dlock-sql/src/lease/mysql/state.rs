@@ -1,0 +1,357 @@
+//! The rows of a name, read into the state that the admission rule works on, and written back.
+//!
+//! The holder of a name that is held alone is in the name's own row, everybody else in a row of `entry`. Tombstones are rows there too, of which the rule knows
+//! nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::RequestId;
+use dlock_core::{LockName, Mode, Result, Timestamp, Token};
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+
+use super::failure::foreign;
+use super::text::{bytes, id_bytes, label, number, read_id};
+use crate::admit::{Entry, NameState, Phase, Row, Tokens, WATCH, Watch};
+use crate::lease::check::share;
+
+/// How long a tombstone stands: longer than a request can be under way.
+const TOMBSTONE: Duration = Duration::from_secs(60);
+
+/// The phases of rows that are no entries.
+const WATCHED: i64 = 4;
+const BURIED: i64 = 5;
+
+/// What `upgrading` is of a minimum hold that a tombstone comes after.
+const MARKED: i64 = 2;
+
+/// Which row of an answer it is.
+pub(super) const NAME: i64 = 0;
+pub(super) const ENTRY: i64 = 1;
+pub(super) const CLOCK: i64 = 2;
+
+/// What of a name's row changes when anything does: the number of changes, the token, the phase. Of a name that has no row it is all nought.
+pub(super) type Mark = (i64, i64, i64);
+
+/// One name as it is in the database, locked, and as it will be.
+pub(super) struct Loaded {
+    pub(super) state: NameState,
+    pub(super) tokens: Tokens,
+    /// The token that is stored.
+    token: u64,
+    /// As a look will find it.
+    pub(super) mark: Mark,
+    /// Ids that have a row in `entry`.
+    rows: HashSet<RequestId>,
+    graves: HashMap<RequestId, Timestamp>,
+    buried: Vec<RequestId>,
+    /// Who keeps others out for a minimum hold, which refuses his copies as well, in the row where his tombstone would be: that comes after it.
+    marked: HashSet<RequestId>,
+    exhumed: Vec<RequestId>,
+    /// The server's clock.
+    now: Timestamp,
+}
+
+pub(super) fn micros(t: Timestamp) -> u64 {
+    t.as_nanos() / 1_000
+}
+
+fn timestamp(micros: u64) -> Timestamp {
+    Timestamp::from_nanos(micros.saturating_mul(1_000))
+}
+
+fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
+where
+    T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
+{
+    row.try_get(column)
+        .map_err(|_| foreign("a column of another type"))
+}
+
+fn positive(row: &MySqlRow, column: usize) -> Result<u64> {
+    u64::try_from(get::<i64>(row, column)?).map_err(|_| foreign("a number below zero"))
+}
+
+/// What a row is: the first column says it.
+pub(super) fn kind(row: &MySqlRow) -> Result<i64> {
+    get(row, 0)
+}
+
+/// The server's clock of its row.
+pub(super) fn read_clock(row: &MySqlRow) -> Result<Timestamp> {
+    Ok(timestamp(positive(row, 9)?))
+}
+
+/// Of which name it is.
+pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
+    LockName::new(get::<Vec<u8>>(row, 1)?)
+}
+
+/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, changes.
+fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
+    let mode = match get::<i64>(row, 4)? {
+        -1 => Mode::Exclusive,
+        n => Mode::Shared {
+            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign("an unknown mode"))?),
+        },
+    };
+    let token: Option<i64> = get(row, 7)?;
+    let owner: Option<String> = get(row, 11)?;
+    Ok(Entry {
+        id: read_key(row)?,
+        phase,
+        mode,
+        priority: u8::try_from(get::<i64>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
+        arrival: get(row, 6)?,
+        token: token.and_then(|n| u64::try_from(n).ok()).and_then(Token::new),
+        ttl: Duration::from_micros(positive(row, 8)?),
+        expires: timestamp(positive(row, 9)?),
+        upgrading: get::<i64>(row, 10)? == 1,
+        owner: owner.map(Arc::from),
+    })
+}
+
+fn read_key(row: &MySqlRow) -> Result<RequestId> {
+    let id: Option<Vec<u8>> = get(row, 2)?;
+    id.and_then(|id| read_id(&id))
+        .ok_or_else(|| foreign("a request id of another length"))
+}
+
+fn read_phase(number: i64) -> Result<Phase> {
+    match number {
+        0 => Ok(Phase::Queued),
+        1 => Ok(Phase::Offered),
+        2 => Ok(Phase::Held),
+        3 => Ok(Phase::Kept),
+        _ => Err(foreign("an unknown phase")),
+    }
+}
+
+fn phase_number(phase: Phase) -> u8 {
+    match phase {
+        Phase::Queued => 0,
+        Phase::Offered => 1,
+        Phase::Held => 2,
+        Phase::Kept => 3,
+    }
+}
+
+impl Loaded {
+    /// Takes in the row of the name.
+    pub(super) fn new(row: &MySqlRow) -> Result<Self> {
+        let mut loaded = Self {
+            state: NameState::default(),
+            tokens: Tokens::default(),
+            token: positive(row, 7)?,
+            mark: (get(row, 12)?, get(row, 7)?, get(row, 3)?),
+            rows: HashSet::new(),
+            graves: HashMap::new(),
+            buried: Vec::new(),
+            marked: HashSet::new(),
+            exhumed: Vec::new(),
+            now: Timestamp::ZERO,
+        };
+        // In the name's own row no phase means that nobody holds it alone: nobody in it waits.
+        match get::<i64>(row, 3)? {
+            0 => {}
+            phase => loaded
+                .state
+                .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
+        }
+        Ok(loaded)
+    }
+
+    /// Takes in a row of `entry`.
+    pub(super) fn add(&mut self, row: &MySqlRow) -> Result<()> {
+        let id = read_key(row)?;
+        self.rows.insert(id);
+        match get::<i64>(row, 3)? {
+            BURIED => {
+                self.graves.insert(id, timestamp(positive(row, 9)?));
+            }
+            WATCHED => self.state.insert_stored(Row::Watch(Watch {
+                changes: positive(row, 6)?,
+                until: timestamp(positive(row, 9)?),
+            })),
+            phase => {
+                if get::<i64>(row, 10)? == MARKED {
+                    self.marked.insert(id);
+                }
+                self.state
+                    .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it is there: takes back what has run out. First in every change.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        self.state.loaded();
+        // No token is less than the server's clock: they go on growing where a backup was put back.
+        self.tokens.last = self.token.max(micros(now).saturating_sub(1));
+        let over = self.graves.iter().filter(|(_, until)| **until <= now);
+        self.exhumed = over.map(|(id, _)| *id).collect();
+        for id in &self.exhumed {
+            self.graves.remove(id);
+        }
+        self.state.settle(now, &mut self.tokens);
+        self.now = now;
+    }
+
+    pub(super) fn is_buried(&self, id: RequestId) -> bool {
+        self.graves.contains_key(&id)
+    }
+
+    /// A copy of that request that is on its way is not heard.
+    pub(super) fn bury(&mut self, id: RequestId, now: Timestamp) {
+        match self.state.kept_beside(id) {
+            Some(_) => drop(self.marked.insert(id)),
+            None => drop(self.graves.insert(id, now + TOMBSTONE)),
+        }
+        self.buried.push(id);
+    }
+
+    /// The tombstones of those whose minimum hold is over.
+    fn bury_marked(&mut self) {
+        let (marked, now) = (std::mem::take(&mut self.marked), self.now);
+        for id in marked {
+            match self.state.kept_beside(id) {
+                Some(_) => drop(self.marked.insert(id)),
+                None => self.bury(id, now),
+            }
+        }
+    }
+
+    /// How many rows of `entry` there are when it has been written.
+    pub(super) fn others(&self) -> usize {
+        self.state.rows() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
+    }
+
+    /// The statements that write back what has changed; nothing if nothing has.
+    pub(super) fn write(&mut self, prefix: &str, name: &LockName, to: &mut String) -> Result<()> {
+        self.bury_marked();
+        if !self.state.is_dirty() && self.buried.is_empty() && self.exhumed.is_empty() && !self.tokens.dirty {
+            return Ok(());
+        }
+        let key = bytes(name.as_bytes());
+        let sole = self.state.sole_holder().map(|e| e.id);
+        let mut gone: Vec<RequestId> = std::mem::take(&mut self.exhumed);
+        let (mut put, mut rewritten) = (Vec::new(), HashSet::new());
+        let mut token = if self.tokens.dirty {
+            self.tokens.last
+        } else {
+            self.token
+        };
+        for (id, row) in self.state.dirty() {
+            // One that was raised to less than the clock says: the name has to know of it, since a clock may go back.
+            if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
+                token = token.max(own.get());
+            }
+            match row {
+                Some(row) if Some(id) != sole => {
+                    put.push(values(&key, id, &row, self.marked.contains(&id))?);
+                    rewritten.insert(id);
+                }
+                _ if self.rows.contains(&id) => gone.push(id),
+                _ => {}
+            }
+        }
+        for id in std::mem::take(&mut self.buried) {
+            match self.state.kept_beside(id) {
+                Some(entry) if rewritten.insert(id) => put.push(values(&key, id, &Row::Entry(entry), true)?),
+                Some(_) => {}
+                None => put.push(grave(&key, id, self.graves.get(&id).copied())),
+            }
+        }
+        gone.retain(|id| !self.graves.contains_key(id));
+        if !gone.is_empty() {
+            let ids: Vec<_> = gone.iter().map(|id| bytes(&id_bytes(*id))).collect();
+            push(
+                to,
+                format_args!(
+                    "DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({});",
+                    ids.join(",")
+                ),
+            );
+        }
+        if !put.is_empty() {
+            push(
+                to,
+                // With the columns that are known here: a later version may have more.
+                format_args!(
+                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner) VALUES {};",
+                    put.join(",")
+                ),
+            );
+        }
+        let rows = self.others();
+        let phase = self.state.sole_holder().map_or(0, |e| phase_number(e.phase));
+        let holder = match self.state.sole_holder() {
+            Some(e) => format!(
+                "phase = {}, id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
+                phase_number(e.phase),
+                bytes(&id_bytes(e.id)),
+                e.ttl.as_micros(),
+                micros(e.expires),
+                label(e.owner.as_deref()),
+            ),
+            None => "phase = 0, id = NULL, owner = NULL".to_owned(),
+        };
+        let (_, is_news) = self.state.written();
+        let changes = self.mark.0 + i64::from(is_news);
+        self.mark = (
+            changes,
+            i64::try_from(token).unwrap_or(i64::MAX),
+            i64::from(phase),
+        );
+        push(
+            to,
+            format_args!(
+                "UPDATE {prefix}name SET {holder}, token = {token}, others = {rows}, changes = changes + {} WHERE name = {key};",
+                u8::from(is_news)
+            ),
+        );
+        Ok(())
+    }
+}
+
+fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
+    // A string takes everything.
+    let _ = to.write_fmt(what);
+}
+
+fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>, marked: bool) -> Result<String> {
+    let id_text = bytes(&id_bytes(id));
+    Ok(match row {
+        Row::Entry(e) => format!(
+            "({key},{id_text},{},{},{},{},{},{},{},{},{})",
+            phase_number(e.phase),
+            share(e.mode)?,
+            e.priority,
+            e.arrival,
+            number(e.token.map(Token::get)),
+            e.ttl.as_micros(),
+            micros(e.expires),
+            if marked { MARKED } else { i64::from(e.upgrading) },
+            label(e.owner.as_deref()),
+        ),
+        Row::Watch(w) => format!(
+            "({key},{},{WATCHED},-1,0,{},NULL,0,{},0,NULL)",
+            bytes(&id_bytes(WATCH)),
+            w.changes,
+            micros(w.until),
+        ),
+    })
+}
+
+fn grave(key: &str, id: RequestId, until: Option<Timestamp>) -> String {
+    let until = until.map_or(0, micros);
+    format!(
+        "({key},{},{BURIED},-1,0,0,NULL,0,{until},0,NULL)",
+        bytes(&id_bytes(id))
+    )
+}

@@ -1,0 +1,150 @@
+//! What the errors of PostgreSQL mean to a caller.
+
+use dlock_core::{Error, ErrorKind};
+
+/// The SQLSTATE of an error that the server has answered.
+fn state(e: &sqlx::Error) -> Option<String> {
+    Some(e.as_database_error()?.code()?.into_owned())
+}
+
+/// Whether the connection is to be made anew. Of all else that a server answers a connection recovers by itself: nothing here leaves a transaction open.
+pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
+    match state(e) {
+        // A server or an operator that ends the session; and the marks of a pooler that was not told of.
+        Some(state) => state.starts_with("08") || state.starts_with("57P") || is_of_a_pooler(&state),
+        None => true,
+    }
+}
+
+fn is_of_a_pooler(state: &str) -> bool {
+    // There is no such prepared statement, or there is one already: another connection of the server answers than the one that was asked before.
+    matches!(state, "26000" | "42P05")
+}
+
+/// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never sent.
+pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
+    let (kind, what) = match state(&e) {
+        // A pooler that would not keep what a session is told when it begins.
+        Some(state) if state == "08P01" && e.to_string().contains("startup parameter") => of_state("26000"),
+        Some(state) => of_state(&state),
+        None => (
+            ErrorKind::Unavailable,
+            "cannot be reached or does not answer; check the address, the network and the server",
+        ),
+    };
+    Error::new(kind, format!("the PostgreSQL database {at} {what}")).with_source(e)
+}
+
+/// The typed error for a statement that was sent.
+///
+/// One that the server refuses has been rolled back, whole: every statement of this backend is a transaction of its own. Whoever is told that the session
+/// ends, or loses the connection, does not know: the commit may have come first.
+pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
+    match state(&e) {
+        Some(state) if !state.starts_with("08") && !state.starts_with("57P") => nothing_done(e, at),
+        _ => Error::new(
+            ErrorKind::Unknown,
+            format!("the connection to the PostgreSQL database {at} was lost before the answer came"),
+        )
+        .with_source(e),
+    }
+}
+
+fn of_state(state: &str) -> (ErrorKind, &'static str) {
+    match state {
+        "DL001" => (
+            ErrorKind::Unsupported,
+            "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user",
+        ),
+        "DL002" => (
+            ErrorKind::BackendData,
+            "has a row of that name which no dlock wrote; look at it in the table of names, and delete it if it is nobody's",
+        ),
+        // The transaction was rolled back to end a deadlock or a conflict: asked again it may pass.
+        "40001" | "40P01" => (
+            ErrorKind::Unavailable,
+            "rolled the statement back since it was in conflict with another; try again",
+        ),
+        "55P03" => (
+            ErrorKind::Unavailable,
+            "has the name's row locked for too long; look in pg_locks for who holds it",
+        ),
+        "57014" => (
+            ErrorKind::Unavailable,
+            "cancelled the statement; is `statement_timeout` too short for it?",
+        ),
+        "25006" => (
+            ErrorKind::Unavailable,
+            "is read-only; is it a standby, or `default_transaction_read_only` set?",
+        ),
+        "53100" => (ErrorKind::Unavailable, "is on a full disk; free some space"),
+        "53300" => (
+            ErrorKind::Unavailable,
+            "has no connection left; raise `max_connections`, or use fewer",
+        ),
+        "3D000" => (
+            ErrorKind::InvalidInput,
+            "does not exist; mend its name or create it",
+        ),
+        "3F000" => (
+            ErrorKind::InvalidInput,
+            "does not have that schema; mend its name or create it",
+        ),
+        "42501" => (
+            ErrorKind::PermissionDenied,
+            "refuses this user; grant the rights that docs/sql.md lists",
+        ),
+        _ if state.starts_with("28") => (
+            ErrorKind::PermissionDenied,
+            "refuses this user; check the name, the password and pg_hba.conf",
+        ),
+        _ if is_of_a_pooler(state) => (
+            ErrorKind::Unsupported,
+            "is behind a pooler in transaction mode; open it with `Route::TransactionPooler`",
+        ),
+        _ if state.starts_with("42") || state.starts_with("22") || state.starts_with("23") => (
+            ErrorKind::BackendData,
+            "does not have the tables and functions that this dlock made; has something changed them, or a newer dlock?",
+        ),
+        _ => (ErrorKind::Unavailable, "failed"),
+    }
+}
+
+/// A row or an answer that is none of ours.
+pub(super) fn foreign(what: &str) -> Error {
+    Error::new(
+        ErrorKind::BackendData,
+        format!("what the lock tables answer was not written by dlock: {what}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_to_be_tried_again_and_a_foreign_table_is_not() {
+        for (state, kind) in [
+            ("40001", ErrorKind::Unavailable),
+            ("40P01", ErrorKind::Unavailable),
+            ("55P03", ErrorKind::Unavailable),
+            ("25006", ErrorKind::Unavailable),
+            ("28P01", ErrorKind::PermissionDenied),
+            ("42501", ErrorKind::PermissionDenied),
+            ("42883", ErrorKind::BackendData),
+            ("26000", ErrorKind::Unsupported),
+            ("DL002", ErrorKind::BackendData),
+            ("XX000", ErrorKind::Unavailable),
+        ] {
+            assert_eq!(of_state(state).0, kind, "{state}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_and_not_answered_is_unknown() {
+        let lost = || sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into());
+        assert_eq!(perhaps_done(lost(), "x").kind(), ErrorKind::Unknown);
+        assert_eq!(nothing_done(lost(), "x").kind(), ErrorKind::Unavailable);
+        assert!(is_fatal(&lost()));
+    }
+}

@@ -1,0 +1,356 @@
+//! The SPI over the table and the connections.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, FenceGate, Fencing, Grant, LeaseKey, Lock, Part, PartKind, Raised, Release,
+    Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, Signal, Wait, Wake,
+};
+use dlock_core::{
+    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
+};
+use futures::StreamExt as _;
+use futures::channel::oneshot;
+use futures::future::join_all;
+use futures::stream::{self, BoxStream};
+
+use super::board::{Asked, Found};
+use super::connections::Connections;
+use super::key::Key;
+use super::link::{Handle, Job};
+
+/// Locks that hang on a session of the database: see the [module](super).
+pub struct SessionLock {
+    connections: Arc<Connections>,
+    capabilities: Capabilities,
+    /// Where the tokens come from: part of each key.
+    space: Arc<str>,
+    /// How much of a key the server takes.
+    key_bytes: usize,
+}
+
+impl SessionLock {
+    pub(super) fn new(
+        connections: Arc<Connections>,
+        backend: &'static str,
+        ttl: Duration,
+        strength: Strength,
+        space: &str,
+        key_bytes: usize,
+    ) -> Self {
+        let mut capabilities = Capabilities::new(backend)
+            .with(Capability::Renew)
+            .with_nature(Nature::Session)
+            .with_fencing(strength)
+            .with_ttl(ttl..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
+        capabilities.name_hash_bits = u32::try_from(key_bytes * 8).ok();
+        Self {
+            connections,
+            capabilities,
+            space: space.into(),
+            key_bytes,
+        }
+    }
+
+    fn key(&self, name: &LockName) -> Key {
+        Key::new(&self.space, name).cut(self.key_bytes)
+    }
+
+    fn check(&self, request: &Acquire) -> Result<()> {
+        let (len, max) = (request.key.name.as_bytes().len(), self.capabilities.max_name_len);
+        if len > max {
+            return Err(invalid(format!(
+                "the name has {len} bytes, dlock takes at most {max}"
+            )));
+        }
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if request.ttl < min || request.ttl > max {
+            let ttl = request.ttl;
+            return Err(invalid(format!(
+                "a ttl of {ttl:?} is not between {min:?}, after which a session ends, and {max:?}"
+            )));
+        }
+        if request.mode != Mode::Exclusive {
+            return Err(unsupported(
+                "session locks are exclusive; the lease strategy has the other modes",
+            ));
+        }
+        if request.priority != Acquire::DEFAULT_PRIORITY {
+            return Err(unsupported(
+                "session locks have no priorities; the lease strategy has",
+            ));
+        }
+        if request.owner.is_some() {
+            return Err(unsupported("session locks keep no label of their owner"));
+        }
+        Ok(())
+    }
+
+    /// A lease on that connection, which lasts for a while.
+    async fn grant(&self, lease: &LeaseKey, token: Token, link: &Handle) -> Result<Grant> {
+        let now = self.connections.now();
+        if !link.life.is_ample(now) {
+            // It is held, whatever comes of this question.
+            link.be_heard(now).await.map_err(held)?;
+        }
+        let (from, span) = (link.life.confirmed(), link.life.span());
+        let key = self.key(&lease.name);
+        if !self.connections.board.extend(&key, lease.id, from + span) {
+            return Err(Error::lost(LossReason::SessionLost));
+        }
+        Ok(Grant::new(lease.clone(), Some(token), from, span))
+    }
+
+    fn wait(&self, key: Key, lease: &LeaseKey) -> Attempt {
+        let turn = self.connections.turn(key, lease.clone());
+        Attempt::Held(Wait::new(Wake::Push(turn)))
+    }
+
+    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.check(request)?;
+        let (lease, key) = (&request.key, self.key(&request.key.name));
+        // First the connection: between taking the place of who tries and sending the try nothing is waited for.
+        let shared = self.connections.shared().await?;
+        match self.connections.board.ask(&key, lease, self.connections.now())? {
+            Asked::Granted(holder) => {
+                let grant = self.grant(lease, holder.token, &holder.link).await?;
+                return Ok(Attempt::Granted(grant));
+            }
+            Asked::Wait => return Ok(self.wait(key, lease)),
+            Asked::Try => {}
+        }
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Try {
+            key,
+            lease: lease.clone(),
+            reply,
+        };
+        if shared.send(job).is_err() {
+            self.connections.board.tried(&key, lease, None);
+            return Err(away(self.connections.at()));
+        }
+        match answer.await {
+            Ok(Ok(Some(token))) => Ok(Attempt::Granted(self.grant(lease, token, &shared).await?)),
+            Ok(Ok(None)) => Ok(self.wait(key, lease)),
+            Ok(Err(e)) => Err(e),
+            Err(oneshot::Canceled) => Err(held(away(self.connections.at()))),
+        }
+    }
+
+    async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
+        let key = self.key(&lease.name);
+        let board = &self.connections.board;
+        let was_held = match board.leave(&key, lease.id)? {
+            // Once it is on its way it needs nobody who waits for its answer.
+            Some(holder) => holder.link.unlock(key, lease.id).await?,
+            // Or it was given back before, and the answer was lost.
+            None => board.was_released(lease.id),
+        };
+        match was_held {
+            true => Ok(Released::Released),
+            false => Ok(Released::NotHeld),
+        }
+    }
+
+    async fn abandon_one(&self, lease: &LeaseKey) -> Result<Abandoned> {
+        let (board, key) = (&self.connections.board, self.key(&lease.name));
+        let mut withdrawn = false;
+        loop {
+            match board.abandon(&key, lease.id, self.connections.now())? {
+                Found::Nothing if withdrawn => return Ok(Abandoned::Withdrawn),
+                Found::Nothing => return Ok(Abandoned::Nothing),
+                Found::InLine => return Ok(Abandoned::Withdrawn),
+                Found::Trying => {
+                    let Some(shared) = board.shared() else {
+                        // It is about to be told that its connection has ended.
+                        return Err(held(away(self.connections.at())));
+                    };
+                    // The link has given back what it was granted before it comes to this.
+                    shared.barrier().await.map_err(held)?;
+                    withdrawn = true;
+                }
+                Found::Contending(stopped) => {
+                    stopped.await;
+                    // Where it was let in just before, the next look finds it.
+                    withdrawn = true;
+                }
+                Found::Holding(holder) => return self.end(key, lease, &holder.link, holder.token).await,
+            }
+        }
+    }
+
+    async fn end(&self, key: Key, lease: &LeaseKey, link: &Handle, token: Token) -> Result<Abandoned> {
+        match link.unlock(key, lease.id).await? {
+            true => Ok(Abandoned::WasGranted(Some(token))),
+            false => Ok(Abandoned::Nothing),
+        }
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.connections.board.check_open()
+    }
+}
+
+#[async_trait]
+impl Lock for SessionLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
+        match kind {
+            PartKind::Fencing => Some(Part::Fencing(self)),
+            PartKind::Renew => Some(Part::Renew(self)),
+            _ => None,
+        }
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        // It never ends, not even when there is nobody left to tell anything.
+        self.connections.board.signals().chain(stream::pending()).boxed()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        let attempt = self.try_attempt(request).await;
+        attempt.map_err(|e| e.with_name(&request.key.name))
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        if how != Release::Now {
+            return Err(unsupported("a minimum hold is not for session locks").with_name(&lease.name));
+        }
+        self.try_release(lease)
+            .await
+            .map_err(|e| e.with_name(&lease.name))
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        join_all(requests.iter().map(|lease| async move {
+            let abandoned = self.abandon_one(lease).await;
+            abandoned.map_err(|e| e.with_name(&lease.name))
+        }))
+        .await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.connections.board.close();
+        Ok(())
+    }
+}
+
+/// Leases live with their sessions, so renewing them is hearing of those: one question for all that hang on one connection.
+#[async_trait]
+impl Renew for SessionLock {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        if let Err(e) = self.check_open() {
+            return items.iter().map(|_| RenewOutcome::Failed(e.clone())).collect();
+        }
+        let now = self.connections.now();
+        let links: Vec<Option<Arc<Handle>>> = items.iter().map(|item| self.link_of(item)).collect();
+        let mut asked: Vec<Arc<Handle>> = Vec::new();
+        for link in links.iter().flatten() {
+            if asked.iter().all(|a| a.id != link.id) {
+                asked.push(link.clone());
+            }
+        }
+        let heard = join_all(
+            asked
+                .iter()
+                .map(|link| async move { (link.id, link.be_heard(now).await) }),
+        )
+        .await;
+        let failed = |link: &Handle| {
+            let of = heard.iter().find(|(id, _)| *id == link.id);
+            of.and_then(|(_, heard)| heard.as_ref().err())
+        };
+        let outcomes = items.iter().zip(&links).map(|(item, link)| match link {
+            Some(link) => match failed(link) {
+                // Its connection was given up, and it with that: nothing can renew it any more.
+                Some(_) if self.link_of(item).is_none() => RenewOutcome::Gone,
+                Some(e) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
+                None => {
+                    let (from, span) = (link.life.confirmed(), link.life.span());
+                    let key = self.key(&item.key.name);
+                    // It may have ended while others were asked.
+                    match self.connections.board.extend(&key, item.key.id, from + span) {
+                        true => RenewOutcome::Renewed(Renewal::new(from, span)),
+                        false => RenewOutcome::Gone,
+                    }
+                }
+            },
+            None => RenewOutcome::Gone,
+        });
+        outcomes.collect()
+    }
+}
+
+impl SessionLock {
+    fn link_of(&self, item: &RenewItem) -> Option<Arc<Handle>> {
+        // There is no queue that could be renewed: it is not claimed.
+        if item.kind != RenewKind::Lease {
+            return None;
+        }
+        let holder = self
+            .connections
+            .board
+            .holder(&self.key(&item.key.name), item.key.id)?;
+        Some(holder.link)
+    }
+}
+
+#[async_trait]
+impl Fencing for SessionLock {
+    fn strength(&self) -> Strength {
+        self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
+
+    async fn raise(&self, lease: &LeaseKey, _: Token) -> Result<Raised> {
+        Err(
+            unsupported("tokens of session locks come from a sequence, and cannot be raised")
+                .with_name(&lease.name),
+        )
+    }
+}
+
+/// Blocks for nothing; the connections end with the last of those who use them.
+impl fmt::Debug for SessionLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionLock")
+            .field("at", &self.connections.at())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn away(at: &str) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("the connection to {at} has just ended"),
+    )
+}
+
+/// However the question failed, the request may be granted.
+fn held(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unavailable => Error::new(
+            ErrorKind::Unknown,
+            "the request may have the lock, and whether its session lives is not known",
+        )
+        .with_source(e),
+        _ => e,
+    }
+}

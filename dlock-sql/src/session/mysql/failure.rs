@@ -1,0 +1,132 @@
+//! What the errors of MySQL and MariaDB mean to a caller.
+
+use dlock_core::{Error, ErrorKind};
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::session::wire::Failed;
+
+/// `KILL QUERY` has ended the statement.
+const INTERRUPTED: u16 = 1317;
+
+pub(super) fn number(e: &sqlx::Error) -> Option<u16> {
+    let told = e.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(told.number())
+}
+
+/// The statement was told to end.
+pub(super) fn is_interrupted(e: &sqlx::Error) -> bool {
+    // Or its time was up: MySQL's, MariaDB's.
+    matches!(number(e), Some(INTERRUPTED | 3024 | 1969))
+}
+
+/// There is no such session any more.
+pub(super) fn is_no_thread(e: &sqlx::Error) -> bool {
+    number(e) == Some(1094)
+}
+
+/// The typed error for a statement that failed, and whether the connection is of use yet.
+pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
+    let (kind, what, fatal) = match number(&e) {
+        Some(number) => of_number(number),
+        None => of_driver(&e),
+    };
+    let error = Error::new(kind, format!("MySQL at {at} {what}")).with_source(e);
+    Failed { error, fatal }
+}
+
+fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
+    use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
+    match number {
+        1053 => (Unavailable, "is being stopped", true),
+        1927 => (
+            Unavailable,
+            "has ended the session: somebody has killed this connection",
+            true,
+        ),
+        4031 => (
+            Unavailable,
+            "has ended the session for idleness: nothing was heard of this client for a ttl",
+            true,
+        ),
+        1047 => (Unavailable, "is a node that is cut off from its cluster", false),
+        1152..=1161 | 1184 => (Unavailable, "has closed the connection", true),
+        1040 | 1203 | 1226 => (
+            LimitReached,
+            "has no connection left for this user; raise its limit",
+            true,
+        ),
+        1045 | 1698 | 1251 | 3118 | 4151 => (PermissionDenied, "refuses this user or password", true),
+        1044 | 1142 | 1143 | 1227 | 1370 => (
+            PermissionDenied,
+            "does not let this user do what a lock needs: see the rights in the documentation",
+            false,
+        ),
+        1049 => (
+            InvalidInput,
+            "does not have this database; mend the address",
+            true,
+        ),
+        1146 | 1054 | 4084 | 4086 => (
+            BackendData,
+            "does not have the sequence or table that dlock made; has something changed it?",
+            false,
+        ),
+        4091 => (LimitReached, "has used up the sequence of the tokens", false),
+        1193 => (
+            Unsupported,
+            "does not know a setting that sessions need: it is too old, or something else",
+            true,
+        ),
+        1205 => (
+            Unavailable,
+            "keeps the tokens locked; look for a backup or for somebody who changes them",
+            false,
+        ),
+        1213 | 3058 => (
+            Unavailable,
+            "ended the statement for a conflict with others",
+            false,
+        ),
+        1290 | 1836 | 1792 => (
+            Unavailable,
+            "is read-only: a replica, or set so; locks are to be had from the primary",
+            false,
+        ),
+        1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
+        INTERRUPTED | 3024 | 1969 => (Unavailable, "was told by somebody to end the statement", false),
+        _ => (Unavailable, "did not do what it was asked", false),
+    }
+}
+
+fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str, bool) {
+    match e {
+        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => (
+            ErrorKind::InvalidInput,
+            "cannot be connected to with these options",
+            true,
+        ),
+        sqlx::Error::Tls(_) => (
+            ErrorKind::Unavailable,
+            "cannot be reached by TLS; check the certificates",
+            true,
+        ),
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
+            (ErrorKind::BackendData, "answered what is no answer", false)
+        }
+        sqlx::Error::Protocol(_) => (ErrorKind::BackendData, "answered what is no answer", true),
+        _ => (ErrorKind::Unavailable, "cannot be reached", true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_a_session_is_told_from_what_does_not() {
+        assert!(of_number(1927).2 && of_number(4031).2 && !of_number(INTERRUPTED).2);
+        assert_eq!(of_number(1045).0, ErrorKind::PermissionDenied);
+        let cut = failed(std::io::Error::other("reset").into(), "h");
+        assert!(cut.fatal && cut.error.kind() == ErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,121 @@
+//! Locks that live as long as a transaction of the caller's.
+
+use std::sync::Arc;
+
+use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use sqlx::{AssertSqlSafe, Postgres, Transaction};
+
+use super::failure::failed;
+use super::run;
+use crate::session::key::{Key, POSTGRES_BYTES};
+use crate::session::restart::Grace;
+
+/// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the loss of its connection.
+///
+/// They are the same locks as those of [`SessionLock`](crate::session::SessionLock) with that prefix in that schema: the two exclude one another, and their tokens come from one sequence.
+///
+/// # What it guarantees
+///
+/// * The lock is held until the transaction has ended, and what the transaction did is to be seen when the next holder has the lock. So what is written *in that transaction* needs no fence and no
+///   deadline: if the lock is lost, so is the write.
+/// * It works through poolers that share sessions: for the time of a transaction a session is its own.
+///
+/// # What it does not
+///
+/// * There is no ttl, no renewal, and no word of a loss but the failure of the next statement. A client that stands still holds the lock as long as its transaction is open: set
+///   `idle_in_transaction_session_timeout`.
+/// * A transaction that holds the lock is let in again, with a new token.
+/// * Going back to a savepoint gives back what was taken after it.
+/// * An error ends a transaction in PostgreSQL, also that of a `lock_timeout` that you have set.
+#[derive(Clone, Debug)]
+pub struct TransactionLocks {
+    space: Arc<str>,
+    try_lock: Arc<str>,
+    lock: Arc<str>,
+    at: Arc<str>,
+}
+
+impl TransactionLocks {
+    pub(super) fn new(space: &str, sequence: &str, at: String, grace: &Grace) -> Self {
+        let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
+        let left = run::left(grace.lasts, grace.made_in.as_deref());
+        Self {
+            space: space.into(),
+            // In one statement, as in the session locks: the token is drawn by whoever has the lock.
+            try_lock: format!(
+                "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
+            )
+            .into(),
+            // Neither is ever null, and they are evaluated in that order.
+            lock: format!(
+                "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END"
+            )
+            .into(),
+            at: at.into(),
+        }
+    }
+
+    /// Takes the lock, and waits for it as long as it takes, or as long as the `lock_timeout` of the transaction. The token is larger than that of any holder before.
+    ///
+    /// # Cancel safety
+    /// Dropped, the lock may be taken or not, and the wait goes on in the server until the transaction is rolled back, which dropping it does: roll it back.
+    ///
+    /// # Errors
+    /// `InvalidInput` for too long a name; `Unavailable` if the wait was ended or the connection is; otherwise as [`Builder::open_pool`](super::Builder::open_pool). After an error the
+    /// transaction is over.
+    pub async fn lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Token> {
+        let token = self.ask(tx, name, &self.lock).await?;
+        token.ok_or_else(|| self.no_token(name))
+    }
+
+    /// Takes the lock if it is free; `None` if it is not.
+    ///
+    /// # Cancel safety
+    /// Dropped, the lock may be taken or not: roll the transaction back.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(
+        &self,
+        tx: &mut Transaction<'_, Postgres>,
+        name: &LockName,
+    ) -> Result<Option<Token>> {
+        self.ask(tx, name, &self.try_lock).await
+    }
+
+    async fn ask(
+        &self,
+        tx: &mut Transaction<'_, Postgres>,
+        name: &LockName,
+        sql: &Arc<str>,
+    ) -> Result<Option<Token>> {
+        const LONGEST_NAME: usize = 1024;
+        if name.as_bytes().len() > LONGEST_NAME {
+            let message = format!(
+                "the name has {} bytes, dlock takes at most {LONGEST_NAME}",
+                name.as_bytes().len()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let key = Key::new(&self.space, name).cut(POSTGRES_BYTES);
+        // Not prepared under a name: the next transaction may be in another session.
+        let asked = sqlx::query_scalar::<_, Option<i64>>(AssertSqlSafe(sql.clone()))
+            .bind(key.as_i64())
+            .persistent(false);
+        let answer = asked.fetch_one(&mut **tx).await;
+        let value = answer.map_err(|e| failed(e, &self.at).error.with_name(name))?;
+        let Some(value) = value else {
+            return Ok(None);
+        };
+        let token = u64::try_from(value).ok().and_then(Token::new);
+        token.map(Some).ok_or_else(|| self.no_token(name))
+    }
+
+    fn no_token(&self, name: &LockName) -> Error {
+        let message = format!(
+            "the sequence of the tokens at {} gave none; has something changed it?",
+            self.at
+        );
+        Error::new(ErrorKind::BackendData, message).with_name(name)
+    }
+}

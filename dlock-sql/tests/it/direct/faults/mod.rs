@@ -1,0 +1,52 @@
+//! What goes wrong in a database, and by which word it is told.
+
+use dlock_sql::direct::Failure;
+
+/// Two transactions that lock two rows in opposite order: one is ended, and the other goes on.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+macro_rules! deadlock {
+    ($site:expr, $one:literal) => {{
+        let site = $site;
+        for text in [
+            "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
+            "INSERT INTO stock VALUES (1, 10), (2, 20)",
+        ] {
+            sqlx::query(text).execute(&site.pool).await.unwrap();
+        }
+        let row = |id: i64| Rows::of("stock").filter(concat!("id = ", $one)).bind(id);
+        let meet = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+        let both = [(1, 2), (2, 1)].map(|(first, second)| {
+            let (pool, meet) = (site.pool.clone(), meet.clone());
+            let (first, second) = (row(first), row(second));
+            tokio::spawn(async move {
+                let mut tx = pool.begin().await.unwrap();
+                drop(first.lock(&mut tx).await.unwrap());
+                meet.wait().await;
+                match second.lock(&mut tx).await {
+                    Ok(locked) => {
+                        assert!(matches!(locked, Locked::Held(_)));
+                        drop(locked);
+                        tx.commit().await.unwrap();
+                        None
+                    }
+                    Err(e) => {
+                        tx.rollback().await.unwrap();
+                        Some((e.failure(), e.is_retryable()))
+                    }
+                }
+            })
+        });
+        let mut told = Vec::new();
+        for one in both {
+            told.extend(one.await.unwrap());
+        }
+        assert_eq!(told, [(Failure::Deadlock, true)]);
+    }};
+}
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;

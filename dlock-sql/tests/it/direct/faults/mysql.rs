@@ -1,0 +1,172 @@
+//! In MariaDB.
+
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use dlock_sql::direct::Failure;
+use dlock_sql::direct::row::{Locked, Rows, Wait};
+use sqlx::MySql;
+
+use crate::direct::site::{Site, mysql, mysql_at, run};
+use crate::servers::{MariaDbOptions, MariaDbServer, ReadOnly};
+
+async fn open() -> Site<MySql> {
+    let site = mysql().await;
+    table(&site).await;
+    site
+}
+
+async fn table(site: &Site<MySql>) {
+    for text in [
+        "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
+        "INSERT INTO stock VALUES (1, 10), (2, 20)",
+    ] {
+        sqlx::query(text).execute(&site.pool).await.unwrap();
+    }
+}
+
+fn row() -> Rows<MySql> {
+    Rows::of("stock").filter("id = ?").bind(1_i64)
+}
+
+#[test]
+fn of_two_in_a_deadlock_one_is_told() {
+    run(async { deadlock!(mysql().await, "?") });
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_told() {
+    run(async {
+        let site = open().await;
+        let mut holder = site.pool.begin().await.unwrap();
+        drop(row().lock(&mut holder).await.unwrap());
+        let mut conn = site.pool.acquire().await.unwrap();
+        let limit = "SET SESSION innodb_lock_wait_timeout = 1";
+        sqlx::query(limit).execute(&mut *conn).await.unwrap();
+        let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
+        let e = row().lock(&mut tx).await.unwrap_err();
+        assert_eq!(
+            (e.failure(), e.kind()),
+            (Failure::LockTimeout, ErrorKind::Timeout)
+        );
+        let asked = row().wait(Wait::NoWait).lock(&mut tx).await.unwrap();
+        assert!(matches!(asked, Locked::Busy));
+    });
+}
+
+/// What a request leaves of the session's own limit, on a server that shows that version.
+async fn limits(site: &Site<MySql>) {
+    let mut holder = site.pool.begin().await.unwrap();
+    drop(row().lock(&mut holder).await.unwrap());
+    let mut conn = site.pool.acquire().await.unwrap();
+    let own = "SET SESSION innodb_lock_wait_timeout = 7";
+    sqlx::query(own).execute(&mut *conn).await.unwrap();
+    let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
+    let short = Wait::AtMost(Duration::from_millis(20));
+    for (id, busy) in [(1_i64, true), (2, false)] {
+        let row = Rows::of("stock").filter("id = ?").bind(id);
+        let asked = row.wait(short).lock(&mut tx).await.unwrap();
+        assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
+        let shown: i64 = sqlx::query_scalar("SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)")
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        assert_eq!(shown, 7);
+    }
+    tx.commit().await.unwrap();
+}
+
+#[test]
+fn a_limit_of_one_request_is_not_that_of_the_next() {
+    run(async { limits(&open().await).await });
+}
+
+/// The same server, which says that it is MySQL.
+#[test]
+fn a_server_that_knows_no_limit_in_a_statement_is_asked_by_its_variable() {
+    run(async {
+        let server = tokio::task::spawn_blocking(|| {
+            let options = MariaDbOptions::new().setting("version", "8.0.36");
+            MariaDbServer::with(options).unwrap()
+        });
+        let server = server.await.unwrap();
+        let site = mysql_at(&server.url(), "dlock").await;
+        let shown: String = sqlx::query_scalar("SELECT @@version")
+            .fetch_one(&site.pool)
+            .await
+            .unwrap();
+        assert!(!shown.contains("Maria"), "{shown}");
+        table(&site).await;
+        limits(&site).await;
+    });
+}
+
+#[test]
+fn who_reads_an_old_snapshot_is_told_where_the_server_looks() {
+    run(async {
+        let site = open().await;
+        let mut conn = site.pool.acquire().await.unwrap();
+        let strict = "SET SESSION innodb_snapshot_isolation = ON";
+        sqlx::query(strict).execute(&mut *conn).await.unwrap();
+        let mut old = sqlx::Connection::begin(&mut *conn).await.unwrap();
+        sqlx::query("SELECT n FROM stock")
+            .fetch_all(&mut *old)
+            .await
+            .unwrap();
+        sqlx::query("UPDATE stock SET n = n + 1")
+            .execute(&site.pool)
+            .await
+            .unwrap();
+        let e = row().lock(&mut old).await.unwrap_err();
+        assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
+    });
+}
+
+#[test]
+fn a_guard_whose_connection_is_ended_is_told_and_another_gets_the_row() {
+    run(async {
+        let site = open().await;
+        let mut tx = site.pool.begin().await.unwrap();
+        let Locked::Held(mut held) = row().lock(&mut tx).await.unwrap() else {
+            panic!("not held");
+        };
+        let id: i64 = sqlx::query_scalar("SELECT CAST(connection_id() AS SIGNED)")
+            .fetch_one(&mut *held)
+            .await
+            .unwrap();
+        held.check().await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {id}")))
+            .execute(&site.pool)
+            .await
+            .unwrap();
+        let mut other = site.pool.begin().await.unwrap();
+        let next = row().lock(&mut other).await.unwrap();
+        assert!(matches!(next, Locked::Held(_)));
+        assert_eq!(held.check().await.unwrap_err().failure(), Failure::ConnectionLost);
+    });
+}
+
+#[test]
+fn what_takes_no_writes_is_told() {
+    run(async {
+        let server = tokio::task::spawn_blocking(|| MariaDbServer::start().unwrap());
+        let server = std::sync::Arc::new(server.await.unwrap());
+        let keeper = mysql_at(&server.url(), "dlock").await;
+        table(&keeper).await;
+        let set = server.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            set.ask(
+                "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, UPDATE ON dlock.stock TO app@'%'",
+            )?;
+            set.set_read_only(ReadOnly::On)
+        });
+        done.await.unwrap().unwrap();
+        let site = mysql_at(&server.url_of("app", "app"), "dlock").await;
+        let write = sqlx::query("UPDATE stock SET n = 1").execute(&site.pool).await;
+        assert_eq!(Failure::of(&write.unwrap_err()), Failure::ReadOnly);
+        let denied = sqlx::query("DELETE FROM stock").execute(&site.pool).await;
+        assert_eq!(Failure::of(&denied.unwrap_err()), Failure::Denied);
+        let nothing = sqlx::query("SELECT nothing FROM stock").execute(&site.pool).await;
+        assert_eq!(Failure::of(&nothing.unwrap_err()), Failure::Schema);
+    });
+}

@@ -1,0 +1,172 @@
+//! The fence gate in a transaction.
+
+use super::site::everywhere;
+
+macro_rules! tests {
+    ($db:ty, $open:path, $begin:literal, $one:literal, $two:literal) => {
+        use dlock_core::spi::{Access, Admission, FencedValue};
+        use dlock_core::{ErrorKind, LockName, Token};
+        use dlock_sql::direct::{Tables, gate};
+
+        use crate::direct::site::{Site, run};
+
+        type Db = $db;
+
+        fn token(n: u64) -> Token {
+            Token::new(n).unwrap()
+        }
+
+        fn stock() -> LockName {
+            LockName::new("stock").unwrap()
+        }
+
+        async fn open(tables: &Tables) -> Site<Db> {
+            let site = $open().await;
+            let mut conn = site.pool.acquire().await.unwrap();
+            gate::create_table::<Db>(&mut conn, tables).await.unwrap();
+            gate::create_table::<Db>(&mut conn, tables).await.unwrap();
+            drop(conn);
+            sqlx::query("CREATE TABLE written (by_token BIGINT)")
+                .execute(&site.pool)
+                .await
+                .unwrap();
+            site
+        }
+
+        #[test]
+        fn the_check_stands_or_falls_with_its_transaction() {
+            run(async {
+                let tables = Tables::new("mine_").unwrap();
+                let site = open(&tables).await;
+                for (n, commit) in [(3, true), (5, false)] {
+                    let mut tx = site.pool.begin_with($begin).await.unwrap();
+                    let seen = gate::admit_in(&mut tx, &tables, &stock(), token(n), Access::Exclusive).await;
+                    assert!(seen.unwrap().is_admitted());
+                    if commit {
+                        tx.commit().await.unwrap();
+                    } else {
+                        tx.rollback().await.unwrap();
+                    }
+                }
+                let mut tx = site.pool.begin_with($begin).await.unwrap();
+                let late = gate::admit_in(&mut tx, &tables, &stock(), token(2), Access::Exclusive).await;
+                assert_eq!(late.unwrap(), Admission::Refused { highest: token(3) });
+                let newer = gate::admit_in(&mut tx, &tables, &stock(), token(4), Access::Exclusive).await;
+                assert!(newer.unwrap().is_admitted());
+                let e = gate::admit_in(&mut tx, &tables, &stock(), token(u64::MAX), Access::Shared).await;
+                assert_eq!(e.unwrap_err().kind(), ErrorKind::InvalidInput);
+            });
+        }
+
+        #[test]
+        fn the_rule_is_that_of_every_gate() {
+            run(async {
+                let tables = Tables::default();
+                let site = open(&tables).await;
+                let mut rule = FencedValue::new(vec![], None, None);
+                let mut dice = 12345u64;
+                for _ in 0..100 {
+                    dice = dice
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let access = match dice >> 62 {
+                        0 => Access::Exclusive,
+                        _ => Access::Shared,
+                    };
+                    let n = (dice >> 33) % 50 + 1;
+                    let mut tx = site.pool.begin_with($begin).await.unwrap();
+                    let seen = gate::admit_in(&mut tx, &tables, &stock(), token(n), access)
+                        .await
+                        .unwrap();
+                    tx.commit().await.unwrap();
+                    assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
+                }
+                assert!(rule.max_exclusive.is_some());
+            });
+        }
+
+        #[test]
+        fn of_many_at_once_what_is_written_never_goes_back() {
+            run(async {
+                let tables = Tables::default();
+                let site = open(&tables).await;
+                let writers = (1..=24u64).map(|n| {
+                    let (pool, tables, token) = (site.pool.clone(), tables.clone(), token((n * 7) % 25));
+                    tokio::spawn(async move {
+                        let mut tx = pool.begin_with($begin).await.unwrap();
+                        let seen = gate::admit_in(&mut tx, &tables, &stock(), token, Access::Exclusive).await;
+                        if seen.unwrap().is_admitted() {
+                            let text = concat!("INSERT INTO written VALUES (", $one, ")");
+                            let n = token.get() as i64;
+                            sqlx::query(text).bind(n).execute(&mut *tx).await.unwrap();
+                            tx.commit().await.unwrap();
+                        }
+                    })
+                });
+                for writer in writers.collect::<Vec<_>>() {
+                    writer.await.unwrap();
+                }
+                let last: i64 = sqlx::query_scalar("SELECT max(by_token) FROM written")
+                    .fetch_one(&site.pool)
+                    .await
+                    .unwrap();
+                assert_eq!(last, 24);
+                let mut tx = site.pool.begin_with($begin).await.unwrap();
+                let seen = gate::admit_in(&mut tx, &tables, &stock(), token(23), Access::Exclusive).await;
+                assert_eq!(seen.unwrap(), Admission::Refused { highest: token(24) });
+            });
+        }
+
+        #[test]
+        fn without_its_table_the_gate_says_so() {
+            run(async {
+                let site = $open().await;
+                let mut tx = site.pool.begin_with($begin).await.unwrap();
+                let e = gate::admit_in(
+                    &mut tx,
+                    &Tables::default(),
+                    &stock(),
+                    token(1),
+                    Access::Shared,
+                )
+                .await;
+                assert_eq!(e.unwrap_err().kind(), ErrorKind::BackendData);
+            });
+        }
+    };
+}
+
+everywhere!(tests);
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn in_one_file_it_remembers_what_the_backend_does() {
+    use dlock_core::spi::{Access, Admission, Lock};
+    use dlock_core::{LockName, Token};
+    use dlock_sql::direct::{Tables, gate};
+    use dlock_sql::sqlite::SqliteLock;
+
+    super::site::run(async {
+        let site = super::site::sqlite().await;
+        let path = site.pool.connect_options().get_filename().to_owned();
+        let lock = SqliteLock::open(path, site.runtime.clone()).await.unwrap();
+        let stock = LockName::new("stock").unwrap();
+        let token = |n| Token::new(n).unwrap();
+        let part: &dyn Lock = &lock;
+        let theirs = part.fencing_part().unwrap().gate().unwrap();
+        assert!(theirs.write(&stock, token(5), b"v").await.unwrap().is_admitted());
+        let mut tx = site.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let tables = Tables::default();
+        let late = gate::admit_in(&mut tx, &tables, &stock, token(4), Access::Exclusive);
+        assert_eq!(late.await.unwrap(), Admission::Refused { highest: token(5) });
+        let newer = gate::admit_in(&mut tx, &tables, &stock, token(7), Access::Shared);
+        assert!(newer.await.unwrap().is_admitted());
+        tx.commit().await.unwrap();
+        let seen = theirs.read(&stock).await.unwrap().unwrap();
+        assert_eq!(
+            (seen.value.as_slice(), seen.max_any),
+            (b"v".as_slice(), Some(token(7)))
+        );
+        lock.close().await.unwrap();
+    });
+}

@@ -1,0 +1,196 @@
+//! Where the tests run: a database of its own for each, on a server that all tests of the program share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::Runtime;
+use dlock_core::runtime::Tokio;
+use sqlx::Pool;
+
+/// Longer than a wait in these tests may be.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// How long a connection is waited for; of a server that is down, too.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of a hold that nobody waits for.
+#[cfg(feature = "postgres")]
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+
+/// A database that is empty.
+pub(crate) struct Site<DB: sqlx::Database> {
+    pub(crate) pool: Pool<DB>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    #[cfg(feature = "sqlite")]
+    _files: Option<tempfile::TempDir>,
+}
+
+pub(crate) fn run<F: Future<Output = ()>>(test: F) {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio.block_on(async { tokio::time::timeout(9 * LONG, test).await.unwrap() });
+}
+
+fn runtime() -> Arc<dyn Runtime> {
+    Tokio::current().unwrap()
+}
+
+/// A name that no other test of this program has.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn fresh() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("site_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) async fn postgres() -> Site<sqlx::Postgres> {
+    use std::sync::LazyLock;
+
+    use crate::servers::PostgresServer;
+
+    // Never dropped; it ends with the program all the same.
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());
+    let made = tokio::task::spawn_blocking(|| {
+        let name = fresh();
+        SERVER
+            .ask_in("postgres", &format!("CREATE DATABASE {name}"))
+            .unwrap();
+        (SERVER.url(), name)
+    });
+    let (url, name) = made.await.unwrap();
+    postgres_at(&url, &name).await
+}
+
+/// A database by way of a pooler, in transaction mode and with two connections.
+#[cfg(feature = "postgres")]
+pub(crate) async fn pooled(
+    server: &crate::servers::PostgresServer,
+) -> (Site<sqlx::Postgres>, crate::servers::PgBouncer) {
+    use crate::servers::{PgBouncer, PoolMode};
+    let pooler = tokio::task::block_in_place(|| PgBouncer::start(server, PoolMode::Transaction, 2).unwrap());
+    let options: sqlx::postgres::PgConnectOptions = pooler.url().parse().unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
+    let site = Site {
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
+        runtime: runtime(),
+        #[cfg(feature = "sqlite")]
+        _files: None,
+    };
+    (site, pooler)
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) async fn postgres_at(url: &str, database: &str) -> Site<sqlx::Postgres> {
+    let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
+    let options = options.database(database);
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
+    Site {
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
+        runtime: runtime(),
+        #[cfg(feature = "sqlite")]
+        _files: None,
+    }
+}
+
+#[cfg(feature = "mysql")]
+pub(crate) async fn mysql() -> Site<sqlx::MySql> {
+    use std::sync::LazyLock;
+
+    use crate::servers::MariaDbServer;
+
+    static SERVER: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start().unwrap());
+    let made = tokio::task::spawn_blocking(|| {
+        let name = fresh();
+        SERVER.ask(&format!("CREATE DATABASE {name}")).unwrap();
+        (SERVER.url(), name)
+    });
+    let (url, name) = made.await.unwrap();
+    mysql_at(&url, &name).await
+}
+
+#[cfg(feature = "mysql")]
+pub(crate) async fn mysql_at(url: &str, database: &str) -> Site<sqlx::MySql> {
+    let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
+    let options = options.database(database);
+    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(10);
+    Site {
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
+        runtime: runtime(),
+        #[cfg(feature = "sqlite")]
+        _files: None,
+    }
+}
+
+#[cfg(feature = "sqlite")]
+pub(crate) async fn sqlite() -> Site<sqlx::Sqlite> {
+    let files = tempfile::tempdir().unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(files.path().join("site.db"))
+        .create_if_missing(true)
+        .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
+        .busy_timeout(LONG);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(10);
+    Site {
+        pool: pool
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .unwrap(),
+        runtime: runtime(),
+        _files: Some(files),
+    }
+}
+
+/// Makes of the tests in the macro `$tests` a module for each database. It is given the database, how a site is opened, how a transaction
+/// begins that will write, and how the first two values of a statement are called.
+macro_rules! everywhere {
+    ($tests:ident) => {
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $tests!(
+                sqlx::Postgres,
+                crate::direct::site::postgres,
+                "BEGIN",
+                "$1",
+                "$2"
+            );
+        }
+        #[cfg(feature = "mysql")]
+        mod mysql {
+            $tests!(
+                sqlx::MySql,
+                crate::direct::site::mysql,
+                "START TRANSACTION",
+                "?",
+                "?"
+            );
+        }
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $tests!(
+                sqlx::Sqlite,
+                crate::direct::site::sqlite,
+                "BEGIN IMMEDIATE",
+                "?",
+                "?"
+            );
+        }
+    };
+}
+pub(crate) use everywhere;

@@ -1,0 +1,67 @@
+//! Several applications in one database.
+
+use std::sync::Arc;
+
+use dlock_core::Runtime;
+use dlock_core::spi::Lock;
+use dlock_sql::lease::mysql::MysqlLease;
+use dlock_sql::lease::postgres::PostgresLease;
+
+use super::server::{BOTH, Kind, Server};
+use super::site::*;
+
+/// By a prefix, a schema (in MySQL a database), or both.
+async fn open(
+    server: &Server,
+    schema: Option<&str>,
+    prefix: &str,
+    runtime: &Arc<dyn Runtime>,
+) -> Arc<dyn Lock> {
+    match server {
+        Server::Postgres(server) => {
+            let mut builder = PostgresLease::builder(&server.url())
+                .unwrap()
+                .table_prefix(prefix);
+            if let Some(schema) = schema {
+                builder = builder.schema(schema);
+            }
+            Arc::new(builder.open(runtime.clone()).await.unwrap())
+        }
+        Server::MariaDb(server) => {
+            let mut builder = MysqlLease::builder(&server.url()).unwrap().table_prefix(prefix);
+            if let Some(schema) = schema {
+                builder = builder.schema(schema);
+            }
+            Arc::new(builder.open(runtime.clone()).await.unwrap())
+        }
+    }
+}
+
+#[test]
+fn applications_with_schemas_or_prefixes_of_their_own_are_not_in_one_anothers_way() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            if let Kind::MariaDb = kind {
+                server.ask("CREATE DATABASE billing").await;
+            }
+            let places = [
+                (None, "dlock_"),
+                (None, "shop_"),
+                (Some("billing"), "dlock_"),
+                (Some("billing"), "shop_"),
+            ];
+            let mut all = Vec::new();
+            for (schema, prefix) in places {
+                let lock = open(&server, schema, prefix, &runtime).await;
+                granted(&*lock, &ask("stock/42")).await;
+                all.push(lock);
+            }
+            for ((schema, prefix), first) in places.into_iter().zip(&all) {
+                held(&**first, &ask("stock/42")).await;
+                let second = open(&server, schema, prefix, &runtime).await;
+                held(&*second, &ask("stock/42")).await;
+            }
+        });
+    }
+}

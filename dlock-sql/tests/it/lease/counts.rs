@@ -1,0 +1,162 @@
+//! How many statements the servers are asked.
+
+use std::sync::Arc;
+
+use dlock_core::spi::{Attempt, Lock, News, Push, Release, RenewItem, RenewOutcome, Wake};
+use futures::StreamExt as _;
+
+use super::server::{Kind, Server};
+use super::site::*;
+
+const CYCLES: i64 = 50;
+
+/// What was asked meanwhile.
+async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
+    let count = async || match server {
+        Server::Postgres(_) => {
+            let sql = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid \
+                       WHERE query LIKE '%dlock_%'";
+            server.ask(sql).await.parse::<i64>().unwrap()
+        }
+        Server::MariaDb(server) => {
+            let server = Arc::clone(server);
+            apart(move || server.status("Questions")).await
+        }
+    };
+    let (before, own) = (count().await, count().await);
+    work().await;
+    // Who counts is counted too.
+    count().await - own - (own - before)
+}
+
+async fn start(kind: Kind, runtime: &Arc<dyn dlock_core::Runtime>) -> (Server, Arc<dyn Lock>) {
+    let settings: &[_] = match kind {
+        Kind::Postgres => &[("shared_preload_libraries", "pg_stat_statements")],
+        Kind::MariaDb => &[],
+    };
+    let server = Server::with(kind, settings).await;
+    if let Kind::Postgres = kind {
+        server.ask("CREATE EXTENSION pg_stat_statements").await;
+    }
+    let lock = server.open(runtime).await;
+    (server, lock)
+}
+
+#[test]
+fn a_lock_that_nobody_else_wants_is_one_statement_to_take_and_one_to_let_go() {
+    for kind in [Kind::Postgres, Kind::MariaDb] {
+        run(On::Tokio, async |runtime| {
+            let (server, lock) = start(kind, &runtime).await;
+            // The row of the name is made once, and statements are prepared.
+            for _ in 0..2 {
+                let a = ask("x");
+                granted(&*lock, &a).await;
+                lock.release(&a.key, Release::Now).await.unwrap();
+            }
+            let asked = asked_meanwhile(&server, async || {
+                for _ in 0..CYCLES {
+                    let a = ask("x");
+                    granted(&*lock, &a).await;
+                    lock.release(&a.key, Release::Now).await.unwrap();
+                }
+            });
+            assert_eq!(asked.await, 2 * CYCLES, "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn a_name_that_nobody_has_used_costs_no_more() {
+    run(On::Tokio, async |runtime| {
+        let (server, lock) = start(Kind::MariaDb, &runtime).await;
+        let asked = asked_meanwhile(&server, async || {
+            for n in 0..CYCLES {
+                let a = ask(&format!("new-{n}"));
+                granted(&*lock, &a).await;
+                lock.release(&a.key, Release::Now).await.unwrap();
+            }
+        });
+        assert_eq!(asked.await, 2 * CYCLES);
+    });
+}
+
+#[test]
+fn five_hundred_leases_are_renewed_by_one_statement() {
+    for kind in [Kind::Postgres, Kind::MariaDb] {
+        run(On::Tokio, async |runtime| {
+            let (server, lock) = start(kind, &runtime).await;
+            let mut items = Vec::new();
+            for n in 0..500 {
+                let a = ask(&format!("n{n}"));
+                granted(&*lock, &a).await;
+                items.push(RenewItem::lease(a.key, TTL));
+            }
+            let asked = asked_meanwhile(&server, async || {
+                let outcomes = lock.renew_part().unwrap().renew(&items).await;
+                assert!(outcomes.iter().all(|o| matches!(o, RenewOutcome::Renewed(_))));
+            });
+            assert_eq!(asked.await, 1, "{kind:?}");
+        });
+    }
+}
+
+/// Hands a name on along a queue; answers what that took for each.
+async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
+    // However slow the machine is, nobody's time is up before its turn.
+    let mut first = ask("queue");
+    first.ttl = ms(600_000);
+    granted(lock, &first).await;
+    let mut waiting = Vec::new();
+    for _ in 0..many {
+        let a = ask("queue").with_queue(ms(600_000));
+        let Attempt::Queued(wait) = lock.attempt(&a).await.unwrap() else {
+            panic!()
+        };
+        waiting.push((a, wait));
+    }
+    let asked = asked_meanwhile(server, async || {
+        lock.release(&first.key, Release::Now).await.unwrap();
+        for (a, wait) in waiting {
+            match wait.wake {
+                Wake::Push(mut pushes) => {
+                    let push = within(ms(10_000), pushes.next()).await;
+                    assert!(matches!(push, Some(Push::Granted(_))), "{push:?}");
+                }
+                Wake::Poll { probe, .. } => {
+                    // The first look of whoever has not looked yet may be that of one before it, which costs nothing and shows what was then.
+                    let mut looks = 0;
+                    while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&a.key.id))
+                    {
+                        looks += 1;
+                        assert!(looks < 2, "it was not admitted");
+                    }
+                    assert!(asked(lock, &a).await.is_some());
+                }
+                _ => panic!("there is another way to wake"),
+            }
+            lock.release(&a.key, Release::Now).await.unwrap();
+        }
+    });
+    asked.await as f64 / (many + 1) as f64
+}
+
+/// On PostgreSQL the release is all: whoever is next is told. (It had asked once.) On MariaDB it looks (one), and comes for it (two
+/// in one round trip); and the release is six in two.
+#[test]
+fn a_hand_over_costs_the_same_however_many_wait() {
+    for (kind, most, queues) in [
+        (Kind::Postgres, 1.0, [2, 100, 1_000]),
+        (Kind::MariaDb, 9.5, [2, 20, 100]),
+    ] {
+        run(On::Tokio, async |runtime| {
+            let (server, lock) = start(kind, &runtime).await;
+            let mut each = Vec::new();
+            for many in queues {
+                each.push(hand_on(&server, &*lock, many).await);
+            }
+            assert!(each.iter().all(|n| *n <= most), "{kind:?}: {each:?}");
+            // The last of a queue finds nobody behind it, which is cheaper, and counts for less in a long one.
+            assert!((each[1] - each[2]).abs() < 1.0, "{kind:?}: {each:?}");
+        });
+    }
+}

@@ -1,0 +1,24 @@
+//! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
+
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod apart;
+mod contract;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod counts;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod faults;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod mysql_faults;
+#[cfg(feature = "postgres")]
+mod pooler;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod postgres_faults;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod same;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod server;
+pub(crate) mod site;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod tables;

@@ -1,0 +1,218 @@
+//! The tables: who may use them, whose they are, and what is left in them.
+
+use dlock_core::spi::{Access, Admission, Lock, Release};
+use dlock_core::{ErrorKind, LockName, Mode, Token};
+
+use super::server::{BOTH, Kind, Server};
+use super::site::*;
+
+#[test]
+fn a_user_with_the_rights_that_are_listed_can_do_everything_but_make_the_tables() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            let make = match kind {
+                Kind::Postgres => "CREATE ROLE app LOGIN PASSWORD 'secret-of-app'",
+                Kind::MariaDb => {
+                    "CREATE USER app@'%' IDENTIFIED BY 'secret-of-app'; GRANT USAGE ON *.* TO app@'%'"
+                }
+            };
+            server.ask(make).await;
+            let url = server.url_of("app", "secret-of-app");
+            let e = server.try_open(&url, &runtime).await.err().unwrap();
+            assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{kind:?} {e}");
+            let e = server
+                .try_open(&server.url_of("app", "wrong-secret"), &runtime)
+                .await
+                .err()
+                .unwrap();
+            assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{kind:?} {e}");
+            assert!(!format!("{e:?}").contains("wrong-secret"), "{e:?}");
+
+            server.open(&runtime).await.close().await.unwrap();
+            if let Kind::Postgres = kind {
+                let e = server.try_open(&url, &runtime).await.err().unwrap();
+                assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{kind:?} {e}");
+            }
+            let grant = match kind {
+                Kind::Postgres => {
+                    "GRANT USAGE ON SCHEMA public TO app; \
+                     GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_name, dlock_entry, dlock_fence TO app; \
+                     GRANT SELECT, UPDATE ON dlock_meta TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO app"
+                }
+                Kind::MariaDb => "GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO app@'%'",
+            };
+            server.ask(grant).await;
+            let lock = server.try_open(&url, &runtime).await.unwrap();
+            let (a, b) = (ask("x"), join("x", Mode::READER));
+            granted(&*lock, &a).await;
+            queued(&*lock, &b).await;
+            lock.release(&a.key, Release::Now).await.unwrap();
+            assert!(asked(&*lock, &b).await.is_some());
+            let watch = lock.watch_part().unwrap();
+            drop(watch.watch(&a.key.name).await.unwrap());
+            assert_eq!(watch.force_release(&a.key.name).await.unwrap(), 1);
+            let gate = lock.fencing_part().unwrap().gate().unwrap();
+            let (stock, token) = (LockName::new("stock").unwrap(), Token::new(3).unwrap());
+            assert!(gate.write(&stock, token, b"v").await.unwrap().is_admitted());
+            lock.abandon(&[b.key]).await.remove(0).unwrap();
+        });
+    }
+}
+
+#[test]
+fn tables_of_a_newer_dlock_or_of_somebody_else_are_refused() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            server.open(&runtime).await.close().await.unwrap();
+            let url = server.url();
+            server.ask("UPDATE dlock_meta SET schema_version = 99").await;
+            let e = server.try_open(&url, &runtime).await.err().unwrap();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            assert!(e.to_string().contains("99"), "{e}");
+            server.ask("DROP TABLE dlock_meta").await;
+            server.ask("CREATE TABLE dlock_meta (mine INT)").await;
+            server.ask("INSERT INTO dlock_meta VALUES (1)").await;
+            let e = server.try_open(&url, &runtime).await.err().unwrap();
+            assert_eq!(e.kind(), ErrorKind::BackendData, "{kind:?} {e}");
+        });
+    }
+}
+
+#[test]
+fn a_table_that_somebody_took_away_is_told_as_such() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            let lock = server.open(&runtime).await;
+            server.ask("ALTER TABLE dlock_name RENAME TO elsewhere").await;
+            let e = lock.attempt(&ask("x")).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::BackendData, "{kind:?} {e}");
+            server.ask("ALTER TABLE elsewhere RENAME TO dlock_name").await;
+            granted(&*lock, &ask("x")).await;
+        });
+    }
+}
+
+#[test]
+fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            let lock = server.open_sweeping(&runtime).await;
+            let a = ask("dead");
+            let token = granted(&*lock, &a).await.token;
+            for _ in 0..3 {
+                queued(&*lock, &join("dead", Mode::Exclusive)).await;
+            }
+            queued(&*lock, &join("dead", Mode::READER)).await;
+            lock.abandon(&[ask("buried").key]).await.remove(0).unwrap();
+            // All of them died an hour ago. A raised token is larger than the clock will be.
+            let fencing = lock.fencing_part().unwrap();
+            let high = Token::new(1 << 60).unwrap();
+            fencing.raise(&a.key, high).await.unwrap();
+            let ago = match kind {
+                Kind::Postgres => {
+                    "UPDATE dlock_name SET ends = ends - interval '1 hour', earliest = earliest - interval '1 hour'; \
+                     UPDATE dlock_entry SET ends = ends - interval '1 hour'; UPDATE dlock_meta SET swept = swept - interval '1 hour'"
+                }
+                Kind::MariaDb => {
+                    "UPDATE dlock_name SET ends = ends - 3600000000; UPDATE dlock_entry SET ends = ends - 3600000000; \
+                     UPDATE dlock_meta SET swept = swept - 3600000000"
+                }
+            };
+            server.ask(ago).await;
+            // Whoever releases something sweeps now and then.
+            let left = "SELECT (SELECT count(*) FROM dlock_entry) + (SELECT count(*) FROM dlock_name WHERE name <> 'other')";
+            within(ms(30_000), async {
+                loop {
+                    let b = ask("other");
+                    granted(&*lock, &b).await;
+                    lock.release(&b.key, Release::Now).await.unwrap();
+                    if server.ask(left).await == "0" {
+                        break;
+                    }
+                    // What is settled now was in use until now.
+                    server.ask(ago).await;
+                    smol::Timer::after(ms(50)).await;
+                }
+            })
+            .await;
+            let next = granted(&*lock, &ask("dead")).await.token;
+            assert!(next > token && next > Some(high), "{kind:?}: {next:?}");
+        });
+    }
+}
+
+#[test]
+fn a_gate_in_a_transaction_is_the_same_gate() {
+    use dlock_sql::lease::mysql::MysqlLease;
+    use dlock_sql::lease::postgres::PostgresLease;
+    let t = |n| Token::new(n).unwrap();
+    macro_rules! check {
+        ($lock:expr, $pool:expr) => {{
+            let (lock, pool) = ($lock, $pool);
+            let stock = LockName::new("stock").unwrap();
+            let backend: &dyn Lock = &lock;
+            let theirs = backend.fencing_part().unwrap().gate().unwrap();
+            assert!(theirs.write(&stock, t(5), b"v").await.unwrap().is_admitted());
+            let gate = lock.transaction_gate();
+            let mut tx = pool.begin().await.unwrap();
+            let late = gate
+                .admit_in(&mut tx, &stock, t(4), Access::Exclusive)
+                .await
+                .unwrap();
+            assert_eq!(late, Admission::Refused { highest: t(5) });
+            tx.rollback().await.unwrap();
+            // What is rolled back was not admitted.
+            let mut tx = pool.begin().await.unwrap();
+            assert!(
+                gate.admit_in(&mut tx, &stock, t(9), Access::Exclusive)
+                    .await
+                    .unwrap()
+                    .is_admitted()
+            );
+            tx.rollback().await.unwrap();
+            let mut tx = pool.begin().await.unwrap();
+            assert!(
+                gate.admit_in(&mut tx, &stock, t(7), Access::Shared)
+                    .await
+                    .unwrap()
+                    .is_admitted()
+            );
+            // Another one waits for our row, and then sees our token.
+            let older = theirs.write(&stock, t(6), b"late");
+            let (older, committed) = futures::future::join(older, async {
+                smol::Timer::after(ms(200)).await;
+                tx.commit().await
+            })
+            .await;
+            committed.unwrap();
+            assert_eq!(older.unwrap(), Admission::Refused { highest: t(7) });
+            let seen = theirs.read(&stock).await.unwrap().unwrap();
+            assert_eq!(
+                (seen.value.as_slice(), seen.max_exclusive, seen.max_any),
+                (&b"v"[..], Some(t(5)), Some(t(7)))
+            );
+            let e = gate
+                .admit_in(
+                    &mut pool.acquire().await.unwrap(),
+                    &stock,
+                    t(u64::MAX),
+                    Access::Shared,
+                )
+                .await;
+            assert_eq!(e.unwrap_err().kind(), ErrorKind::InvalidInput);
+            pool.close().await;
+        }};
+    }
+    run(On::Tokio, async |runtime| {
+        let pool = sqlx::PgPool::connect_with(postgres().await).await.unwrap();
+        check!(PostgresLease::from_pool(&pool, runtime).await.unwrap(), pool);
+    });
+    run(On::Tokio, async |runtime| {
+        let pool = sqlx::MySqlPool::connect_with(mysql().await).await.unwrap();
+        check!(MysqlLease::from_pool(&pool, runtime).await.unwrap(), pool);
+    });
+}

@@ -18,7 +18,15 @@ pub(crate) struct Address {
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code))] // asked by the stores that are files
     pub(crate) names_a_host: bool,
     /// All before the query, as it was given.
-    #[cfg_attr(not(any(feature = "redis", feature = "zookeeper")), allow(dead_code))]
+    #[cfg_attr(
+        not(any(
+            feature = "redis",
+            feature = "zookeeper",
+            feature = "postgres",
+            feature = "mysql"
+        )),
+        allow(dead_code)
+    )]
     // asked by the stores that are servers
     pub(crate) without_query: String,
     /// In the order of the URL; `None` once taken.

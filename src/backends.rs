@@ -4,12 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::memory::Memory;
-#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "zookeeper")))]
+#[cfg(not(all(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+)))]
 use dlock_core::{Error, ErrorKind};
 use dlock_core::{Result, Runtime, spi};
 
 use crate::address::{Address, invalid};
 use crate::quorum::{self, Member};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::sql::{self, Sql};
 
 /// A store that is known in full but not opened yet.
 pub(crate) enum Opener {
@@ -30,6 +38,8 @@ pub(crate) enum Opener {
     PlainRedis(dlock_redis::Builder, String),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<dlock_zk::Builder>, String),
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    Sql(Box<Sql>),
     Quorum(Vec<Self>, Duration),
 }
 
@@ -40,10 +50,12 @@ pub(crate) fn opener(address: Address) -> Result<Opener> {
         "sqlite" => sqlite(address),
         "redis" | "rediss" => redis(address),
         "zk" | "zks" => zookeeper(address),
+        "postgres" | "postgresql" => postgres(address),
+        "mysql" | "mariadb" => mysql(address),
         scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(address),
         _ => Err(invalid(
             "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, each of redis and \
-             rediss with +sentinel or +cluster, zk and zks",
+             rediss with +sentinel or +cluster, zk, zks, postgres, mysql and mariadb",
         )),
     }
 }
@@ -60,6 +72,8 @@ impl Opener {
             Self::Redis { builder, url, .. } => Ok(Arc::new(builder.open(&url, runtime).await?)),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(builder, url) => Ok(Arc::new(builder.open(&url, runtime).await?)),
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            Self::Sql(database) => database.open(runtime).await,
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
         }
     }
@@ -74,6 +88,10 @@ impl Opener {
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Err(invalid(
                 "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one `zk` URL",
+            )),
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            Self::Sql(_) => Err(invalid(
+                "a database server is no member of a quorum by its URL: two URLs may lead to one server, or to copies of one database",
             )),
             _ => Err(invalid(
                 "a member of a quorum is a store that others can use: one in the memory of this client is none",
@@ -335,7 +353,33 @@ fn zookeeper(_: Address) -> Result<Opener> {
     Err(disabled("zookeeper"))
 }
 
-#[cfg(not(all(feature = "sqlite", feature = "redis", feature = "zookeeper")))]
+#[cfg(feature = "postgres")]
+fn postgres(address: Address) -> Result<Opener> {
+    sql::postgres(address).map(|database| Opener::Sql(Box::new(database)))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: Address) -> Result<Opener> {
+    Err(disabled("postgres"))
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(address: Address) -> Result<Opener> {
+    sql::mysql(address).map(|database| Opener::Sql(Box::new(database)))
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql(_: Address) -> Result<Opener> {
+    Err(disabled("mysql"))
+}
+
+#[cfg(not(all(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "zookeeper",
+    feature = "postgres",
+    feature = "mysql"
+)))]
 fn disabled(feature: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,

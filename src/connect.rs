@@ -118,6 +118,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
 /// | `zk://[user:password@]host[:port],.../path` | a ZooKeeper ensemble, all of whose servers are given, and the path below which everything is | `zookeeper` |
 /// | `zks://...` | the same by TLS | `zookeeper-tls` |
+/// | `postgres://[user[:password]@]host[:port]/database`, `postgresql://...` | a PostgreSQL database | `postgres` |
+/// | `mysql://[user[:password]@]host[:port]/database`, `mariadb://...` | a MySQL or MariaDB database | `mysql` |
 ///
 /// Every store takes these keys in its query, each at most once:
 ///
@@ -164,6 +166,25 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts (`zookeeper-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`zookeeper-tls`) |
 /// | `sasl_user`, `sasl_password` | as whom the server is asked, by SASL with DIGEST-MD5 (`zookeeper-sasl`) |
+///
+/// `postgres`, `mysql` and their other names take these:
+///
+/// | key | meaning |
+/// |---|---|
+/// | `strategy` | `lease`: rows that end by the server's clock, as it is unless given. `session`: locks of the server itself, which end with a connection. Which one when is in [`docs/sql.md`](https://github.com/dlock-rs/dlock/blob/main/docs/sql.md) |
+/// | `table_prefix` | what the names of tables, functions and sequences begin with, `dlock_` unless given |
+/// | `schema` | the schema (with leases in MySQL: the database) that they are in; the first of the search path, or the database of the URL, unless given |
+/// | `connections` | with leases: how many connections are used at a time, `4` unless given; PostgreSQL has one more, which listens |
+/// | `lock_wait` | with leases: how long a statement waits for a name that another one changes just then, `2s` unless given |
+/// | `pooler` | with leases in PostgreSQL, `true`: something between that gives each transaction another session, as PgBouncer does in transaction mode |
+/// | `session_ttl` | with sessions: after how long without a word the server ends them, and so the least `ttl` that a lock may ask for; `30s` unless given, `300ms` (MySQL: `3s`) at least |
+/// | `restart_grace` | with sessions: for how long after its start a server grants nothing, since somebody may believe in what it granted before; the `session_ttl` unless given |
+/// | `most_waiting` | with sessions: how many connections may wait, `16` unless given |
+/// | `timeout` | with sessions: how long a connection may take to be made, `5s` unless given |
+/// | `socket` | the server's socket on this machine: its directory (PostgreSQL) or its path (MySQL) |
+/// | `sslmode` | `disable`, `prefer` (unless given), `require`, `verify-ca`, `verify-full`; the last three with `sql-tls` |
+/// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system; `sslmode` is then `verify-full` unless given (`sql-tls`) |
+/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`sql-tls`) |
 ///
 /// What is not plain text is percent-encoded. Two processes with different working directories open two files by one relative
 /// path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a port is refused.

@@ -6,11 +6,18 @@
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// Its programs are compiled.
+#[cfg(all(doctest, feature = "postgres", feature = "mysql", feature = "tokio"))]
+#[doc = include_str!("../docs/sql.md")]
+mod page {}
+
 mod address;
 mod backends;
 pub mod blocking;
 mod connect;
 mod quorum;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod sql;
 
 pub use connect::{Connect, connect, quorum};
 pub use dlock_core::*;
@@ -19,6 +26,15 @@ pub use dlock_core::*;
 pub mod redis {
     pub use dlock_redis::*;
 }
+/// Locking by hand, inside your own transactions and rows.
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub use dlock_sql::direct;
+/// Leases in rows of a database server.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use dlock_sql::lease;
+/// Locks that live as long as a session with a database server.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use dlock_sql::session;
 #[cfg(feature = "sqlite")]
 pub use dlock_sql::sqlite;
 /// Locks in ZooKeeper.

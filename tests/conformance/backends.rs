@@ -6,6 +6,10 @@ mod redis_hooks;
 mod redlock;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[path = "sql.rs"]
+mod sql;
+#[path = "sql_hooks.rs"]
+mod sql_hooks;
 #[path = "sqlite_hooks.rs"]
 mod sqlite_hooks;
 #[path = "zookeeper.rs"]
@@ -36,6 +40,8 @@ use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMul
 use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
 use self::servers::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
+use self::sql::{Sql, Way};
+use self::sql_hooks::SqlHooks;
 use self::sqlite_hooks::SqliteHooks;
 use self::zookeeper::ZooKeeper;
 use self::zookeeper_hooks::ZkHooks;
@@ -44,7 +50,7 @@ const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, As
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
 /// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 16] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
@@ -56,6 +62,11 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 11] = [
     ("zookeeper", EVERY_RUNTIME),
     ("zookeeper-ensemble", EVERY_RUNTIME),
     ("zookeeper-priorities", &[TokioMultiThread]),
+    ("postgres", EVERY_RUNTIME),
+    ("postgres-pooler", &[TokioMultiThread]),
+    ("postgres-session", EVERY_RUNTIME),
+    ("mariadb", EVERY_RUNTIME),
+    ("mariadb-session", EVERY_RUNTIME),
 ];
 
 /// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend that is mostly the same code as another
@@ -77,19 +88,25 @@ pub(crate) fn is_usual(backend: &str, runtime: RuntimeKind) -> bool {
     backend != "zookeeper-ensemble" || matches!(runtime, TokioMultiThread)
 }
 
+/// Whether that run is one on a server of databases.
+pub(crate) fn is_database(label: &str) -> bool {
+    ["postgres", "mariadb"].iter().any(|name| label.starts_with(name))
+}
+
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
-    matches!(
-        backend,
-        "redis"
-            | "redis-plain"
-            | "remote"
-            | "quorum"
-            | "redlock"
-            | "zookeeper"
-            | "zookeeper-ensemble"
-            | "zookeeper-priorities"
-    )
+    Way::of(backend).is_some()
+        || matches!(
+            backend,
+            "redis"
+                | "redis-plain"
+                | "remote"
+                | "quorum"
+                | "redlock"
+                | "zookeeper"
+                | "zookeeper-ensemble"
+                | "zookeeper-priorities"
+        )
 }
 
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
@@ -239,6 +256,7 @@ enum Store {
         hooks: Option<RedlockHooks>,
     },
     ZooKeeper(ZooKeeper),
+    Sql(Sql),
 }
 
 /// Where a client of Redis finds it.
@@ -339,6 +357,10 @@ impl Subjects {
                 return Self::redlock(kind, hooks.addresses(), Some(hooks));
             }
             _ if backend.starts_with("zookeeper") => Store::ZooKeeper(ZooKeeper::start(backend, &runtime)),
+            _ if Way::of(backend).is_some() => {
+                let way = Way::of(backend).expect("it is one of these");
+                Store::Sql(Sql::start(way, &runtime))
+            }
             _ => {
                 let directory = tempfile::tempdir_in(servers::temporary()).expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
@@ -369,7 +391,7 @@ impl Subjects {
         let opening = async move {
             RedisLock::open(&url, on)
                 .await
-                .map(|l| Box::new(l) as Box<dyn Lock>)
+                .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
         let store = Store::Redis {
             place,
@@ -386,7 +408,7 @@ impl Subjects {
         let opening = async move {
             PlainLock::open(&url, on)
                 .await
-                .map(|l| Box::new(l) as Box<dyn Lock>)
+                .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
         let store = Store::PlainRedis {
             address,
@@ -449,6 +471,14 @@ impl Subjects {
                 store,
             };
         }
+        if let Some(way) = Way::of(backend) {
+            let store = Store::Sql(Sql::of_parent(way, place, &runtime));
+            return Self {
+                runtime,
+                kind: *kind,
+                store,
+            };
+        }
         // What the server claims: it keeps a store of this kind.
         let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
         capabilities.clock_sensitive = true;
@@ -505,6 +535,7 @@ impl Subjects {
                 redlock::quorum(&addresses, REDLOCK, runtime, true).await
             }
             Store::ZooKeeper(store) => store.open(cx, runtime).await,
+            Store::Sql(store) => store.open(cx, runtime).await,
         }
     }
 
@@ -518,8 +549,10 @@ impl Subjects {
 
     fn client(&self, backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
         let mut builder = Client::builder(backend, runtime);
-        if !matches!(self.store, Store::Memory(..) | Store::Sqlite { .. }) {
-            builder = builder.op_timeout(TIMEOUT);
+        match &self.store {
+            Store::Memory(..) | Store::Sqlite { .. } => {}
+            Store::Sql(store) => builder = builder.op_timeout(store.timeout()),
+            _ => builder = builder.op_timeout(TIMEOUT),
         }
         Ok(Arc::new(EngineSubject::new(builder.build()?)))
     }
@@ -528,7 +561,7 @@ impl Subjects {
 /// What a backend claims, opened there where its connection lives, and not on this thread, which is of no runtime.
 fn capabilities_of(
     runtime: &Arc<dyn Runtime>,
-    opening: BoxFuture<'static, Result<Box<dyn Lock>>>,
+    opening: BoxFuture<'static, Result<Arc<dyn Lock>>>,
 ) -> Capabilities {
     let (tell, told) = oneshot::channel();
     runtime.spawn(
@@ -564,6 +597,9 @@ fn quorum(
 
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
+        if let Store::Sql(store) = &self.store {
+            return store.claims().reentrant().traced();
+        }
         if let Store::ZooKeeper(store) = &self.store {
             return store.claims().reentrant().traced();
         }
@@ -591,7 +627,7 @@ impl Harness for Subjects {
                 ("dlock Redis, plain recipe", capabilities.clone(), 250)
             }
             Store::Redlock { capabilities, .. } => ("dlock Redlock", capabilities.clone(), 250),
-            Store::ZooKeeper(_) => unreachable!("above"),
+            Store::ZooKeeper(_) | Store::Sql(_) => unreachable!("above"),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
@@ -630,7 +666,7 @@ impl Harness for Subjects {
                 .without(Need::BoundedWakes)
                 // As above; two of a majority of three may have to be raised.
                 .round_trips(3 * redlock::MEMBERS as u32),
-            Store::ZooKeeper(_) => claims,
+            Store::ZooKeeper(_) | Store::Sql(_) => claims,
         }
     }
 
@@ -646,6 +682,7 @@ impl Harness for Subjects {
             Store::Redis { hooks, .. } => hooks.as_ref()?,
             Store::Redlock { hooks, .. } => hooks.as_ref()?,
             Store::ZooKeeper(store) => store.hooks.as_ref()?,
+            Store::Sql(store) => store.hooks.as_ref()?,
         })
     }
 
@@ -663,6 +700,7 @@ impl Harness for Subjects {
             | Store::PlainRedis { address, .. } => vec![(*address).into()],
             Store::Quorum { servers, .. } => servers.iter().map(|s| s.address().into()).collect(),
             Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
+            Store::Sql(store) => vec![store.address().into()],
             Store::ZooKeeper(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
             _ => Vec::new(),
         }
@@ -718,6 +756,10 @@ impl Harness for Subjects {
                     let client = dlock::quorum(urls).runtime(self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
                 }
+                Store::Sql(store) => {
+                    let client = store.connect_with(secret, self.runtime.clone()).await?;
+                    return Ok(Arc::new(EngineSubject::new(client)));
+                }
                 Store::ZooKeeper(store) => {
                     let client = store.connect_with(secret, self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
@@ -736,6 +778,7 @@ impl Harness for Subjects {
             Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
             Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
+            Store::Sql(store) => return store.hooks.as_ref().map(SqlHooks::footprint),
             Store::Memory(store, _) => vec![store.sizes()],
             Store::Remote(server) => vec![server.sizes()],
             Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
@@ -779,6 +822,13 @@ impl Harness for Subjects {
                 let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); redlock::MEMBERS];
                 let connecting = async move {
                     let backend = redlock::quorum(&nowhere, REDLOCK, self.runtime.clone(), false).await?;
+                    self.client(backend, self.runtime.clone())
+                };
+                Some(connecting.boxed())
+            }
+            Store::Sql(store) => {
+                let connecting = async move {
+                    let backend = store.open_nowhere(self.runtime.clone()).await?;
                     self.client(backend, self.runtime.clone())
                 };
                 Some(connecting.boxed())
@@ -832,6 +882,7 @@ impl Harness for Subjects {
                 Some(format!("{runtime} redlock {}", addresses.join(",")))
             }
             Store::ZooKeeper(store) => Some(format!("{runtime} {}", store.handed_over())),
+            Store::Sql(store) => Some(format!("{runtime} {}", store.handed_over())),
         }
     }
 }

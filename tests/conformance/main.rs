@@ -4,6 +4,7 @@
 //! `cargo test --all-features --test conformance -- --cross`  every rule on every runtime
 //! `cargo test --all-features --test conformance -- --full`   the budgets of the catalogue instead of quick ones
 //! `cargo test --all-features --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
+//! `cargo test --all-features --test conformance -- --databases none`   all but the servers of databases, which `--databases only` runs meanwhile: rules wait most of their time
 //!
 //! Writes `target/conformance/summary.json` and a directory of reports for each run; where something was chosen,
 //! only if `--report` says where, so that a part does not pass for the whole.
@@ -23,13 +24,14 @@ use dlock_conformance::{
 };
 
 const HELP: &str =
-    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
+    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--databases only|none] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
   NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise a rule's number or a part of its
                test's name. One that matches nothing runs nothing, says so, and ends with 0, as in libtest
   --cross      every rule on every runtime, instead of the smoke set on all but the first
   --full       the budgets of the catalogue instead of quick ones
   --only X     one backend on one runtime, such as sqlite-smol; every rule unless some are named
-  --report DIR where reports go; target/conformance unless given, or nowhere where --only or a NAME is
+  --databases D only: PostgreSQL and MariaDB in all their ways; none: all but them. For two that run at once, with a --report each
+  --report DIR where reports go; target/conformance unless given, or nowhere where --only, --databases or a NAME is
   --seed N     the seed of the run
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
   --histories  keep what happened in every rule that records it, not only in those that did not pass
@@ -70,6 +72,17 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "zookeeper" | "zookeeper-ensemble" | "zookeeper-priorities" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
+        "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
+            Some("nothing of it goes by a clock of the server")
+        }
+        "postgres-session" | "mariadb-session" if ["7.08", "16.14"].contains(&&*rule.id) => {
+            Some("it keeps nothing of a name: the server has the locks, and one sequence all tokens")
+        }
+        "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"
+            if rule.id == "16.12" =>
+        {
+            Some("there is one of it, and nothing to fail over to")
+        }
         "memory" | "sqlite" | "remote" | "zookeeper" | "zookeeper-priorities" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
@@ -82,6 +95,11 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         | "zookeeper"
         | "zookeeper-ensemble"
         | "zookeeper-priorities"
+        | "postgres"
+        | "postgres-pooler"
+        | "postgres-session"
+        | "mariadb"
+        | "mariadb-session"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")
@@ -100,6 +118,8 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
 struct Command {
     cross: bool,
     only: Option<String>,
+    /// Whether those that are servers of databases are run, or all others; both unless said.
+    databases: Option<bool>,
     list: bool,
     terse: bool,
     ignored_only: bool,
@@ -116,6 +136,9 @@ impl Command {
     fn chooses(&self, label: &str) -> bool {
         let matches = |name: &String| names(name, label, self.options.exact);
         self.only.as_ref().is_none_or(|only| only == label)
+            && self
+                .databases
+                .is_none_or(|only| only == backends::is_database(label))
             && (self.runs.is_empty() || self.runs.iter().any(matches))
             && !self.options.skip.iter().any(matches)
     }
@@ -136,6 +159,7 @@ fn parse() -> Result<Command, String> {
     let mut command = Command {
         cross: false,
         only: None,
+        databases: None,
         list: false,
         terse: false,
         ignored_only: false,
@@ -182,6 +206,13 @@ fn parse() -> Result<Command, String> {
             "--cross" => command.cross = true,
             "--full" => command.options.effort = Effort::Full,
             "--only" => command.only = Some(value()?),
+            "--databases" => {
+                command.databases = Some(match value()?.as_str() {
+                    "only" => true,
+                    "none" => false,
+                    other => return Err(format!("--databases is `only` or `none`, not `{other}`")),
+                });
+            }
             "--histories" => command.options.histories = Histories::All,
             "--report" => command.report = Some(PathBuf::from(value()?)),
             "--seed" => command.options.seed = seed(&value()?)?,
@@ -212,7 +243,8 @@ fn parse() -> Result<Command, String> {
         // What a failure has to show is kept, whatever was chosen.
         command.options.histories_to = Some(reports.join("history"));
     }
-    if command.only.is_none() && command.runs.is_empty() && command.options.is_complete() {
+    let all = command.only.is_none() && command.databases.is_none() && command.runs.is_empty();
+    if all && command.options.is_complete() {
         command.report.get_or_insert(reports);
     }
     Ok(command)
@@ -381,7 +413,7 @@ fn main() -> ExitCode {
         println!("{rules} {} {are} not run on {backend}: {why}", ids.join(", "));
     }
     println!(
-        "rules about networks are run where there is a server to put a proxy before: on redis (one server), the remote backend, the quorum, redlock and zookeeper"
+        "rules about networks are run where there is a server to put a proxy before: on redis (one server), the remote backend, the quorum, redlock, zookeeper and the databases"
     );
     println!(
         "{} MUST rules of the first phase have no test yet; RULES.json and the reports list them",

@@ -34,7 +34,7 @@ pub(crate) async fn quorum(
                 // What is wrong with it is said to who asks for a lock.
                 let _ = opened.ready().await;
             }
-            Ok(Arc::new(opened) as Arc<dyn Lock>)
+            Ok::<_, dlock::Error>(Arc::new(opened) as Arc<dyn Lock>)
         }
     };
     let members = try_join_all(addresses.iter().map(open)).await?;

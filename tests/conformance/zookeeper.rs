@@ -75,7 +75,7 @@ impl ZooKeeper {
         let (on, at) = (runtime.clone(), joined(&addresses));
         let opening = async move {
             let lock = way.builder().open(&at, on).await?;
-            Ok(Box::new(lock) as Box<dyn Lock>)
+            Ok(Arc::new(lock) as Arc<dyn Lock>)
         };
         Self {
             way,

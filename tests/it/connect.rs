@@ -175,6 +175,73 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
     assert!(e.unwrap_err().to_string().contains("a quorum itself"));
 }
 
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+#[test]
+fn options_of_databases_are_checked_before_anything_is_opened() {
+    for scheme in ["postgres", "postgresql", "mysql", "mariadb"] {
+        for (rest, says) in [
+            ("u:hunter2@h:99999/d", ""),
+            (
+                "u:hunter2@h/d?strategy=row",
+                "`strategy` must be `lease` or `session`",
+            ),
+            ("h/d?table_prefix=a%20b", "prefix"),
+            ("h/d?strategy=session&table_prefix=a%20b", "prefix"),
+            ("h/d?connections=many", "`connections` must be a whole number"),
+            ("h/d?lock_wait=2", "`lock_wait` must be"),
+            ("h/d?sslmode=hunter2", "`sslmode` must be one of disable,"),
+            // What belongs to the other strategy is not known here.
+            ("h/d?session_ttl=10s", "take: "),
+            ("h/d?most_waiting=3", "take: "),
+            ("h/d?strategy=session&connections=3", "take: "),
+            ("h/d?strategy=session&pooler=true", "take: "),
+            ("h/d?strategy=session&session_ttl=1ms", "session ttl"),
+            ("h/d?strategy=session&session_ttl=1h", "session ttl"),
+            ("h/d?hunter2=1", "take: "),
+            // Not handed on to the driver, which would take it in silence.
+            ("h/d?statement-cache-capacity=0", "take: "),
+            ("h/d?connections=1&connections=2", "`connections` twice"),
+        ] {
+            let url = format!("{scheme}://{rest}");
+            let e = refusal(&url);
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}: {e}");
+            assert!(e.to_string().contains(says), "{url}: {e}");
+            assert!(!format!("{e} {e:?}").contains("hunter2"), "{url}: {e:?}");
+        }
+        let e = refusal(&format!("{scheme}://u:hunter2@127.0.0.1:1/d"));
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+    }
+    // What only one of them has.
+    assert!(refusal("mysql://h/d?pooler=true").to_string().contains("take: "));
+    let schema = refusal("mysql://h/d?strategy=session&schema=x");
+    assert!(schema.to_string().contains("takes no `schema`"), "{schema}");
+    #[cfg(feature = "sql-tls")]
+    for url in ["postgres://h/d?cert=x", "mysql://h/d?ca=/there/is/none"] {
+        assert_eq!(refusal(url).kind(), ErrorKind::InvalidInput, "{url}");
+    }
+    let members = ["postgres://a/d", "postgres://b/d", "mysql://c/d"];
+    let e = block_on(
+        dlock::quorum(members)
+            .runtime(runtime::own_thread().unwrap())
+            .into_future(),
+    );
+    assert!(e.unwrap_err().to_string().contains("no member of a quorum"));
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql")))]
+#[test]
+fn without_the_backend_a_database_url_says_which_feature_to_enable() {
+    for (url, feature) in [
+        ("postgres://u:hunter2@h/d", "feature `postgres`"),
+        ("mariadb://u:hunter2@h/d", "feature `mysql`"),
+    ] {
+        let e = refusal(url);
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.to_string().contains(feature), "{e}");
+    }
+}
+
 #[cfg(not(feature = "zookeeper"))]
 #[test]
 fn without_the_backend_a_zookeeper_url_says_which_feature_to_enable() {

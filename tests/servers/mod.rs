@@ -9,8 +9,11 @@
 
 mod certificates;
 mod clock;
+mod mariadb;
+mod pgbouncer;
 mod place;
 mod ports;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;
@@ -28,8 +31,11 @@ mod zookeeper_wire;
 
 pub(crate) use certificates::Certificates;
 pub(crate) use clock::{Clock, wall_clock};
+pub(crate) use mariadb::{MariaDbOptions, MariaDbServer};
+pub(crate) use pgbouncer::{PgBouncer, PoolMode};
 pub(crate) use place::{Folder, temporary};
 pub(crate) use ports::Port;
+pub(crate) use postgres::{PostgresOptions, PostgresServer, ReadOnly};
 pub(crate) use process::Process;
 pub(crate) use proxy::Proxy;
 pub(crate) use redis::RedisServer;

@@ -16,8 +16,9 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,6 +40,7 @@ const TAIL: usize = 40;
 pub(crate) struct Process {
     what: &'static str,
     words: Vec<OsString>,
+    user: Option<&'static str>,
     folder: Folder,
     running: Mutex<Option<Child>>,
 }
@@ -65,7 +67,7 @@ fn spawn(command: Command) -> io::Result<Child> {
 }
 
 /// Where a program is found, or what to do where it is not.
-fn find(program: &str) -> io::Result<PathBuf> {
+pub(super) fn find(program: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where Debian puts what administrators start, and users often have no path to.
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -75,6 +77,57 @@ fn find(program: &str) -> io::Result<PathBuf> {
             format!("{program} is not installed: run scripts/services, which installs what the tests need");
         io::Error::new(io::ErrorKind::NotFound, text)
     })
+}
+
+/// A command that is run by that user, if root runs the tests.
+///
+/// Both this and what asks for the signal at the parent's end are `setpriv`, one after the other and in that order: the kernel
+/// forgets such a wish when a process changes its user.
+///
+/// # Errors
+/// If `setpriv` is not installed.
+pub(super) fn as_user(user: Option<&str>, program: &Path) -> io::Result<Command> {
+    match user {
+        Some(user) if rustix::process::geteuid().is_root() => {
+            let mut command = Command::new(find("setpriv")?);
+            command
+                .args(["--reuid", user, "--regid", user, "--init-groups", "--"])
+                .arg(program);
+            Ok(command)
+        }
+        _ => Ok(Command::new(program)),
+    }
+}
+
+/// Gives a folder to that user, if root runs the tests; nobody else may look into it.
+///
+/// # Errors
+/// If there is no such user, which is made by the package of the server.
+pub(super) fn give_to(user: &str, folder: &Path) -> io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("chown");
+        run(command.arg(format!("{user}:")).arg(folder))?;
+    }
+    Ok(())
+}
+
+/// Runs a program to its end, and gives what it has said.
+///
+/// # Errors
+/// If it cannot be run, or fails; with what it has said.
+pub(super) fn run(command: &mut Command) -> io::Result<String> {
+    let what = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| io::Error::new(e.kind(), format!("{what} cannot be run: {e}")))?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() {
+        return Ok(said(&output.stdout));
+    }
+    let text = format!("{what}: {} {}", output.status, said(&output.stderr));
+    Err(io::Error::other(text))
 }
 
 impl Process {
@@ -101,9 +154,17 @@ impl Process {
         Ok(Self {
             what,
             words,
+            user: None,
             folder,
             running: Mutex::new(None),
         })
+    }
+
+    /// Run by that user where the tests are run by root, which some servers refuse to be.
+    #[must_use]
+    pub(crate) fn run_by(mut self, user: &'static str) -> Self {
+        self.user = Some(user);
+        self
     }
 
     pub(crate) fn folder(&self) -> &Folder {
@@ -154,7 +215,7 @@ impl Process {
             .create(true)
             .append(true)
             .open(self.log_file())?;
-        let mut command = Command::new(find("setpriv")?);
+        let mut command = as_user(self.user, &find("setpriv")?)?;
         command
             .args(["--pdeathsig", "KILL", "--", "sh", "-c", GUARDED])
             .arg(std::process::id().to_string())

@@ -102,6 +102,13 @@ impl Proxy {
         ears.for_each(|line| line.cut());
     }
 
+    /// As a network that is cut: what is sent on any line goes nowhere from now on, and nobody is told. New ones are made as ever.
+    pub(crate) fn mute(&self) {
+        let state = self.shared.state();
+        let lines = state.lines.iter();
+        lines.for_each(|line| line.is_mute.store(true, Ordering::SeqCst));
+    }
+
     /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody is told. New ones are made as ever.
     /// How many there were.
     pub(crate) fn mute_ears(&self) -> usize {

@@ -8,4 +8,5 @@ mod cluster;
 mod process;
 mod redis;
 mod sentinel;
+mod sql;
 mod zookeeper;

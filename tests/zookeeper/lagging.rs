@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock::{Client, ErrorKind, Guard};
+use dlock::ErrorKind;
 
 use crate::servers::{Proxy, ZkEnsemble, until};
-use crate::site::{Judge, LINE, LONG, NAME, acquired, blocking, client, ensemble};
+use crate::site::{Judge, LINE, LONG, acquired, blocking, client, ensemble, granted};
 
 /// How often each client takes its turn.
 const ROUNDS: usize = 60;
@@ -22,19 +22,6 @@ struct Done(Arc<AtomicBool>);
 impl Drop for Done {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A grant, asked for until there is one: it may not be known whether the one before was.
-async fn granted(client: &Client) -> Guard {
-    loop {
-        match client.lock(NAME).unwrap().acquire().await {
-            Ok(guard) => return guard,
-            Err(e) => assert!(
-                matches!(e.kind(), ErrorKind::Unknown | ErrorKind::Unavailable),
-                "{e:?}"
-            ),
-        }
     }
 }
 

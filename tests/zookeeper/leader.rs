@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::site::{Judge, LONG, SESSION, SLACK, acquired, blocking, client, ensemble, line_of};
+use crate::site::{
+    Judge, LONG, SESSION, SLACK, acquired, blocking, client, ensemble, granted, line_of, released,
+};
 
 const WAITERS: usize = 10;
 
@@ -23,7 +25,7 @@ async fn one_holds_and_ten_wait_when_the_leader_dies_and_each_has_its_turn() {
             judge.sees(&guard);
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(guard.is_valid(), "{:?}", guard.loss());
-            guard.release().await.unwrap();
+            released(guard).await;
         }));
     }
     let line = all.clone();
@@ -34,7 +36,7 @@ async fn one_holds_and_ten_wait_when_the_leader_dies_and_each_has_its_turn() {
     // Nobody has been given the lock by that: who holds it does, or has been told that it is over.
     assert_eq!(judge.grants(), 1);
     if guard.is_valid() {
-        guard.release().await.unwrap();
+        released(guard).await;
     }
     let began = Instant::now();
     for waiter in waiters {
@@ -51,7 +53,7 @@ async fn one_holds_and_ten_wait_when_the_leader_dies_and_each_has_its_turn() {
         again.crash_leader().unwrap();
     })
     .await;
-    let guard = acquired(&holder).await;
+    let guard = granted(&holder).await;
     judge.sees(&guard);
-    guard.release().await.unwrap();
+    released(guard).await;
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::{Client, Guard, Held, LossReason, Timestamp, Token};
+use dlock::{Client, ErrorKind, Guard, Held, LossReason, Timestamp, Token};
 
 use crate::servers::{ZkEnsemble, ZkServer, ZkSession, until};
 
@@ -50,6 +50,26 @@ pub(crate) async fn client_for(addresses: &[SocketAddr], session: Duration) -> C
 
 pub(crate) async fn acquired(client: &Client) -> Guard {
     client.lock(NAME).unwrap().acquire().await.unwrap()
+}
+
+/// A grant, asked for until there is one: it may not be known whether the one before was.
+pub(crate) async fn granted(client: &Client) -> Guard {
+    loop {
+        match client.lock(NAME).unwrap().acquire().await {
+            Ok(guard) => return guard,
+            Err(e) => assert!(
+                matches!(e.kind(), ErrorKind::Unknown | ErrorKind::Unavailable),
+                "{e:?}"
+            ),
+        }
+    }
+}
+
+/// Lets go where connections end: one may between the request and its answer, and then it is said so. The lock goes on to the next all the same.
+pub(crate) async fn released(guard: Guard) {
+    if let Err(e) = guard.release().await {
+        assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
+    }
 }
 
 /// Sees every guard of the lock when it is granted.

@@ -1,0 +1,316 @@
+//! Databases that are servers: PostgreSQL, MySQL and MariaDB, by leases in rows or by locks of sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{Result, Runtime, spi};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::address::{Address, invalid};
+
+/// A database that is known in full but not opened yet.
+pub(crate) enum Sql {
+    #[cfg(feature = "postgres")]
+    PostgresLease(Box<dlock_sql::lease::postgres::Builder>),
+    #[cfg(feature = "postgres")]
+    PostgresSession(dlock_sql::session::postgres::Builder, String),
+    #[cfg(feature = "mysql")]
+    MysqlLease(Box<dlock_sql::lease::mysql::Builder>),
+    #[cfg(feature = "mysql")]
+    MysqlSession(dlock_sql::session::mysql::Builder, String),
+}
+
+impl Sql {
+    pub(crate) async fn open(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn spi::Lock>> {
+        Ok(match self {
+            #[cfg(feature = "postgres")]
+            Self::PostgresLease(builder) => Arc::new(builder.open(runtime).await?),
+            #[cfg(feature = "postgres")]
+            Self::PostgresSession(builder, url) => Arc::new(builder.open_url(&url, runtime).await?),
+            #[cfg(feature = "mysql")]
+            Self::MysqlLease(builder) => Arc::new(builder.open(runtime).await?),
+            #[cfg(feature = "mysql")]
+            Self::MysqlSession(builder, url) => Arc::new(builder.open_url(&url, runtime).await?),
+        })
+    }
+}
+
+/// By what a lock is held.
+enum Strategy {
+    Lease,
+    Session,
+}
+
+/// What both strategies and both kinds of servers take.
+struct Common {
+    strategy: Strategy,
+    prefix: Option<String>,
+    schema: Option<String>,
+    /// As the driver reads it.
+    url: String,
+}
+
+/// How the driver calls what URLs here call by one name for all servers.
+struct Words {
+    scheme: &'static str,
+    mode: &'static str,
+    #[cfg(feature = "sql-tls")]
+    ca: &'static str,
+    #[cfg(feature = "sql-tls")]
+    cert: &'static str,
+    #[cfg(feature = "sql-tls")]
+    key: &'static str,
+    socket: &'static str,
+    /// The values of `sslmode`, in the order of [`MODES`].
+    modes: [&'static str; 5],
+}
+
+const MODES: [&str; 5] = ["disable", "prefer", "require", "verify-ca", "verify-full"];
+
+#[cfg(feature = "postgres")]
+const POSTGRES: Words = Words {
+    scheme: "postgres",
+    mode: "sslmode",
+    #[cfg(feature = "sql-tls")]
+    ca: "sslrootcert",
+    #[cfg(feature = "sql-tls")]
+    cert: "sslcert",
+    #[cfg(feature = "sql-tls")]
+    key: "sslkey",
+    socket: "host",
+    modes: MODES,
+};
+
+#[cfg(feature = "mysql")]
+const MYSQL: Words = Words {
+    scheme: "mysql",
+    mode: "ssl-mode",
+    #[cfg(feature = "sql-tls")]
+    ca: "ssl-ca",
+    #[cfg(feature = "sql-tls")]
+    cert: "ssl-cert",
+    #[cfg(feature = "sql-tls")]
+    key: "ssl-key",
+    socket: "socket",
+    modes: [
+        "DISABLED",
+        "PREFERRED",
+        "REQUIRED",
+        "VERIFY_CA",
+        "VERIFY_IDENTITY",
+    ],
+};
+
+#[cfg(feature = "postgres")]
+pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
+    let common = common(&mut address, &POSTGRES)?;
+    match common.strategy {
+        Strategy::Lease => {
+            use dlock_sql::lease::postgres::{PostgresLease, Route};
+            let mut builder = PostgresLease::builder(&common.url)?;
+            if let Some(prefix) = common.prefix {
+                builder = builder.table_prefix(prefix);
+            }
+            if let Some(schema) = common.schema {
+                builder = builder.schema(schema);
+            }
+            if let Some(many) = address.take::<u32>("connections")? {
+                builder = builder.connections(many as usize);
+            }
+            if let Some(wait) = address.take::<Duration>("lock_wait")? {
+                builder = builder.lock_wait(wait);
+            }
+            if address.take::<bool>("pooler")?.unwrap_or(false) {
+                builder = builder.route(Route::TransactionPooler);
+            }
+            address.finish()?;
+            Ok(Sql::PostgresLease(Box::new(builder)))
+        }
+        Strategy::Session => {
+            let mut builder = dlock_sql::session::postgres::builder();
+            if let Some(prefix) = common.prefix {
+                builder = builder.prefix(prefix);
+            }
+            if let Some(schema) = common.schema {
+                builder = builder.schema(schema);
+            }
+            let Session {
+                ttl,
+                waiting,
+                timeout,
+                grace,
+            } = session(&mut address)?;
+            if let Some(ttl) = ttl {
+                builder = builder.session_ttl(ttl);
+            }
+            if let Some(many) = waiting {
+                builder = builder.most_waiting(many);
+            }
+            if let Some(timeout) = timeout {
+                builder = builder.timeout(timeout);
+            }
+            if let Some(grace) = grace {
+                builder = builder.restart_grace(grace);
+            }
+            address.finish()?;
+            builder.check_url(&common.url)?;
+            Ok(Sql::PostgresSession(builder, common.url))
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
+    let common = common(&mut address, &MYSQL)?;
+    match common.strategy {
+        Strategy::Lease => {
+            let mut builder = dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?;
+            if let Some(prefix) = common.prefix {
+                builder = builder.table_prefix(prefix);
+            }
+            if let Some(schema) = common.schema {
+                builder = builder.schema(schema);
+            }
+            if let Some(many) = address.take::<u32>("connections")? {
+                builder = builder.connections(many as usize);
+            }
+            if let Some(wait) = address.take::<Duration>("lock_wait")? {
+                builder = builder.lock_wait(wait);
+            }
+            address.finish()?;
+            Ok(Sql::MysqlLease(Box::new(builder)))
+        }
+        Strategy::Session => {
+            if common.schema.is_some() {
+                return Err(invalid(
+                    "a `mysql` URL with `strategy=session` takes no `schema`: its locks are of the database that the URL names",
+                ));
+            }
+            let mut builder = dlock_sql::session::mysql::builder();
+            if let Some(prefix) = common.prefix {
+                builder = builder.prefix(prefix);
+            }
+            let Session {
+                ttl,
+                waiting,
+                timeout,
+                grace,
+            } = session(&mut address)?;
+            if let Some(ttl) = ttl {
+                builder = builder.session_ttl(ttl);
+            }
+            if let Some(many) = waiting {
+                builder = builder.most_waiting(many);
+            }
+            if let Some(timeout) = timeout {
+                builder = builder.timeout(timeout);
+            }
+            if let Some(grace) = grace {
+                builder = builder.restart_grace(grace);
+            }
+            address.finish()?;
+            builder.check_url(&common.url)?;
+            Ok(Sql::MysqlSession(builder, common.url))
+        }
+    }
+}
+
+/// What locks of sessions take beside that.
+struct Session {
+    ttl: Option<Duration>,
+    waiting: Option<usize>,
+    timeout: Option<Duration>,
+    grace: Option<Duration>,
+}
+
+fn session(address: &mut Address) -> Result<Session> {
+    Ok(Session {
+        ttl: address.take("session_ttl")?,
+        waiting: address.take::<u32>("most_waiting")?.map(|n| n as usize),
+        timeout: address.take("timeout")?,
+        grace: address.take("restart_grace")?,
+    })
+}
+
+fn common(address: &mut Address, words: &Words) -> Result<Common> {
+    let strategy = match address.take::<String>("strategy")?.as_deref() {
+        None | Some("lease") => Strategy::Lease,
+        Some("session") => Strategy::Session,
+        Some(_) => {
+            return Err(invalid(
+                "the URL's `strategy` must be `lease` or `session`, or be left out",
+            ));
+        }
+    };
+    let prefix = address.take("table_prefix")?;
+    let schema = address.take("schema")?;
+    let url = for_the_driver(address, words)?;
+    Ok(Common {
+        strategy,
+        prefix,
+        schema,
+        url,
+    })
+}
+
+/// The URL with what the driver is to know, and nothing that it would ignore.
+fn for_the_driver(address: &mut Address, words: &Words) -> Result<String> {
+    let mut query = Vec::new();
+    let mut tell = |key: &str, value: &str| {
+        query.push(format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+    };
+    if let Some(socket) = address.take::<String>("socket")? {
+        tell(words.socket, &socket);
+    }
+    let mut mode = address.take::<String>("sslmode")?;
+    #[cfg(feature = "sql-tls")]
+    {
+        if let Some(ca) = address.take::<String>("ca")? {
+            readable("ca", &ca)?;
+            tell(words.ca, &ca);
+            // Whoever says whom it trusts wants to know to whom it speaks.
+            mode.get_or_insert_with(|| "verify-full".to_owned());
+        }
+        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+            (Some(cert), Some(key)) => {
+                readable("cert", &cert)?;
+                readable("key", &key)?;
+                tell(words.cert, &cert);
+                tell(words.key, &key);
+            }
+            (None, None) => {}
+            _ => {
+                return Err(invalid(
+                    "the URL gives one of `cert` and `key`, which belong together",
+                ));
+            }
+        }
+    }
+    if let Some(mode) = mode.take() {
+        let known = MODES.iter().position(|known| *known == mode);
+        let Some(n) = known else {
+            return Err(invalid(format!(
+                "the URL's `sslmode` must be one of {}",
+                MODES.join(", ")
+            )));
+        };
+        if n > 1 && !cfg!(feature = "sql-tls") {
+            return Err(dlock_core::Error::new(
+                dlock_core::ErrorKind::Unsupported,
+                "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`",
+            ));
+        }
+        tell(words.mode, words.modes[n]);
+    }
+    let (_, rest) = address.without_query.split_once(':').unwrap_or_default();
+    let mark = if query.is_empty() { "" } else { "?" };
+    Ok(format!("{}:{rest}{mark}{}", words.scheme, query.join("&")))
+}
+
+/// So that the message names the key of our URL, and not what the driver makes of it.
+#[cfg(feature = "sql-tls")]
+fn readable(key: &str, path: &str) -> Result<()> {
+    std::fs::File::open(path)
+        .map(drop)
+        .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
+}

@@ -6,14 +6,17 @@
 //! | `cargo bench -p dlock-benches --bench throughput` | the same workload on each backend, and on the bare store |
 //! | `cargo bench -p dlock-benches --bench redis` | Redis beside the bare driver, with plots; needs `redis-server` |
 //! | `cargo bench -p dlock-benches --bench zookeeper` | ZooKeeper beside the bare driver and its recipe, with plots; needs ZooKeeper |
+//! | `cargo bench -p dlock-benches --bench sql` | PostgreSQL, MariaDB and SQLite beside the bare driver and sqlx's own lock, with plots; needs both servers |
 //! | `cargo run --release -p dlock-benches --bin cost` | allocations and bytes, counted |
 //! | `cargo run --release -p dlock-benches --bin held` | 10,000 held locks renewed for a minute: tasks, memory, CPU |
 //! | `cargo run --release -p dlock-benches --bin redis` | Redis beside the bare driver: latency, commands, hand-overs, renewals, memory |
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
+//! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
 //! | `benches/instructions` | instructions, counted by callgrind |
 
 pub mod redis;
+pub mod sql;
 pub mod zookeeper;
 
 #[path = "../../tests/servers/mod.rs"]

@@ -1,0 +1,152 @@
+//! With many at one lock.
+
+use std::time::{Duration, Instant};
+
+use dlock_benches::redis::{Effort, Seen, Spell, crowd, micros, quantile};
+use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, client, notify_floor};
+
+use crate::Goals;
+
+/// `tasks` of ours at one lock, over so many clients.
+async fn ours(server: &Server, strategy: Strategy, clients: usize, tasks: usize, length: Duration) -> Seen {
+    let mut all = Vec::new();
+    for _ in 0..clients {
+        all.push(client(server, strategy).await);
+    }
+    let who = (0..tasks)
+        .map(|n| all[n % clients].lock("a-crowd").expect("a good name"))
+        .collect();
+    let spell = Spell {
+        hold: Duration::ZERO,
+        think: Duration::ZERO,
+        length,
+    };
+    let seen = crowd(server, who, spell).await;
+    for client in all {
+        client.close().await.expect("it answers");
+    }
+    seen
+}
+
+fn each_of(seen: &Seen) -> String {
+    format!(
+        "{:.2}",
+        seen.counted.of("statement") as f64 / seen.grants().max(1) as f64
+    )
+}
+
+/// Statements do not grow with those who wait.
+async fn counts(server: &Server, strategy: Strategy, effort: Effort, table: &mut Goals, goal: &str) {
+    let what = match strategy {
+        Strategy::Lease => "lease",
+        Strategy::Session => "session",
+    };
+    for (clients, tasks) in [(2, 2), (2, 100), (2, 1_000)] {
+        let seen = ours(server, strategy, clients, tasks, effort.times(5)).await;
+        table.row(
+            &format!(
+                "{}, {what}: {tasks} of {clients} clients: statements of each hand-off",
+                server.name()
+            ),
+            each_of(&seen),
+            format!("{} grants, {} of them to another", seen.grants(), seen.handoffs),
+            String::new(),
+            goal,
+        );
+    }
+}
+
+async fn gap(server: &Server, strategy: Strategy, clients: usize, effort: Effort) -> (f64, Seen) {
+    let mut seen = ours(server, strategy, clients, 64, effort.times(5)).await;
+    (micros(quantile(&mut seen.gaps, 0.5)), seen)
+}
+
+fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, least: &str, goal: &str) {
+    table.row(
+        what,
+        format!("{gap:.1} µs"),
+        format!(
+            "{least} {floor:.1} µs; {} hand-offs, statements of each {}",
+            seen.handoffs,
+            each_of(&seen)
+        ),
+        format!("{:.2}", gap / floor),
+        goal,
+    );
+    let (most, least) = seen.turns();
+    table.row(
+        "the same: turns of a task, most and least",
+        format!("{most} and {least}"),
+        String::new(),
+        format!("{:.2}", most as f64 / least as f64),
+        "≤ 1.1",
+    );
+}
+
+/// Leases in rows.
+pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
+    if server.kind() == Kind::Postgres {
+        for clients in [1, 8] {
+            let floor = micros(notify_floor(server, effort.times(3)).await);
+            let what = format!("PostgreSQL, lease: 64 tasks of {clients} clients, gap p50");
+            let seen = gap(server, Strategy::Lease, clients, effort).await;
+            tell(
+                table,
+                &what,
+                seen,
+                floor,
+                "row deleted, told, made by another",
+                "≤ 1.25",
+            );
+        }
+    }
+    counts(server, Strategy::Lease, effort, table, "the same for all").await;
+}
+
+/// Locks of a session: who waits does so in the server.
+pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals) {
+    let floor = micros(native_floor(server, effort.times(3)).await);
+    let what = format!("{}, session: 64 tasks of 8 clients, gap p50", server.name());
+    let seen = gap(server, Strategy::Session, 8, effort).await;
+    tell(table, &what, seen, floor, "the same by the bare driver", "≤ 1.15");
+    counts(server, Strategy::Session, effort, table, "2").await;
+}
+
+/// One gives the server's own lock back while another waits for it there.
+async fn native_floor(server: &Server, length: Duration) -> Duration {
+    // Long enough that the other waits in the server.
+    const WAITS: Duration = Duration::from_millis(2);
+    let mut gaps = Vec::new();
+    let until = Instant::now() + length;
+    macro_rules! go_round {
+        ($one:ident, $two:ident, $key:expr) => {
+            while Instant::now() < until {
+                $one.lock($key).await;
+                let begun = std::cell::Cell::new(Instant::now());
+                futures::join!(
+                    async {
+                        tokio::time::sleep(WAITS).await;
+                        begun.set(Instant::now());
+                        $one.unlock($key).await;
+                    },
+                    async {
+                        $two.lock($key).await;
+                        gaps.push(begun.get().elapsed());
+                    }
+                );
+                $two.unlock($key).await;
+            }
+        };
+    }
+    match server.kind() {
+        Kind::Postgres => {
+            let (mut one, mut two) = (Postgres::new(server).await, Postgres::new(server).await);
+            go_round!(one, two, 9);
+        }
+        Kind::Maria => {
+            let (mut one, mut two) = (Maria::new(server).await, Maria::new(server).await);
+            go_round!(one, two, "floor");
+        }
+    }
+    quantile(&mut gaps, 0.5)
+}

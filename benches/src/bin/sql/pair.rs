@@ -1,0 +1,200 @@
+//! With nobody else at the lock.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use dlock_benches::redis::{Effort, Meter as _, micros, quantile, timed};
+use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, backend, client, syncs};
+use dlock_benches::{RawPair, api_pair};
+
+use crate::Goals;
+
+const NAME: &[u8] = b"a-name-of-twenty-one-r";
+
+pub(crate) async fn time(what: impl Future<Output = ()>) -> Duration {
+    let from = Instant::now();
+    what.await;
+    from.elapsed()
+}
+
+/// Medians, in microseconds, of what takes turns with the others, so that whatever else changes meanwhile hits all alike. The first round is for warming up.
+pub(crate) async fn turns<const N: usize>(
+    effort: Effort,
+    mut each: impl AsyncFnMut() -> [Duration; N],
+) -> [f64; N] {
+    let mut times = [const { Vec::<Duration>::new() }; N];
+    for round in 0..=effort.rounds {
+        let ends = Instant::now() + effort.times(1) * N as u32;
+        while Instant::now() < ends {
+            let these = each().await;
+            if round > 0 {
+                times.iter_mut().zip(these).for_each(|(all, one)| all.push(one));
+            }
+        }
+    }
+    times.each_mut().map(|t| micros(quantile(t, 0.5)))
+}
+
+/// Leases in rows.
+pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
+    let (spi, client) = (
+        backend(server, Strategy::Lease).await,
+        client(server, Strategy::Lease).await,
+    );
+    let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+    let mut bare = RawPair::new("a-name-of-twenty-one-a");
+    let [raw, alone, api] = match server.kind() {
+        Kind::Postgres => {
+            let mut raw = Postgres::new(server).await;
+            let each = async || {
+                [
+                    time(raw.row_pair(NAME)).await,
+                    time(bare.run(&*spi)).await,
+                    time(api_pair(&lock)).await,
+                ]
+            };
+            turns(effort, each).await
+        }
+        Kind::Maria => {
+            let mut raw = Maria::new(server).await;
+            raw.row(NAME).await;
+            let each = async || {
+                [
+                    time(raw.row_pair(NAME)).await,
+                    time(bare.run(&*spi)).await,
+                    time(api_pair(&lock)).await,
+                ]
+            };
+            turns(effort, each).await
+        }
+    };
+    let what = server.name();
+    table.row(
+        &format!("{what}, lease: acquire + release, p50"),
+        format!("{api:.1} µs"),
+        format!(
+            "a row taken with a token and freed by the bare driver {raw:.1} µs; backend alone {alone:.1} µs"
+        ),
+        format!("{:.2}", api / raw),
+        "≤ 1.10",
+    );
+    let counted = statements(server, effort, &lock).await;
+    table.row(
+        "the same: statements",
+        format!("{counted:.3}"),
+        "fencing token included".to_owned(),
+        String::new(),
+        "2",
+    );
+}
+
+/// Locks of a session.
+pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals) {
+    let strategy = Strategy::Session;
+    let (spi, client) = (backend(server, strategy).await, client(server, strategy).await);
+    let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+    let mut bare = RawPair::new("a-name-of-twenty-one-a");
+    let what = server.name();
+    let what = &format!("{what}, session: acquire + release, p50");
+    match server.kind() {
+        Kind::Postgres => {
+            let mut raw = Postgres::new(server).await;
+            let pool = Postgres::new(server).await;
+            let each = async || {
+                [
+                    time(raw.advisory_pair(1)).await,
+                    time(pool.pool_pair(2)).await,
+                    time(pool.driver_pair()).await,
+                    time(bare.run(&*spi)).await,
+                    time(api_pair(&lock)).await,
+                ]
+            };
+            let [raw, pool, driver, alone, api] = turns(effort, each).await;
+            table.row(
+                what,
+                format!("{api:.1} µs"),
+                format!(
+                    "pg_advisory_lock and unlock on a connection that is kept {raw:.1} µs, by a pool {pool:.1} µs; sqlx's PgAdvisoryLock {driver:.1} µs; \
+                     backend alone {alone:.1} µs"
+                ),
+                format!("{:.2} of kept, {:.2} of pool, {:.2} of sqlx's", api / raw, api / pool, api / driver),
+                "≤ 1.10 of pool, ≤ 1.3 of kept",
+            );
+        }
+        Kind::Maria => {
+            let mut raw = Maria::new(server).await;
+            let each = async || {
+                [
+                    time(raw.named_pair("raw")).await,
+                    time(bare.run(&*spi)).await,
+                    time(api_pair(&lock)).await,
+                ]
+            };
+            let [raw, alone, api] = turns(effort, each).await;
+            table.row(
+                what,
+                format!("{api:.1} µs"),
+                format!("GET_LOCK and RELEASE_LOCK on a connection that is kept {raw:.1} µs; backend alone {alone:.1} µs"),
+                format!("{:.2}", api / raw),
+                "≤ 1.15",
+            );
+        }
+    }
+    let counted = statements(server, effort, &lock).await;
+    table.row(
+        "the same: statements",
+        format!("{counted:.3}"),
+        "fencing token included".to_owned(),
+        String::new(),
+        "2",
+    );
+}
+
+/// Of each cycle.
+async fn statements(server: &Server, effort: Effort, lock: &dlock_core::Lock) -> f64 {
+    let before = server.counted();
+    let cycles = timed(effort.times(2), async || api_pair(lock).await).await.len() as f64;
+    server.counted().since(&before).of("statement") as f64 / cycles
+}
+
+/// How often a lease that survives a power cut waits for the disk.
+pub(crate) async fn durable(server: &Server, table: &mut Goals) {
+    let waits = |cycles| {
+        syncs(server.pid(), async move || {
+            // Its connections are made while it is counted, since a process for each may come with them; then the difference is that of the cycles alone.
+            let client = client(server, Strategy::Lease).await;
+            let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+            for _ in 0..cycles {
+                api_pair(&lock).await;
+            }
+            client.close().await.expect("it answers");
+        })
+    };
+    // The tables are made before.
+    client(server, Strategy::Lease).await;
+    let (few, many) = (waits(FEW).await, waits(MANY).await);
+    tell_waits(
+        &format!(
+            "{}, lease, commits that wait for the disk: fdatasync of a pair",
+            server.name()
+        ),
+        few,
+        many,
+        "2",
+        table,
+    );
+}
+
+/// Cycles, so that what is there once is seen.
+pub(crate) const FEW: u64 = 20;
+pub(crate) const MANY: u64 = 220;
+
+/// The difference between the two.
+pub(crate) fn tell_waits(what: &str, few: Option<u64>, many: Option<u64>, goal: &str, table: &mut Goals) {
+    let figure = match few.zip(many) {
+        Some((few, many)) => format!("{:.2}", many.saturating_sub(few) as f64 / (MANY - FEW) as f64),
+        None => "not counted: strace is not installed, or may not look".to_owned(),
+    };
+    let beside = format!("{} pairs, counted by strace", MANY - FEW);
+    table.row(what, figure, beside, String::new(), goal);
+}

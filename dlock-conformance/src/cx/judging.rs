@@ -89,6 +89,11 @@ impl Cx {
         *lock(&self.0.evidence).entry(counter).or_default() += n;
     }
 
+    /// How many of them were counted so far.
+    pub(crate) fn counted(&self, counter: &'static str) -> u64 {
+        lock(&self.0.evidence).get(counter).copied().unwrap_or(0)
+    }
+
     /// Adds a line to the report of this run: a measured number, say.
     pub fn note(&self, line: impl fmt::Display) {
         lock(&self.0.notes).push(line.to_string());

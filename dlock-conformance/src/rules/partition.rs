@@ -12,7 +12,7 @@ use crate::network::{Direction, Fault};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail, inconclusive};
 
-/// How long it takes at the most to be in line, once the first answer is there.
+/// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on their way.
 const IN_LINE: Duration = Duration::from_millis(50);
 
 /// 3.09.

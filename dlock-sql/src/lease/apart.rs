@@ -15,16 +15,16 @@ use futures::future::{Either, select};
 /// Has a task do that. `None`: the runtime ended in the midst of it.
 ///
 /// # Cancel safety
-/// The work is dropped as well, at its next turn.
+/// The work is dropped as well, at its next turn, before it is polled again: what was not sent yet is not sent.
 pub(in crate::lease) async fn apart<T: Send + 'static>(
     runtime: &dyn Runtime,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {
     let (mut send, done) = oneshot::channel();
     let working = async move {
-        let out = match select(pin!(work), send.cancellation()).await {
-            Either::Left((out, _)) => out,
-            Either::Right(_) => return,
+        let out = match select(send.cancellation(), pin!(work)).await {
+            Either::Left(_) => return,
+            Either::Right((out, _)) => out,
         };
         // Who does not wait any more does not want to know.
         let _ = send.send(out);
@@ -82,6 +82,27 @@ mod tests {
         })
         .await
         .unwrap();
+    }
+
+    /// Both have happened when the task has its next turn: what it waited for is there, and nobody wants it any more.
+    #[tokio::test]
+    async fn who_goes_away_first_has_nothing_begun() {
+        let tokio = Tokio::current().unwrap();
+        let (go_on, there) = oneshot::channel::<()>();
+        let begun = Arc::new(AtomicBool::new(false));
+        let mark = begun.clone();
+        let mut asking = Box::pin(apart(&*tokio, async move {
+            let _ = there.await;
+            mark.store(true, Ordering::SeqCst);
+        }));
+        assert!(futures::poll!(&mut asking).is_pending());
+        tokio::task::yield_now().await;
+        go_on.send(()).unwrap();
+        drop(asking);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!begun.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -7,24 +7,22 @@
 //! * *A connection broke while it stood idle.* The first half of a transaction changes nothing, so it is sent once more on another connection; a single statement is,
 //!   if it may come twice ([`Link::ask_again`]). Whatever is lost later was sent on a connection that had answered a moment ago, and is `Unknown`.
 
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, TryFutureExt as _};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 
-use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
+use super::call::{Answer, Done, Statement, done, rows};
+use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::schema::Statements;
 use super::sight::Sights;
-use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
-use super::text::list;
 use crate::lease::apart::apart;
 pub(super) use crate::lease::making::Closing;
 use crate::lease::making::{Unmade, make};
@@ -103,38 +101,6 @@ pub(super) struct Parts {
     pub(super) sweep_every: Duration,
     /// One that is there already.
     pub(super) first: MySqlConnection,
-}
-
-/// What becomes of a name that has no row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
-    /// It is given one.
-    Made,
-    /// There is nothing to be done about it.
-    Left,
-}
-
-/// Names in a transaction.
-pub(super) struct View {
-    pub(super) now: Timestamp,
-    names: HashMap<LockName, Result<Loaded>>,
-}
-
-impl View {
-    /// A name, with what has run out taken back; `None` if it has no row. What cannot be read of it is its own failure.
-    pub(super) fn name(&mut self, name: &LockName) -> Result<Option<&mut Loaded>> {
-        match self.names.get_mut(name) {
-            None => Ok(None),
-            Some(Ok(loaded)) => Ok(Some(loaded)),
-            Some(Err(e)) => Err(e.clone()),
-        }
-    }
-
-    /// One that has been given a row.
-    pub(super) fn made(&mut self, name: &LockName) -> Result<&mut Loaded> {
-        self.name(name)?
-            .ok_or_else(|| foreign("a name whose row was made and is not there"))
-    }
 }
 
 impl Link {
@@ -228,7 +194,7 @@ impl Link {
         asked.out.map_err(|e| nothing_done(e, &self.at))
     }
 
-    /// Has a task send a statement, and take in the answer in that way. An error: it was not sent.
+    /// Has a task send a statement, and take in the answer in that way. An error: it was not sent; or the runtime has ended, and it is not known.
     async fn once<T: Send + 'static>(
         self: &Arc<Self>,
         statement: Statement,
@@ -245,7 +211,8 @@ impl Link {
         self.apart(asking).await
     }
 
-    async fn apart<T: Send + 'static>(
+    /// Has a task do that.
+    pub(super) async fn apart<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -254,118 +221,8 @@ impl Link {
         done.unwrap_or_else(|| Err(runtime_ended(ErrorKind::Unknown)))
     }
 
-    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that had stood idle: where it is open, and when the text was sent.
-    pub(super) async fn begin(&self, text: &str) -> Result<(Lent, Timestamp, Vec<MySqlRow>)> {
-        let mut again = true;
-        loop {
-            let mut lent = self.lend().await?;
-            let (was_idle, sent) = (lent.was_idle, Timestamp::now());
-            match lent.run(Statement::Text(text.to_owned()), rows).await {
-                Ok(rows) => return Ok((lent, sent, rows)),
-                Err(e) => {
-                    self.finish(lent, Some(&e));
-                    if !(was_idle && again && is_fatal(&e)) {
-                        return Err(nothing_done(e, &self.at));
-                    }
-                    again = false;
-                }
-            }
-        }
-    }
-
-    /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is written and committed.
-    ///
-    /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*: that is `Unknown`. *Anything before it fails*: it
-    /// is rolled back, and nothing was done. *Whoever asked is not polled*: a task does it, so no name stays locked for that.
-    pub(super) async fn change<T: Send + 'static>(
-        self: &Arc<Self>,
-        names: &[LockName],
-        absent: Absent,
-        work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
-    ) -> Result<(Timestamp, T)> {
-        let (sent, done, _) = self.change_and_mark(names, absent, work).await?;
-        Ok((sent, done))
-    }
-
-    /// The same; and how a look will find the one name, if nobody changes it meanwhile.
-    pub(super) async fn change_and_mark<T: Send + 'static>(
-        self: &Arc<Self>,
-        names: &[LockName],
-        absent: Absent,
-        work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
-    ) -> Result<(Timestamp, T, Option<Mark>)> {
-        let (link, names) = (self.clone(), names.to_vec());
-        self.apart(async move { link.transact(&names, absent, work).await })
-            .await
-    }
-
-    async fn transact<T>(
-        &self,
-        names: &[LockName],
-        absent: Absent,
-        work: impl FnOnce(&mut View) -> Result<T>,
-    ) -> Result<(Timestamp, T, Option<Mark>)> {
-        let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
-        let (mut lent, sent, mut found) = self.begin(&text).await?;
-        let mut view;
-        loop {
-            view = load(&found)?;
-            let missing: Vec<_> = names.iter().filter(|n| !view.names.contains_key(*n)).collect();
-            if absent == Absent::Left || missing.is_empty() {
-                break;
-            }
-            // Not within the transaction: who finds there the row made by another would share a lock with it, and each would wait for the other to go.
-            let mut make = "ROLLBACK; ".to_owned();
-            for name in missing {
-                make.push_str(&self.sql.make(name.as_bytes()));
-                make.push_str("; ");
-            }
-            make.push_str(&text);
-            let made = lent.run(Statement::Text(make), rows).await;
-            found = made.map_err(|e| nothing_done(e, &self.at))?;
-        }
-        let now = view.now;
-        for loaded in view.names.values_mut().flatten() {
-            loaded.settle(now);
-        }
-        let worked = work(&mut view);
-        let mut text = String::new();
-        // What a request is refused for does not keep what has run out from being written.
-        for (name, loaded) in &mut view.names {
-            if let Ok(loaded) = loaded {
-                loaded.write(&self.sql.prefix, name, &mut text)?;
-            }
-        }
-        text.push_str("COMMIT");
-        let committed = lent.run(Statement::Text(text), done).await;
-        self.finish(lent, committed.as_ref().err());
-        committed.map_err(|e| perhaps_done(e, &self.at))?;
-        for (name, loaded) in &view.names {
-            if let Ok(loaded) = loaded {
-                self.sights.crowd(name, loaded.others() > 0);
-            }
-        }
-        let mark = match names {
-            [name] => view.names.get(name).and_then(|l| l.as_ref().ok()).map(|l| l.mark),
-            _ => None,
-        };
-        Ok((sent, worked?, mark))
-    }
-
-    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody waiting; and the time of that moment. `None` of it: it
-    /// has no row.
-    pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<(Timestamp, Option<Loaded>)> {
-        let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
-        let mut view = load(&rows)?;
-        let mut loaded = view.names.remove(name).transpose()?;
-        if let Some(loaded) = &mut loaded {
-            loaded.state.loaded();
-        }
-        Ok((view.now, loaded))
-    }
-
     /// A connection that nobody else uses, in the order of asking.
-    async fn lend(&self) -> Result<Lent> {
+    pub(super) async fn lend(&self) -> Result<Lent> {
         self.open()?;
         let mut place = self.places.take().await;
         loop {
@@ -398,7 +255,7 @@ impl Link {
 
     /// The request is over: the connection is free for others. If it broke, those that nobody uses are not trusted either. Of what the server refused a transaction may
     /// be open, which is rolled back first.
-    fn finish(&self, mut lent: Lent, failed: Option<&sqlx::Error>) {
+    pub(super) fn finish(&self, mut lent: Lent, failed: Option<&sqlx::Error>) {
         if failed.is_some_and(|e| !is_fatal(e)) {
             return;
         }
@@ -437,37 +294,6 @@ impl Link {
     }
 }
 
-fn load(rows: &[MySqlRow]) -> Result<View> {
-    let mut view = View {
-        now: Timestamp::ZERO,
-        names: HashMap::new(),
-    };
-    for row in rows {
-        match kind(row)? {
-            NAME => {
-                view.names.insert(read_name(row)?, Loaded::new(row));
-            }
-            ENTRY => {
-                // Rows of a name that has none itself are left of nothing, and in nobody's way.
-                let Some(slot) = view.names.get_mut(&read_name(row)?) else {
-                    continue;
-                };
-                if let Ok(loaded) = slot
-                    && let Err(e) = loaded.add(row)
-                {
-                    *slot = Err(e);
-                }
-            }
-            CLOCK => view.now = read_clock(row)?,
-            _ => return Err(foreign("a row that was not asked for")),
-        }
-    }
-    match view.now == Timestamp::ZERO {
-        true => Err(foreign("no time of the server")),
-        false => Ok(view),
-    }
-}
-
 /// Connects, for a task of the runtime: sqlx wants its context, which whoever asks need not have.
 ///
 /// The statements are prepared before it is used: whoever renews over a slow network has the time for one round trip, and not for two.
@@ -501,13 +327,10 @@ pub(super) async fn connect(
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<MySqlConnection> {
-    let (send, receive) = oneshot::channel();
     let connecting = connect_in_time(options, greeting, warm, runtime);
-    // Nobody may wait any more: then it is closed by this.
-    runtime.spawn(connecting.map(|connected| drop(send.send(connected))).boxed());
-    match receive.await {
-        Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
-        Err(_) => Err(runtime_ended(ErrorKind::Unavailable)),
+    match apart(runtime, connecting).await {
+        Some(connected) => connected.map_err(|e| nothing_done(e, at)),
+        None => Err(runtime_ended(ErrorKind::Unavailable)),
     }
 }
 
@@ -526,58 +349,6 @@ pub(super) async fn prepare(conn: &mut MySqlConnection, warm: &[Arc<str>]) -> Re
             .await?;
     }
     Ok(())
-}
-
-/// What is sent.
-#[derive(Clone)]
-pub(super) enum Statement {
-    /// One that was prepared.
-    Bound(Arc<str>, MySqlArguments),
-    /// One or more, with all values in them.
-    Text(String),
-}
-
-impl Statement {
-    fn with(text: &Arc<str>, args: MySqlArguments) -> Self {
-        Self::Bound(text.clone(), args)
-    }
-}
-
-/// What is taken in of the answer.
-pub(super) type Answer<T> = fn(Statement, &mut MySqlConnection) -> BoxFuture<'_, Result<T, sqlx::Error>>;
-
-fn rows(of: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Vec<MySqlRow>, sqlx::Error>> {
-    match of {
-        Statement::Bound(text, args) => sqlx::query_with(AssertSqlSafe(text), args)
-            .fetch_all(conn)
-            .boxed(),
-        Statement::Text(text) => sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).boxed(),
-    }
-}
-
-/// What became of a statement that changes something.
-pub(super) struct Done {
-    /// How many rows were found.
-    pub(super) found: u64,
-    /// The insert id.
-    pub(super) id: u64,
-}
-
-pub(super) fn done(of: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Done, sqlx::Error>> {
-    async move {
-        let done = match of {
-            Statement::Bound(text, args) => {
-                let bound = sqlx::query_with(AssertSqlSafe(text), args);
-                bound.execute(conn).await?
-            }
-            Statement::Text(text) => sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await?,
-        };
-        Ok(Done {
-            found: done.rows_affected(),
-            id: done.last_insert_id(),
-        })
-    }
-    .boxed()
 }
 
 /// What became of a statement that was sent.
@@ -606,7 +377,7 @@ pub(super) struct Lent {
     conn: Option<MySqlConnection>,
     place: Option<Place<Idle>>,
     /// Whether it was there before: what becomes of the first request on it says nothing of the store.
-    was_idle: bool,
+    pub(super) was_idle: bool,
     runtime: Arc<dyn Runtime>,
 }
 

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
 use dlock_core::{Result, Strength, Token};
 
-use super::connections::Absent;
 use super::lock::MysqlLease;
+use super::transaction::Absent;
 use crate::lease::check::check_token;
 
 #[async_trait]

@@ -15,10 +15,11 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
 use sqlx::mysql::MySqlArguments;
 
-use super::connections::{Absent, Link};
+use super::connections::Link;
 use super::probe::RowProbe;
 use super::state::Mark;
 use super::text::id_bytes;
+use super::transaction::Absent;
 use crate::admit::{Asked, WATCH};
 use crate::lease::check::{capabilities, check_request, invalid, micros};
 use crate::lease::retried::{Retried, Sent};

@@ -21,6 +21,7 @@
 //! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second. While somebody does, taking the name is a transaction.
 //! * A name that nobody has used for some minutes loses its row, and what dead waiters left of it; one client a minute sees to that.
 
+mod call;
 mod connections;
 mod failure;
 mod fencing;
@@ -38,6 +39,7 @@ mod state;
 #[cfg(test)]
 mod stopped;
 mod text;
+mod transaction;
 mod upkeep;
 mod watch;
 

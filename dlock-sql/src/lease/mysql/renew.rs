@@ -13,11 +13,11 @@ use dlock_core::{Error, LockName, Result, Timestamp, Token};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
-use super::connections::Absent;
 use super::failure::foreign;
 use super::lock::{MysqlLease, round_up};
 use super::schema::NOW;
 use super::text::{bytes, id_bytes, read_id};
+use super::transaction::Absent;
 use crate::admit::Asked;
 use crate::lease::check::{check_ttl, micros};
 

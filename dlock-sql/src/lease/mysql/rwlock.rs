@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use dlock_core::spi::{Converted, Grant, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
 
-use super::connections::Absent;
 use super::lock::MysqlLease;
+use super::transaction::Absent;
 use crate::admit::Turned;
 use crate::lease::check::share;
 

@@ -39,8 +39,8 @@ fn who_stops_in_the_middle_of_a_transaction_keeps_others_waiting_for_a_second() 
         let waited = began.elapsed();
         assert!(waited < Duration::from_secs(2), "{waited:?}");
         // Its other half is refused, and nothing of it was done.
-        let commit = super::connections::Statement::Text("COMMIT".to_owned());
-        let late = lent.run(commit, super::connections::done).await;
+        let commit = super::call::Statement::Text("COMMIT".to_owned());
+        let late = lent.run(commit, super::call::done).await;
         assert!(late.is_err());
     });
 }

@@ -16,10 +16,11 @@ use futures::FutureExt as _;
 use futures::future::select;
 use sqlx::Row as _;
 
-use super::connections::{Absent, Link};
+use super::connections::Link;
 use super::failure::foreign;
 use super::schema::NOW;
 use super::text::{bytes, list};
+use super::transaction::Absent;
 
 /// For how long nobody has used a dead name. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);

@@ -27,9 +27,10 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Row as _;
 
-use super::connections::{Absent, Link};
+use super::connections::Link;
 use super::failure::foreign;
 use super::lock::{MysqlLease, bind, values};
+use super::transaction::Absent;
 use crate::admit::Told;
 use crate::lease::check::check_name;
 

@@ -135,7 +135,7 @@ impl Link {
         }
     }
 
-    /// Has a task send a statement and take in the answer. An error: it was not sent.
+    /// Has a task send a statement and take in the answer. An error: it was not sent; or the runtime has ended, and it is not known.
     async fn once(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Asked> {
         self.open()?;
         let statement = Statement::new(self.way, text, values);
@@ -270,17 +270,13 @@ pub(super) async fn connect(
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<PgConnection> {
-    let (send, receive) = oneshot::channel();
-    let connecting = connect_in_time(options, warm, runtime);
-    // Nobody may wait any more: then it is closed by this.
-    runtime.spawn(connecting.map(|connected| drop(send.send(connected))).boxed());
-    match receive.await {
-        Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
-        Err(_) => Err(runtime_ended(ErrorKind::Unavailable)),
+    match apart(runtime, connect_in_time(options, warm, runtime)).await {
+        Some(connected) => connected.map_err(|e| nothing_done(e, at)),
+        None => Err(runtime_ended(ErrorKind::Unavailable)),
     }
 }
 
-fn runtime_ended(kind: ErrorKind) -> Error {
+pub(super) fn runtime_ended(kind: ErrorKind) -> Error {
     Error::new(
         kind,
         "the runtime that speaks to PostgreSQL has ended; use one that lives as long as the client",

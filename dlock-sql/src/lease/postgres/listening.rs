@@ -12,13 +12,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::{ErrorKind, Result, Runtime};
 use futures::channel::oneshot;
 use futures::future::{Either, FutureExt as _, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::connections::{Closing, Link};
+use super::connections::{Closing, Link, runtime_ended};
 use super::failure::nothing_done;
 use super::pushes::Pushes;
 
@@ -46,10 +46,7 @@ pub(super) async fn listen(link: &Link) -> Result<()> {
     link.runtime.spawn(ear.serve().boxed());
     match receive.await {
         Ok(begun) => begun.map_err(|e| nothing_done(e, &link.at)),
-        Err(_) => Err(Error::new(
-            ErrorKind::Unavailable,
-            "the runtime that connects to PostgreSQL has ended; use one that lives as long as the client",
-        )),
+        Err(_) => Err(runtime_ended(ErrorKind::Unavailable)),
     }
 }
 

@@ -10,7 +10,7 @@ macro_rules! tests {
         use dlock_sql::direct::Tables;
         use dlock_sql::direct::reentrant::{Entered, Hold, Holder, Owner, ReentrantRows};
 
-        use crate::direct::site::{LONG, run};
+        use crate::direct::site::{LONG, polled, run};
 
         type Db = $db;
 
@@ -156,12 +156,11 @@ macro_rules! tests {
                 let (rows, _site) = open().await;
                 let (mut one, mut other) = (rows.owner("one").unwrap(), rows.owner("other").unwrap());
                 let mut dropped = 0;
-                for n in 0..40 {
-                    let limit = Duration::from_micros(150 * n);
-                    match tokio::time::timeout(limit, one.enter(&name(), LONG)).await {
-                        Ok(Ok(Entered::Held(hold))) => one.leave(hold).await.unwrap(),
-                        Ok(other) => panic!("{other:?}"),
-                        Err(_) => {
+                for n in 1..=40 {
+                    match polled(n, one.enter(&name(), LONG)).await {
+                        Some(Ok(Entered::Held(hold))) => one.leave(hold).await.unwrap(),
+                        Some(other) => panic!("{other:?}"),
+                        None => {
                             dropped += 1;
                             one.settle().await.unwrap();
                         }

@@ -1,6 +1,7 @@
 //! Where the tests run: a database of its own for each, on a server that all tests of the program share.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock_core::Runtime;
@@ -32,6 +33,21 @@ pub(crate) fn run<F: Future<Output = ()>>(test: F) {
         .build()
         .unwrap();
     tokio.block_on(async { tokio::time::timeout(9 * LONG, test).await.unwrap() });
+}
+
+/// Polls it so often, each time that it is woken, and drops it then.
+pub(crate) async fn polled<F: Future>(times: usize, what: F) -> Option<F::Output> {
+    let (mut what, mut left) = (std::pin::pin!(what), times);
+    std::future::poll_fn(|cx| {
+        let polled = what.as_mut().poll(cx);
+        left -= 1;
+        match polled {
+            Poll::Ready(out) => Poll::Ready(Some(out)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn runtime() -> Arc<dyn Runtime> {

@@ -61,15 +61,17 @@ fn pair(c: &mut Criterion, name: &str, server: &Server, strategy: Strategy, toki
         (Kind::Postgres, Strategy::Session) => advisory(&mut group, server, tokio),
         (Kind::Maria, Strategy::Lease) => {
             let mut raw = tokio.block_on(Maria::new(server));
-            tokio.block_on(raw.row(ROW));
             group.bench_function("raw_row", |b| {
                 b.iter_custom(|n| cycles(tokio, n, async || raw.row_pair(ROW).await));
             });
         }
         (Kind::Maria, Strategy::Session) => {
             let mut raw = tokio.block_on(Maria::new(server));
-            group.bench_function("raw_get_lock", |b| {
+            group.bench_function("raw_get_lock_on_a_kept_connection", |b| {
                 b.iter_custom(|n| cycles(tokio, n, async || raw.named_pair("raw").await));
+            });
+            group.bench_function("raw_get_lock_by_a_pool", |b| {
+                b.iter_custom(|n| cycles(tokio, n, async || raw.pool_pair("pool").await));
             });
         }
     }

@@ -1,8 +1,4 @@
-//! Work that goes on whether or not whoever asked for it polls.
-//!
-//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and rests (the arm of a `select!` whose other arm takes its
-//! time, a stream that is read slowly) would keep it from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one. So nothing is
-//! lent to who asks. A task has it, from the wait for a place to the last of the answer.
+//! Work in a task of the runtime, whose context sqlx wants where it connects and which whoever asks need not have.
 
 use std::future::Future;
 use std::pin::pin;

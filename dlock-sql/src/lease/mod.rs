@@ -13,6 +13,8 @@
 
 mod apart;
 mod check;
+mod crowds;
+mod helped;
 mod making;
 #[cfg(feature = "mysql")]
 pub mod mysql;

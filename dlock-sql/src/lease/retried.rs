@@ -5,12 +5,13 @@
 //! *A release.* It has perhaps done its work, and one that finds nothing after it has not lost anything.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_core::spi::LeaseKey;
-use dlock_core::{ErrorKind, Result, Timestamp};
+use dlock_core::spi::{Abandoned, Attempt, LeaseKey};
+use dlock_core::{Error, ErrorKind, Result, Timestamp};
 
 /// What is older is forgotten when there is much: nothing is on its way for so long, and nobody tries to release for so long.
 const OLD: Duration = Duration::from_secs(60 * 60);
@@ -124,10 +125,32 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+/// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes that as the end of it, and abandons nothing. The
+/// first copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go. One that was granted or queued ends with a
+/// release or an abandon, which leave the tombstone.
+pub(in crate::lease) async fn after_stray(
+    asked: Result<Attempt>,
+    abandon: impl Future<Output = Result<Abandoned>>,
+) -> Result<Attempt> {
+    match asked {
+        Ok(Attempt::Held(_)) => abandon.await.map_err(stray)?,
+        // It has a tombstone, or its outcome is looked after already.
+        Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => return Err(e),
+        Err(e) => return Err(stray(e)),
+        Ok(asked) => return Ok(asked),
+    };
+    asked
+}
+
+fn stray(e: Error) -> Error {
+    let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
+    Error::new(ErrorKind::Unknown, message).with_source(e)
+}
+
 #[cfg(test)]
 mod tests {
+    use dlock_core::LockName;
     use dlock_core::spi::RequestId;
-    use dlock_core::{Error, LockName};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! What else can here, and why it does no harm:
 //!
-//! * *A request rests between the two halves of a transaction: nobody polls it.* A task does both (`apart`): whoever reads a stream of changes slowly, or lets an acquire
+//! * *A request rests between the two halves of a transaction: nobody polls it.* A task does the rest (`helped`): whoever reads a stream of changes slowly, or lets an acquire
 //!   rest, keeps no name locked. *It is dropped there*, or the runtime ends: the transaction is rolled back before the connection is used again, or with its end.
 //! * *A connection broke while it stood idle.* The first half of a transaction changes nothing, so it is sent once more on another connection; a single statement is,
 //!   if it may come twice ([`Link::ask_again`]). Whatever is lost later was sent on a connection that had answered a moment ago, and is `Unknown`.
@@ -24,6 +24,8 @@ use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::schema::Statements;
 use super::sight::Sights;
 use crate::lease::apart::apart;
+use crate::lease::crowds::Crowds;
+use crate::lease::helped::Helper;
 pub(super) use crate::lease::making::Closing;
 use crate::lease::making::{Unmade, make};
 use crate::lease::places::{Place, Places};
@@ -79,7 +81,9 @@ pub(super) struct Link {
     greeting: Arc<str>,
     pub(super) at: Arc<str>,
     pub(super) runtime: Arc<dyn Runtime>,
+    helper: Arc<Helper>,
     pub(super) sql: Statements,
+    pub(super) crowds: Crowds,
     pub(super) closing: Closing,
     closer: Lock<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
@@ -110,8 +114,10 @@ impl Link {
             options: parts.options,
             greeting: parts.greeting,
             at: parts.at,
+            helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
+            crowds: Crowds::default(),
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),
@@ -194,7 +200,7 @@ impl Link {
         asked.out.map_err(|e| nothing_done(e, &self.at))
     }
 
-    /// Has a task send a statement, and take in the answer in that way. An error: it was not sent; or the runtime has ended, and it is not known.
+    /// Sends a statement and takes in the answer in that way, whether or not it is polled. An error: it was not sent.
     async fn once<T: Send + 'static>(
         self: &Arc<Self>,
         statement: Statement,
@@ -208,17 +214,16 @@ impl Link {
             link.finish(lent, out.as_ref().err());
             Ok(Asked { was_idle, sent, out })
         };
-        self.apart(asking).await
+        self.help(asking).await
     }
 
-    /// Has a task do that.
-    pub(super) async fn apart<T: Send + 'static>(
+    /// Does that, whether or not it is polled.
+    pub(super) async fn help<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.open()?;
-        let done = apart(&*self.runtime, work).await;
-        done.unwrap_or_else(|| Err(runtime_ended(ErrorKind::Unknown)))
+        self.helper.help(work).await
     }
 
     /// A connection that nobody else uses, in the order of asking.

@@ -22,7 +22,7 @@ use super::text::id_bytes;
 use super::transaction::Absent;
 use crate::admit::{Asked, WATCH};
 use crate::lease::check::{capabilities, check_request, invalid, micros};
-use crate::lease::retried::{Retried, Sent};
+use crate::lease::retried::{Retried, Sent, after_stray};
 
 /// How soon whoever waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -62,11 +62,6 @@ where
 /// As the admission rule takes it: rounded up to the granularity.
 pub(super) fn round_up(d: Duration) -> Duration {
     Duration::from_micros(u64::try_from(micros(d)).unwrap_or(0))
-}
-
-fn stray(e: Error) -> Error {
-    let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
-    Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
 impl MysqlLease {
@@ -132,32 +127,18 @@ impl MysqlLease {
         let mut strayed = false;
         let asked = async {
             if request.mode == Mode::Exclusive
-                && !self.link.sights.is_crowded(&request.key.name)
+                && !self.link.crowds.are_at(&request.key.name)
                 && let Some(grant) = self.take(request, &mut strayed).await?
             {
                 return Ok(Attempt::Granted(grant));
             }
             let asked = self.attempt_in_full(request).await;
             match strayed {
-                true => self.after_stray(&request.key, asked).await,
+                true => after_stray(asked, self.try_abandon(&request.key)).await,
                 false => asked,
             }
         };
         asks.answered(asked.await)
-    }
-
-    /// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes that as the end of it, and abandons nothing. The
-    /// first copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go. One that was granted or queued ends with a
-    /// release or an abandon, which leave the tombstone.
-    async fn after_stray(&self, key: &LeaseKey, asked: Result<Attempt>) -> Result<Attempt> {
-        match asked {
-            Ok(Attempt::Held(_)) => self.try_abandon(key).await.map_err(stray)?,
-            // It has a tombstone, or its outcome is looked after already.
-            Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => return Err(e),
-            Err(e) => return Err(stray(e)),
-            Ok(asked) => return Ok(asked),
-        };
-        asked
     }
 
     async fn attempt_in_full(&self, request: &Acquire) -> Result<Attempt> {
@@ -211,7 +192,7 @@ impl MysqlLease {
         let asks = self.retried.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short = how == Release::Now && !open.acquire && !self.link.sights.is_crowded(&lease.name);
+            let short = how == Release::Now && !open.acquire && !self.link.crowds.are_at(&lease.name);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(Released::Released);
             }

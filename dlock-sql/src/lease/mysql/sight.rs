@@ -3,15 +3,11 @@
 //! *Who waits for a name, and how it looked.* Each waiter has a probe, and the engine asks each once. One who has been told how the name stood as it asked need not
 //! look itself: a look of another one that was sent after that shows whether anything is different.
 //!
-//! *Where others are.* The short statements find nothing there, so they are left out for a while; where nobody is any more, that costs one transaction that was not
-//! needed, which shows it.
-//!
 //! *Which requests of this client were offered a lease.* Their next re-ask need not lock the name: see `renew`. If that is forgotten, or not true any more, the re-ask
 //! goes the long way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, RequestId};
 use dlock_core::{LockName, Timestamp};
@@ -20,9 +16,6 @@ use super::state::Mark;
 
 /// Up to so many are kept before it is looked for dead ones.
 const FEW: usize = 256;
-
-/// For how long others are thought to be where they were.
-const CROWDED: Duration = Duration::from_secs(1);
 
 /// What one look has shown.
 #[derive(Clone, Debug, Default)]
@@ -60,31 +53,9 @@ fn guard<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Sights {
     of: Mutex<HashMap<LockName, Weak<Sight>>>,
     offered: Mutex<HashSet<LeaseKey>>,
-    crowded: Mutex<HashMap<LockName, Timestamp>>,
 }
 
 impl Sights {
-    /// Whether others hold, wait, watch or were abandoned there, beside who holds it alone.
-    pub(super) fn crowd(&self, name: &LockName, others: bool) {
-        let mut crowded = guard(&self.crowded);
-        if !others {
-            crowded.remove(name);
-            return;
-        }
-        let now = Timestamp::now();
-        if crowded.len() >= FEW {
-            crowded.retain(|_, since| now.since(*since) < CROWDED);
-        }
-        crowded.insert(name.clone(), now);
-    }
-
-    pub(super) fn is_crowded(&self, name: &LockName) -> bool {
-        let crowded = guard(&self.crowded);
-        let since = crowded.get(name).copied();
-        drop(crowded);
-        since.is_some_and(|since| Timestamp::now().since(since) < CROWDED)
-    }
-
     /// The one that all who wait for that name share.
     pub(super) fn of(&self, name: &LockName) -> Arc<Sight> {
         let mut all = guard(&self.of);

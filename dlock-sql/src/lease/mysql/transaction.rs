@@ -67,7 +67,7 @@ impl Link {
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is written and committed.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*: that is `Unknown`. *Anything before it fails*: it
-    /// is rolled back, and nothing was done. *Whoever asked is not polled*: a task does it, so no name stays locked for that.
+    /// is rolled back, and nothing was done. *Whoever asked is not polled*: a task does the rest, so no name stays locked for that.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         names: &[LockName],
@@ -86,7 +86,7 @@ impl Link {
         work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
     ) -> Result<(Timestamp, T, Option<Mark>)> {
         let (link, names) = (self.clone(), names.to_vec());
-        self.apart(async move { link.transact(&names, absent, work).await })
+        self.help(async move { link.transact(&names, absent, work).await })
             .await
     }
 
@@ -133,7 +133,7 @@ impl Link {
         committed.map_err(|e| perhaps_done(e, &self.at))?;
         for (name, loaded) in &view.names {
             if let Ok(loaded) = loaded {
-                self.sights.crowd(name, loaded.others() > 0);
+                self.crowds.tell(name, loaded.others() > 0);
             }
         }
         let mark = match names {

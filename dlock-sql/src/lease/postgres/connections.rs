@@ -5,7 +5,7 @@
 //!
 //! What could go wrong, and why it does not:
 //!
-//! * *A request rests: nobody polls it.* A task does what it asks for (`apart`): it keeps no connection, and no place in the line for one, from others.
+//! * *A request rests: nobody polls it.* Then a task does what it asks for (`helped`): it keeps no connection, and no place in the line for one, from others.
 //! * *A request is dropped before its answer.* Its connection is not free until that answer has been read, which a task does; the slot stays taken
 //!   meanwhile, so no more connections are made than there are slots. If the answer does not come, the connection is closed. (A server goes on with the
 //!   statement either way; the engine abandons the request.)
@@ -31,6 +31,8 @@ use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::pushes::Pushes;
 use super::schema::Statements;
 use crate::lease::apart::apart;
+use crate::lease::crowds::Crowds;
+use crate::lease::helped::Helper;
 pub(super) use crate::lease::making::Closing;
 use crate::lease::making::{Unmade, make};
 use crate::lease::places::{Place, Places};
@@ -48,7 +50,9 @@ pub(super) struct Link {
     /// The address without a password, for messages.
     pub(super) at: Arc<str>,
     pub(super) runtime: Arc<dyn Runtime>,
+    helper: Arc<Helper>,
     pub(super) sql: Statements,
+    pub(super) crowds: Crowds,
     pub(super) pushes: Arc<Pushes>,
     /// Where this client is told; `None` if it only looks.
     pub(super) channel: Option<Arc<str>>,
@@ -84,8 +88,10 @@ impl Link {
             options: parts.options,
             way: parts.way,
             at: parts.at,
+            helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
+            crowds: Crowds::default(),
             pushes: Pushes::new(),
             channel: parts.channel,
             closing: receive.shared(),
@@ -135,13 +141,13 @@ impl Link {
         }
     }
 
-    /// Has a task send a statement and take in the answer. An error: it was not sent; or the runtime has ended, and it is not known.
+    /// Sends a statement and takes in the answer, whether or not it is polled. An error: it was not sent.
     async fn once(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Asked> {
         self.open()?;
         let statement = Statement::new(self.way, text, values);
         let statement = statement.map_err(|e| nothing_done(e, &self.at))?;
         let link = self.clone();
-        let asked = apart(&*self.runtime, async move {
+        let asked = self.helper.help(async move {
             let mut lent = link.lend().await?;
             let (was_idle, sent) = (lent.was_idle, Timestamp::now());
             let rows = lent.run(statement).await;
@@ -150,9 +156,7 @@ impl Link {
             }
             Ok(Asked { was_idle, sent, rows })
         });
-        asked
-            .await
-            .unwrap_or_else(|| Err(runtime_ended(ErrorKind::Unknown)))
+        asked.await
     }
 
     /// Where one connection broke, those that nobody uses are closed.

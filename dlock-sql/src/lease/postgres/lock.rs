@@ -18,9 +18,9 @@ use super::connections::Link;
 use super::failure::foreign;
 use super::probe::RowProbe;
 use super::pushes::Waiting;
-use super::reply::{Answer, id_bytes};
+use super::reply::{Answer, id_bytes, token_of};
 use crate::lease::check::{capabilities, check_request, micros, mismatch, share};
-use crate::lease::retried::{Retried, Sent};
+use crate::lease::retried::{Retried, Sent, after_stray};
 
 /// How soon whoever has to look looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -53,11 +53,52 @@ impl PostgresLease {
         }
     }
 
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise. `strayed` is set where a copy of it may be on its way yet.
+    async fn take(&self, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
+        let (link, ttl) = (&self.link, micros(request.ttl));
+        let id = id_bytes(request.key.id);
+        let values = [
+            Value::Bytes(request.key.name.as_bytes()),
+            Value::Bytes(&id),
+            Value::Long(ttl),
+            Value::Text(request.owner.as_deref()),
+        ];
+        let noted = || self.note_stray(&request.key, strayed);
+        let (sent, rows) = link.ask_again(&link.sql.acquire, &values, noted).await?;
+        let token = rows.first().map(token_of).transpose()?;
+        let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
+        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, life)))
+    }
+
+    fn note_stray(&self, key: &LeaseKey, strayed: &mut bool) {
+        *strayed = true;
+        self.retried.note(key, Sent::Acquire, Timestamp::now());
+    }
+
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         check_request(&self.capabilities, request)?;
-        let link = &self.link;
-        link.open()?;
+        self.link.open()?;
         let share = share(request.mode)?;
+        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let mut strayed = false;
+        let asked = async {
+            if share < 0
+                && !self.link.crowds.are_at(&request.key.name)
+                && let Some(grant) = self.take(request, &mut strayed).await?
+            {
+                return Ok(Attempt::Granted(grant));
+            }
+            let asked = self.attempt_in_full(request, share, &mut strayed).await;
+            match strayed {
+                true => after_stray(asked, self.try_abandon(&request.key)).await,
+                false => asked,
+            }
+        };
+        asks.answered(asked.await)
+    }
+
+    async fn attempt_in_full(&self, request: &Acquire, share: i32, strayed: &mut bool) -> Result<Attempt> {
+        let link = &self.link;
         let joins = request.queue == Queueing::Join;
         // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits looks.
         let waiting = match joins {
@@ -68,10 +109,6 @@ impl PostgresLease {
         let queue = match joins {
             true => micros(request.queue_ttl).max(1_000),
             false => 0,
-        };
-        let text = match share < 0 {
-            true => &link.sql.acquire,
-            false => &link.sql.attempt,
         };
         let id = id_bytes(request.key.id);
         let values = [
@@ -84,27 +121,13 @@ impl PostgresLease {
             Value::Text(channel),
             Value::Text(request.owner.as_deref()),
         ];
-        let asks = self.retried.asks(&request.key, Sent::Acquire);
-        let mut strayed = false;
-        let noted = || {
-            strayed = true;
-            self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
-        };
-        let (sent, rows) = asks.answered(link.ask_again(text, &values, noted).await)?;
+        let noted = || self.note_stray(&request.key, strayed);
+        let (sent, rows) = link.ask_again(&link.sql.attempt, &values, noted).await?;
         let answer = Answer::of(&rows)?;
-        if strayed && matches!(answer.word.as_str(), "H" | "M") {
-            self.bury_stray(&request.key).await?;
-        }
+        // Where somebody else holds it the short statement finds nothing either.
+        let others = answer.others > 0 || answer.word == "H";
+        link.crowds.tell(&request.key.name, others);
         self.read_attempt(request, sent, &answer, waiting)
-    }
-
-    /// A copy of a request went unanswered, and the next one was refused: whoever asked takes that as the end of it, and abandons nothing. The first
-    /// copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go.
-    async fn bury_stray(&self, key: &LeaseKey) -> Result<()> {
-        self.try_abandon(key).await.map(drop).map_err(|e| {
-            let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
-            Error::new(ErrorKind::Unknown, message).with_source(e)
-        })
     }
 
     fn read_attempt(
@@ -147,6 +170,55 @@ impl PostgresLease {
             probe: Arc::new(RowProbe::new(self.link.clone(), key.clone())),
             min: LOOK_MIN,
             max: LOOK_MAX,
+        })
+    }
+
+    /// Lets go of a name that nobody else is at.
+    async fn let_go(&self, lease: &LeaseKey, noted: impl FnOnce() + Send) -> Result<bool> {
+        let id = id_bytes(lease.id);
+        let values = [Value::Bytes(lease.name.as_bytes()), Value::Bytes(&id)];
+        let (_, rows) = self
+            .link
+            .ask_again(&self.link.sql.release, &values, noted)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        let keep = match how {
+            Release::KeepFor(d) => micros(d),
+            _ => 0,
+        };
+        let link = &self.link;
+        let open = self.retried.of(lease);
+        let asks = self.retried.asks(lease, Sent::Release);
+        let mut perhaps = open.release;
+        let asked = async {
+            let short = keep == 0 && !open.acquire && !link.crowds.are_at(&lease.name);
+            if short && self.let_go(lease, || perhaps = true).await? {
+                return Ok(true);
+            }
+            // A copy of the acquire may still come: a tombstone keeps it from being heard.
+            let id = id_bytes(lease.id);
+            let values = [
+                Value::Bytes(lease.name.as_bytes()),
+                Value::Bytes(&id),
+                Value::Long(keep),
+                Value::Truth(open.acquire),
+            ];
+            let released = link.ask_again(&link.sql.release_in_full, &values, || perhaps = true);
+            let (sent, rows) = released.await?;
+            let answer = Answer::of(&rows)?;
+            link.crowds.tell(&lease.name, answer.others > 0);
+            link.pushes.anchor(sent, answer.at);
+            Ok(answer.word == "R")
+        };
+        let released = asks.answered(asked.await)?;
+        self.retried.forget(lease);
+        link.sweep_sometimes();
+        Ok(match released || perhaps {
+            true => Released::Released,
+            false => Released::NotHeld,
         })
     }
 
@@ -196,35 +268,8 @@ impl Lock for PostgresLease {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        let named = |e: Error| e.with_name(&lease.name);
-        let keep = match how {
-            Release::KeepFor(d) => micros(d),
-            _ => 0,
-        };
-        let link = &self.link;
-        let open = self.retried.of(lease);
-        let id = id_bytes(lease.id);
-        let (name, id) = (Value::Bytes(lease.name.as_bytes()), Value::Bytes(&id));
-        let asks = self.retried.asks(lease, Sent::Release);
-        let mut perhaps = open.release;
-        let noted = || perhaps = true;
-        let answered = match keep > 0 || open.acquire {
-            // A copy of the acquire may still come: a tombstone keeps it from being heard.
-            true => {
-                let values = [name, id, Value::Long(keep), Value::Truth(open.acquire)];
-                link.ask_again(&link.sql.release_with, &values, noted).await
-            }
-            false => link.ask_again(&link.sql.release, &[name, id], noted).await,
-        };
-        let (sent, rows) = asks.answered(answered).map_err(named)?;
-        self.retried.forget(lease);
-        let answer = Answer::of(&rows).map_err(named)?;
-        link.pushes.anchor(sent, answer.at);
-        link.sweep_sometimes();
-        Ok(match answer.word == "R" || perhaps {
-            true => Released::Released,
-            false => Released::NotHeld,
-        })
+        let released = self.try_release(lease, how).await;
+        released.map_err(|e| e.with_name(&lease.name))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {

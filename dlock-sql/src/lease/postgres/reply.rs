@@ -21,11 +21,18 @@ pub(super) struct Answer {
     /// The server's time, in microseconds since 1970.
     pub(super) at: Option<i64>,
     ahead: Option<i32>,
+    /// How many hold, wait, watch or were abandoned there, beside who holds it alone; nought where that is not told.
+    pub(super) others: i32,
 }
 
 impl Answer {
     pub(super) fn of(rows: &[PgRow]) -> Result<Self> {
-        Self::read(rows.first().ok_or_else(|| foreign("no row"))?, 0)
+        let row = rows.first().ok_or_else(|| foreign("no row"))?;
+        let others: Option<i32> = row.try_get(5).map_err(|_| foreign("a column of another type"))?;
+        Ok(Self {
+            others: others.unwrap_or(0),
+            ..Self::read(row, 0)?
+        })
     }
 
     /// From the columns behind so many.
@@ -37,6 +44,7 @@ impl Answer {
             life: row.try_get(skip + 2).map_err(bad)?,
             at: row.try_get(skip + 3).map_err(bad)?,
             ahead: row.try_get(skip + 4).map_err(bad)?,
+            others: 0,
         })
     }
 
@@ -63,6 +71,12 @@ impl Answer {
     pub(super) fn ahead(&self) -> Option<u32> {
         self.ahead.and_then(|n| u32::try_from(n).ok())
     }
+}
+
+/// That of a row which holds nothing else.
+pub(super) fn token_of(row: &PgRow) -> Result<Token> {
+    let token: i64 = row.try_get(0).map_err(|_| foreign("a column of another type"))?;
+    read_token(token).ok_or_else(|| foreign("no token"))
 }
 
 pub(super) fn read_token(n: i64) -> Option<Token> {

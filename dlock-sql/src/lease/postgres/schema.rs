@@ -57,14 +57,17 @@ impl Names {
 /// The statements, with the names filled in once.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Takes a name alone. The first part is all there is to do where nobody else holds, waits, watches or was abandoned; it reads the row that it changes
-    /// and no other. Where it finds no such row the function does all of it.
+    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row; it answers nothing if somebody does. It reads the row
+    /// that it changes and no other.
     ///
-    /// *Somebody changes the row in between*: the update waits for that, and judges the row anew, token and all.
+    /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token and all. *Two that make it*: the second one finds the row
+    /// of the first. *The row is deleted meanwhile*: the floor that it is made from was read when the statement began, which is why a name is deleted only where the
+    /// floor was above its token long before: see `sweep` in `v1.sql`.
     pub(super) acquire: Arc<str>,
     pub(super) attempt: Arc<str>,
+    /// Lets go of a name where nobody else is; it answers nothing if somebody is.
     pub(super) release: Arc<str>,
-    pub(super) release_with: Arc<str>,
+    pub(super) release_in_full: Arc<str>,
     pub(super) abandon: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) convert: Arc<str>,
@@ -85,30 +88,27 @@ pub(super) struct Statements {
     pub(super) bar: [Arc<str>; 2],
 }
 
-const ANSWER: &str = "a.word, a.token, a.life, a.at, a.ahead";
+const ANSWER: &str = "a.word, a.token, a.life, a.at, a.ahead, a.others";
 
 impl Statements {
     pub(super) fn new(names: &Names) -> Self {
         let fill = |text: &str| Arc::<str>::from(names.fill(text));
         let of = |call: &str| fill(&format!("SELECT {ANSWER} FROM {{p}}{call} AS a"));
         Self {
-            acquire: fill(&format!(
-                "WITH fast AS (UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $8, ttl = $4 * interval '1 microsecond', \
-                 ends = clock_timestamp() + $4 * interval '1 microsecond', \
-                 token = greatest(k.token + 1, {{p}}micros(clock_timestamp())) \
-                 WHERE k.name = $1 AND k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp()) RETURNING k.token) \
-                 SELECT 'G'::text AS word, f.token AS token, $4 AS life, NULL::bigint AS at, NULL::integer AS ahead FROM fast AS f \
-                 UNION ALL SELECT {ANSWER} FROM {{p}}attempt($1, $2, $3, $4, $5, $6, $7, $8) AS a \
-                 WHERE NOT EXISTS (SELECT 1 FROM fast)"
-            )),
+            acquire: fill(
+                "INSERT INTO {p}name AS k (name, phase, id, owner, ttl, ends, token) \
+                 SELECT $1, 2, $2, $4, $3 * interval '1 microsecond', clock_timestamp() + $3 * interval '1 microsecond', \
+                 greatest(m.token_floor + 1, {p}micros(clock_timestamp())) FROM {p}meta AS m \
+                 ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, ttl = excluded.ttl, \
+                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {p}micros(clock_timestamp())) \
+                 WHERE k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp()) RETURNING k.token",
+            ),
             attempt: of("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
-            release: fill(&format!(
-                "WITH fast AS (UPDATE {{p}}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp() RETURNING 1) \
-                 SELECT 'R'::text AS word, NULL::bigint AS token, NULL::bigint AS life, NULL::bigint AS at, NULL::integer AS ahead FROM fast \
-                 UNION ALL SELECT {ANSWER} FROM {{p}}release($1, $2, 0, false) AS a WHERE NOT EXISTS (SELECT 1 FROM fast)"
-            )),
-            release_with: of("release($1, $2, $3, $4)"),
+            release: fill(
+                "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
+                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp() RETURNING 1",
+            ),
+            release_in_full: of("release($1, $2, $3, $4)"),
             abandon: of("abandon($1, $2)"),
             renew: fill(
                 "SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, $6) AS r",
@@ -164,7 +164,9 @@ impl Statements {
     /// What is to be ready.
     pub(super) fn warm(&self) -> Warm {
         use Value::{Bytes, Long, Longs, ManyBytes, Number, Text, Truth, Truths};
-        let taking = [
+        let taking = [Bytes(&[]), Bytes(&[]), Long(0), Text(None)];
+        let releasing = [Bytes(&[]), Bytes(&[]), Long(0), Truth(false)];
+        let asking = [
             Bytes(&[]),
             Bytes(&[]),
             Number(0),
@@ -186,7 +188,9 @@ impl Statements {
         Warm {
             statements: vec![
                 (self.acquire.clone(), kinds(&taking)),
-                (self.release.clone(), kinds(&taking[..2])),
+                (self.attempt.clone(), kinds(&asking)),
+                (self.release.clone(), kinds(&releasing[..2])),
+                (self.release_in_full.clone(), kinds(&releasing)),
                 (self.renew.clone(), kinds(&renewing)),
             ],
             calls: Some(self.calls.clone()),

@@ -74,9 +74,9 @@ CREATE TABLE {p}fence (
   value bytea NOT NULL
 );
 
--- What became of it, the token, microseconds (of life, or until it pays to ask again), the server's time in microseconds since 1970, and how many
--- are ahead.
-CREATE TYPE {p}answer AS (word text, token bigint, life bigint, at bigint, ahead integer);
+-- What became of it, the token, microseconds (of life, or until it pays to ask again), the server's time in microseconds since 1970, how many
+-- are ahead, and how many rows the name has in entry after it.
+CREATE TYPE {p}answer AS (word text, token bigint, life bigint, at bigint, ahead integer, others integer);
 CREATE TYPE {p}renewed AS (item integer, word text, token bigint, life bigint, at bigint, ahead integer);
 CREATE TYPE {p}step AS (n {p}name, a {p}answer);
 
@@ -404,6 +404,7 @@ BEGIN
         FROM (SELECT 1 FROM {p}entry o WHERE o.name = p_name AND o.phase = 0 AND o.place < spot LIMIT 64) s;
     END IF;
   END IF;
+  a.others := n.others;
   PERFORM {p}put(n);
   RETURN a;
 END $$;
@@ -455,7 +456,9 @@ BEGIN
   IF p_bury THEN
     n := {p}bury(n, p_id, t);
   END IF;
-  PERFORM {p}put({p}admit(n, t));
+  n := {p}admit(n, t);
+  a.others := n.others;
+  PERFORM {p}put(n);
   RETURN a;
 END $$;
 
@@ -765,17 +768,20 @@ END $$;
 
 -- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of that time; answers how many.
 --
--- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in use, and is left alone. Whoever waits at
--- a row that goes finds none, and makes one from the floor, which is committed by then.
+-- A name that is made anew has to begin above where it ended. So the floor rises to the tokens of all dead names, and only those go that were below the floor by the
+-- sweep before. Whoever makes a row reads the floor in the same statement: that would have to have begun before that sweep, half of that time ago, and not have found the
+-- row yet, and nothing lets it wait for so long. And even then the token would fall only if the clock was set back by all the time since the name was used.
+--
+-- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in use, and is left alone.
 CREATE FUNCTION {p}sweep(p_age bigint, p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   t timestamptz := clock_timestamp();
   age interval := p_age * interval '1 microsecond';
   n {p}name;
   many bigint := 0;
-  largest bigint := 0;
+  above bigint;
 BEGIN
-  UPDATE {p}meta m SET swept = t WHERE m.swept < t - age / 2;
+  UPDATE {p}meta m SET swept = t WHERE m.swept < t - age / 2 RETURNING m.token_floor INTO above;
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
@@ -784,11 +790,12 @@ BEGIN
     PERFORM {p}put({p}admit({p}settle(n, t), t));
   END LOOP;
   WITH dead AS (
-    SELECT k.name FROM {p}name k WHERE k.others = 0 AND k.ends < t - age LIMIT p_most FOR UPDATE SKIP LOCKED
+    SELECT k.name FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token <= above LIMIT p_most FOR UPDATE SKIP LOCKED
   ), gone AS (
-    DELETE FROM {p}name k USING dead d WHERE k.name = d.name RETURNING k.token
+    DELETE FROM {p}name k USING dead d WHERE k.name = d.name RETURNING 1
   )
-  SELECT count(*), coalesce(max(g.token), 0) INTO many, largest FROM gone g;
-  UPDATE {p}meta m SET token_floor = greatest(m.token_floor, largest);
+  SELECT count(*) INTO many FROM gone;
+  UPDATE {p}meta m SET token_floor = greatest(m.token_floor,
+    (SELECT max(k.token) FROM {p}name k WHERE k.others = 0 AND k.ends < t - age));
   RETURN many;
 END $$;

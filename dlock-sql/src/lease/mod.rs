@@ -13,8 +13,8 @@
 
 mod apart;
 mod check;
-mod crowds;
 mod helped;
+mod known;
 mod making;
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -24,8 +24,8 @@ use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::schema::Statements;
 use super::sight::Sights;
 use crate::lease::apart::apart;
-use crate::lease::crowds::Crowds;
 use crate::lease::helped::Helper;
+use crate::lease::known::Known;
 pub(super) use crate::lease::making::Closing;
 use crate::lease::making::{Unmade, make};
 use crate::lease::places::{Place, Places};
@@ -83,7 +83,7 @@ pub(super) struct Link {
     pub(super) runtime: Arc<dyn Runtime>,
     helper: Arc<Helper>,
     pub(super) sql: Statements,
-    pub(super) crowds: Crowds,
+    pub(super) known: Known,
     pub(super) closing: Closing,
     closer: Lock<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
@@ -117,7 +117,7 @@ impl Link {
             helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
-            crowds: Crowds::default(),
+            known: Known::default(),
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),

@@ -22,6 +22,7 @@ use super::text::id_bytes;
 use super::transaction::Absent;
 use crate::admit::{Asked, WATCH};
 use crate::lease::check::{capabilities, check_request, invalid, micros};
+use crate::lease::known::Seen;
 use crate::lease::retried::{Retried, Sent, after_stray};
 
 /// How soon whoever waits looks again, and how late.
@@ -90,19 +91,27 @@ impl MysqlLease {
         wait
     }
 
-    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise. `strayed` is set where a copy of it may be on its way yet.
-    async fn take(&self, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise, and nothing either if it is to find a row and there is none. `strayed` is
+    /// set where a copy of it may be on its way yet.
+    async fn take(&self, row: bool, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
         let ttl = micros(request.ttl);
         let id = id_bytes(request.key.id);
+        let name = request.key.name.as_bytes();
+        let taken = |args: &mut MySqlArguments| {
+            bind(args, ttl)?;
+            bind(args, ttl)?;
+            bind(args, request.owner.as_deref())?;
+            bind(args, &id[..])
+        };
         let args = || {
             let mut args = values();
-            bind(&mut args, request.key.name.as_bytes())?;
-            // Once for a new row and once for one that is there.
-            for _ in 0..2 {
-                bind(&mut args, ttl)?;
-                bind(&mut args, ttl)?;
-                bind(&mut args, request.owner.as_deref())?;
-                bind(&mut args, &id[..])?;
+            if !row {
+                bind(&mut args, name)?;
+                taken(&mut args)?;
+            }
+            taken(&mut args)?;
+            if row {
+                bind(&mut args, name)?;
             }
             Ok(args)
         };
@@ -110,9 +119,15 @@ impl MysqlLease {
             *strayed = true;
             self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
         };
-        let (sent, token) = self.link.ask_again(&self.link.sql.acquire, args, noted).await?;
-        Ok(Token::new(token)
-            .map(|token| Grant::new(request.key.clone(), Some(token), sent, round_up(request.ttl))))
+        let sql = &self.link.sql;
+        let by = if row { &sql.acquire_again } else { &sql.acquire };
+        let (sent, token) = self.link.ask_again(by, args, noted).await?;
+        let Some(token) = Token::new(token) else {
+            return Ok(None);
+        };
+        self.link.known.tell(&request.key.name, Seen::Alone);
+        let life = round_up(request.ttl);
+        Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -126,9 +141,10 @@ impl MysqlLease {
         let asks = self.retried.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
+            let seen = self.link.known.of(&request.key.name);
             if request.mode == Mode::Exclusive
-                && !self.link.crowds.are_at(&request.key.name)
-                && let Some(grant) = self.take(request, &mut strayed).await?
+                && seen != Some(Seen::Others)
+                && let Some(grant) = self.take(seen.is_some(), request, &mut strayed).await?
             {
                 return Ok(Attempt::Granted(grant));
             }
@@ -192,7 +208,8 @@ impl MysqlLease {
         let asks = self.retried.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short = how == Release::Now && !open.acquire && !self.link.crowds.are_at(&lease.name);
+            let short =
+                how == Release::Now && !open.acquire && self.link.known.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(Released::Released);
             }

@@ -133,6 +133,8 @@ pub(super) struct Statements {
     /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among `VALUES` is not. So it may be older than the insert: see
     /// `upkeep`. Types are cast since MySQL takes a bare value of a `SELECT` for text.
     pub(super) acquire: Arc<str>,
+    /// The same of a name that has a row, which is cheaper; nought as well if there is none.
+    pub(super) acquire_again: Arc<str>,
     pub(super) release: Arc<str>,
     pub(super) look: Arc<str>,
     /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be taken back.
@@ -156,6 +158,11 @@ impl Statements {
                  token = IF(taken, LAST_INSERT_ID(GREATEST(token + 1, {now})), token + LAST_INSERT_ID(0)), \
                  phase = IF(taken, 2, phase), ttl = IF(taken, ?, ttl), ends = IF(taken, {now} + ?, ends), \
                  upgrading = IF(taken, 0, upgrading), owner = IF(taken, ?, owner), id = IF(taken, ?, id)",
+            ),
+            acquire_again: fill(
+                "UPDATE {p}name SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})), phase = 2, ttl = ?, ends = {now} + ?, \
+                 upgrading = 0, owner = ?, id = ? WHERE name = ? AND others = 0 AND token < 9223372036854775807 \
+                 AND (phase = 0 OR (phase IN (1, 2, 3) AND ends <= {now}))",
             ),
             release: fill(
                 "UPDATE {p}name SET token = LAST_INSERT_ID(token), phase = 0, id = NULL, owner = NULL, ends = {now} \
@@ -184,9 +191,14 @@ impl Statements {
 
     /// What each connection prepares.
     pub(super) fn warm(&self) -> Vec<Arc<str>> {
-        [&self.acquire, &self.release, &self.look, &self.mark]
-            .map(Arc::clone)
-            .into()
+        let all = [
+            &self.acquire,
+            &self.acquire_again,
+            &self.release,
+            &self.look,
+            &self.mark,
+        ];
+        all.map(Arc::clone).into()
     }
 
     /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.

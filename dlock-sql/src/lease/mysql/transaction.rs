@@ -11,6 +11,7 @@ use super::connections::{Lent, Link};
 use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
 use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
 use super::text::list;
+use crate::lease::known::Seen;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl Link {
         committed.map_err(|e| perhaps_done(e, &self.at))?;
         for (name, loaded) in &view.names {
             if let Ok(loaded) = loaded {
-                self.crowds.tell(name, loaded.others() > 0);
+                self.known.tell(name, Seen::others(loaded.others() > 0));
             }
         }
         let mark = match names {

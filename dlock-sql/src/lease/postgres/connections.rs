@@ -31,8 +31,8 @@ use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::pushes::Pushes;
 use super::schema::Statements;
 use crate::lease::apart::apart;
-use crate::lease::crowds::Crowds;
 use crate::lease::helped::Helper;
+use crate::lease::known::Known;
 pub(super) use crate::lease::making::Closing;
 use crate::lease::making::{Unmade, make};
 use crate::lease::places::{Place, Places};
@@ -52,7 +52,7 @@ pub(super) struct Link {
     pub(super) runtime: Arc<dyn Runtime>,
     helper: Arc<Helper>,
     pub(super) sql: Statements,
-    pub(super) crowds: Crowds,
+    pub(super) known: Known,
     pub(super) pushes: Arc<Pushes>,
     /// Where this client is told; `None` if it only looks.
     pub(super) channel: Option<Arc<str>>,
@@ -91,7 +91,7 @@ impl Link {
             helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
-            crowds: Crowds::default(),
+            known: Known::default(),
             pushes: Pushes::new(),
             channel: parts.channel,
             closing: receive.shared(),

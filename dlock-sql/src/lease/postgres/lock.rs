@@ -20,6 +20,7 @@ use super::probe::RowProbe;
 use super::pushes::Waiting;
 use super::reply::{Answer, id_bytes, token_of};
 use crate::lease::check::{capabilities, check_request, micros, mismatch, share};
+use crate::lease::known::Seen;
 use crate::lease::retried::{Retried, Sent, after_stray};
 
 /// How soon whoever has to look looks again, and how late.
@@ -53,8 +54,8 @@ impl PostgresLease {
         }
     }
 
-    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise. `strayed` is set where a copy of it may be on its way yet.
-    async fn take(&self, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
+    /// Takes a name alone by a statement that answers nothing if others are there. `strayed` is set where a copy of it may be on its way yet.
+    async fn take(&self, by: &Arc<str>, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
         let (link, ttl) = (&self.link, micros(request.ttl));
         let id = id_bytes(request.key.id);
         let values = [
@@ -64,10 +65,14 @@ impl PostgresLease {
             Value::Text(request.owner.as_deref()),
         ];
         let noted = || self.note_stray(&request.key, strayed);
-        let (sent, rows) = link.ask_again(&link.sql.acquire, &values, noted).await?;
-        let token = rows.first().map(token_of).transpose()?;
+        let (sent, rows) = link.ask_again(by, &values, noted).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        link.known.tell(&request.key.name, Seen::Alone);
         let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
-        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, life)))
+        let token = token_of(row)?;
+        Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
     }
 
     fn note_stray(&self, key: &LeaseKey, strayed: &mut bool) {
@@ -82,9 +87,15 @@ impl PostgresLease {
         let asks = self.retried.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
-            if share < 0
-                && !self.link.crowds.are_at(&request.key.name)
-                && let Some(grant) = self.take(request, &mut strayed).await?
+            let sql = &self.link.sql;
+            let short = match self.link.known.of(&request.key.name) {
+                _ if share >= 0 => None,
+                None => Some(&sql.acquire),
+                Some(Seen::Alone) => Some(&sql.acquire_again),
+                Some(Seen::Others) => None,
+            };
+            if let Some(short) = short
+                && let Some(grant) = self.take(short, request, &mut strayed).await?
             {
                 return Ok(Attempt::Granted(grant));
             }
@@ -126,7 +137,7 @@ impl PostgresLease {
         let answer = Answer::of(&rows)?;
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
-        link.crowds.tell(&request.key.name, others);
+        link.known.tell(&request.key.name, Seen::others(others));
         self.read_attempt(request, sent, &answer, waiting)
     }
 
@@ -194,7 +205,7 @@ impl PostgresLease {
         let asks = self.retried.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short = keep == 0 && !open.acquire && !link.crowds.are_at(&lease.name);
+            let short = keep == 0 && !open.acquire && link.known.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(true);
             }
@@ -209,7 +220,7 @@ impl PostgresLease {
             let released = link.ask_again(&link.sql.release_in_full, &values, || perhaps = true);
             let (sent, rows) = released.await?;
             let answer = Answer::of(&rows)?;
-            link.crowds.tell(&lease.name, answer.others > 0);
+            link.known.tell(&lease.name, Seen::others(answer.others > 0));
             link.pushes.anchor(sent, answer.at);
             Ok(answer.word == "R")
         };

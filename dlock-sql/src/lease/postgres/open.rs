@@ -124,6 +124,8 @@ impl Builder {
                 ("default_transaction_isolation", "read committed".to_owned()),
                 ("default_transaction_read_only", "off".to_owned()),
                 ("lock_timeout", format!("{wait}ms")),
+                // Each statement finds one row by its key, whatever the values are: to plan it anew each time, as the server would, costs more than to run it.
+                ("plan_cache_mode", "force_generic_plan".to_owned()),
             ]);
         }
         let mut first = connect(&options, Warm::default(), &*runtime, &at).await?;

@@ -64,6 +64,8 @@ pub(super) struct Statements {
     /// of the first. *The row is deleted meanwhile*: the floor that it is made from was read when the statement began, which is why a name is deleted only where the
     /// floor was above its token long before: see `sweep` in `v1.sql`.
     pub(super) acquire: Arc<str>,
+    /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
+    pub(super) acquire_again: Arc<str>,
     pub(super) attempt: Arc<str>,
     /// Lets go of a name where nobody else is; it answers nothing if somebody is.
     pub(super) release: Arc<str>,
@@ -88,6 +90,13 @@ pub(super) struct Statements {
     pub(super) bar: [Arc<str>; 2],
 }
 
+/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may have waited for whoever has the row.
+const FREE: &str =
+    "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
+const TTL: &str = "$3 * interval '1 microsecond'";
+/// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor knows.
+const MICROS: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
+
 const ANSWER: &str = "a.word, a.token, a.life, a.at, a.ahead, a.others";
 
 impl Statements {
@@ -95,14 +104,16 @@ impl Statements {
         let fill = |text: &str| Arc::<str>::from(names.fill(text));
         let of = |call: &str| fill(&format!("SELECT {ANSWER} FROM {{p}}{call} AS a"));
         Self {
-            acquire: fill(
-                "INSERT INTO {p}name AS k (name, phase, id, owner, ttl, ends, token) \
-                 SELECT $1, 2, $2, $4, $3 * interval '1 microsecond', clock_timestamp() + $3 * interval '1 microsecond', \
-                 greatest(m.token_floor + 1, {p}micros(clock_timestamp())) FROM {p}meta AS m \
+            acquire: fill(&format!(
+                "INSERT INTO {{p}}name AS k (name, phase, id, owner, ttl, ends, token) \
+                 SELECT $1, 2, $2, $4, {TTL}, clock_timestamp() + {TTL}, greatest(m.token_floor + 1, {MICROS}) FROM {{p}}meta AS m \
                  ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, ttl = excluded.ttl, \
-                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {p}micros(clock_timestamp())) \
-                 WHERE k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp()) RETURNING k.token",
-            ),
+                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {MICROS}) WHERE {FREE} RETURNING k.token"
+            )),
+            acquire_again: fill(&format!(
+                "UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $4, ttl = {TTL}, ends = clock_timestamp() + {TTL}, \
+                 token = greatest(k.token + 1, {MICROS}) WHERE k.name = $1 AND {FREE} RETURNING k.token"
+            )),
             attempt: of("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: fill(
                 "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
@@ -188,6 +199,7 @@ impl Statements {
         Warm {
             statements: vec![
                 (self.acquire.clone(), kinds(&taking)),
+                (self.acquire_again.clone(), kinds(&taking)),
                 (self.attempt.clone(), kinds(&asking)),
                 (self.release.clone(), kinds(&releasing[..2])),
                 (self.release_in_full.clone(), kinds(&releasing)),

@@ -60,9 +60,12 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// Once. The timers of a runtime that is shut down complete at once, and so does what waits for them; on one thread a loop of such waits
-/// would keep the tasks from being dropped that tell it to end. So each pause in a loop without an end of its own is followed by this.
-pub(crate) async fn let_others_run() {
+/// Once: for backends. The timers of a runtime that is shut down complete at once, and so does what waits for them; a loop of such waits would keep its task, and on
+/// one thread all others, from being dropped. So each pause in a loop without an end of its own is followed by this.
+///
+/// # Cancel safety
+/// Nothing is lost.
+pub async fn let_others_run() {
     let mut yielded = false;
     poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
         true => Poll::Ready(()),

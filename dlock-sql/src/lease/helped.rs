@@ -9,7 +9,7 @@
 //! * *It is polled by both.* It is locked meanwhile, and a poll is short.
 //! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which wakes whoever waits for its end.
 //! * *The task is dropped, with its runtime.* Whoever asked is woken, and goes on with it.
-//! * *It could go on between two looks, and was polled, and could go on again.* That is taken for a rest, and costs a task.
+//! * *Two looks fall into one poll.* That is taken for a rest, and costs a task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dlock_core::Runtime;
+use dlock_core::runtime::let_others_run;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
@@ -38,8 +39,13 @@ pub(in crate::lease) struct Helper {
 #[derive(Default)]
 struct OnItsWay {
     all: Vec<Weak<dyn Help>>,
+    /// How many there may be before it is looked for those that are over; for when nobody looks, since the runtime has ended.
+    room: usize,
     is_looked_at: bool,
 }
+
+/// So many at the least.
+const ROOM: usize = 64;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -68,6 +74,7 @@ impl Helper {
             could_go_on: AtomicBool::new(false),
             rested: AtomicBool::new(false),
             has_task: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         });
         let waker = Waker::from(shared.clone());
         self.look_after(&shared);
@@ -78,12 +85,16 @@ impl Helper {
         let one: Weak<Shared<T>> = Arc::downgrade(shared);
         let begin = {
             let mut on_its_way = lock(&self.on_its_way);
+            if on_its_way.all.len() >= on_its_way.room {
+                on_its_way.all.retain(|one| one.strong_count() > 0);
+                on_its_way.room = ROOM.max(on_its_way.all.len() * 2);
+            }
             on_its_way.all.push(one);
             !std::mem::replace(&mut on_its_way.is_looked_at, true)
         };
         if begin {
-            let (of, runtime) = (Arc::downgrade(self), self.runtime.clone());
-            self.runtime.spawn(looking(of, runtime).boxed());
+            let looks = Looks(Arc::downgrade(self));
+            self.runtime.spawn(looking(looks, self.runtime.clone()).boxed());
         }
     }
 
@@ -91,10 +102,7 @@ impl Helper {
     fn look(&self) -> bool {
         let mut on_its_way = lock(&self.on_its_way);
         on_its_way.all.retain(|one| match one.upgrade() {
-            Some(one) => {
-                one.look(&*self.runtime);
-                true
-            }
+            Some(one) => one.look(&*self.runtime),
             None => false,
         });
         !on_its_way.all.is_empty()
@@ -108,22 +116,36 @@ impl Helper {
     }
 }
 
+/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if there is a runtime.
+struct Looks(Weak<Helper>);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        if let Some(helper) = self.0.upgrade() {
+            lock(&helper.on_its_way).is_looked_at = false;
+        }
+    }
+}
+
 /// Ends with the helper, or when there is nothing to do.
-async fn looking(of: Weak<Helper>, runtime: Arc<dyn Runtime>) {
+async fn looking(mut looks: Looks, runtime: Arc<dyn Runtime>) {
     let mut nothing = 0;
     loop {
         runtime.sleep(LOOK).await;
-        let Some(helper) = of.upgrade() else { return };
+        let_others_run().await;
+        let Some(helper) = looks.0.upgrade() else { return };
         nothing = if helper.look() { 0 } else { nothing + 1 };
         if nothing >= NOTHING && helper.stop() {
+            // The next one may look already.
+            looks.0 = Weak::new();
             return;
         }
     }
 }
 
 trait Help: Send + Sync {
-    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then.
-    fn look(self: Arc<Self>, runtime: &dyn Runtime);
+    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then. Whether it is not at its end.
+    fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool;
 }
 
 struct Shared<T> {
@@ -135,6 +157,8 @@ struct Shared<T> {
     /// That was so at the last look.
     rested: AtomicBool,
     has_task: AtomicBool,
+    /// There is no more work. A waker may be kept somewhere for long after that.
+    is_over: AtomicBool,
 }
 
 enum Work<T> {
@@ -153,6 +177,7 @@ impl<T: Send + 'static> Shared<T> {
         match going.as_mut().poll(&mut Context::from_waker(waker)) {
             Poll::Ready(out) => {
                 *work = Work::Done(out);
+                self.is_over.store(true, Ordering::SeqCst);
                 true
             }
             Poll::Pending => false,
@@ -175,15 +200,19 @@ impl<T: Send + 'static> Wake for Shared<T> {
 }
 
 impl<T: Send + 'static> Help for Shared<T> {
-    fn look(self: Arc<Self>, runtime: &dyn Runtime) {
+    fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool {
+        if self.is_over.load(Ordering::SeqCst) {
+            return false;
+        }
         if self.has_task.load(Ordering::SeqCst) || !self.could_go_on.load(Ordering::SeqCst) {
-            return;
+            return true;
         }
         if self.rested.swap(true, Ordering::SeqCst) {
             self.has_task.store(true, Ordering::SeqCst);
             let waker = Waker::from(self.clone());
             runtime.spawn(Taken { shared: self, waker }.boxed());
         }
+        true
     }
 }
 
@@ -244,8 +273,10 @@ impl<T: Send + 'static> Future for Helped<T> {
 impl<T: Send + 'static> Drop for Helped<T> {
     fn drop(&mut self) {
         let work = std::mem::replace(&mut *lock(&self.shared.work), Work::Over);
+        self.shared.is_over.store(true, Ordering::SeqCst);
         // Not while it is locked: it may wake whatever waits for what it has.
         drop(work);
+        self.shared.asker.take();
         self.shared.task.wake();
     }
 }
@@ -385,6 +416,21 @@ mod tests {
         assert!(asking.as_mut().now_or_never().is_none());
         end.send(()).unwrap();
         assert_eq!(asking.now_or_never(), Some(7));
+    }
+
+    #[test]
+    fn where_there_is_no_runtime_any_more_nothing_piles_up() {
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let helper = tokio.block_on(async { helper() });
+        drop(tokio);
+        for n in 0..ROOM * 4 {
+            assert_eq!(helper.help(async move { n }).now_or_never(), Some(n));
+        }
+        let on_its_way = lock(&helper.on_its_way);
+        assert!(on_its_way.all.len() <= ROOM && !on_its_way.is_looked_at);
     }
 
     /// It is not looked for ever, and again when there is something.

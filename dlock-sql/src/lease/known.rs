@@ -1,17 +1,21 @@
 //! What this client was told last of names, so that it asks in the way that will do.
 //!
 //! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way has to be gone after all: it is gone at once where others
-//! were. And the shortest takes a name that has a row: where this client has had it, there is one.
+//! were. And the shortest takes a name that has a row: where this client had it a moment ago, there is one.
 //!
 //! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use dlock_core::LockName;
+use dlock_core::{LockName, Timestamp};
 
 /// So many names are remembered at least, and twice as many at the most.
 const MANY: usize = 2048;
+
+/// For so long a row is there after it was seen: names are not swept sooner (`AGE`, half as long again for a clock that is set).
+const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,27 +41,36 @@ pub(in crate::lease) struct Known(Mutex<Generations>);
 /// What was told lately, and what before that; it is dropped all at once.
 #[derive(Default)]
 struct Generations {
-    now: HashMap<LockName, Seen>,
-    before: HashMap<LockName, Seen>,
+    now: HashMap<LockName, (Seen, Timestamp)>,
+    before: HashMap<LockName, (Seen, Timestamp)>,
 }
 
 impl Known {
     pub(in crate::lease) fn tell(&self, name: &LockName, seen: Seen) {
+        self.tell_at(name, seen, Timestamp::now());
+    }
+
+    fn tell_at(&self, name: &LockName, seen: Seen, now: Timestamp) {
         let mut all = self.all();
         if let Some(known) = all.now.get_mut(name) {
-            *known = seen;
+            *known = (seen, now);
             return;
         }
         if all.now.len() >= MANY {
             all.before = std::mem::take(&mut all.now);
         }
-        all.now.insert(name.clone(), seen);
+        all.now.insert(name.clone(), (seen, now));
     }
 
     /// `None`: nothing is known. There may be no row.
     pub(in crate::lease) fn of(&self, name: &LockName) -> Option<Seen> {
+        self.at(name, Timestamp::now())
+    }
+
+    fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
         let all = self.all();
-        all.now.get(name).or_else(|| all.before.get(name)).copied()
+        let (seen, since) = *all.now.get(name).or_else(|| all.before.get(name))?;
+        (seen == Seen::Others || now.since(since) < THERE).then_some(seen)
     }
 
     fn all(&self) -> MutexGuard<'_, Generations> {
@@ -86,6 +99,16 @@ mod tests {
         assert_eq!(known.of(&a), Some(Seen::Others));
         known.tell(&a, Seen::Alone);
         assert_eq!(known.of(&a), Some(Seen::Alone));
+    }
+
+    #[test]
+    fn a_row_is_not_there_for_ever() {
+        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        known.tell_at(&a, Seen::Alone, now);
+        assert_eq!(known.at(&a, now + THERE / 2), Some(Seen::Alone));
+        assert_eq!(known.at(&a, now + THERE), None);
+        known.tell_at(&a, Seen::Others, now);
+        assert_eq!(known.at(&a, now + THERE), Some(Seen::Others));
     }
 
     #[test]

@@ -56,12 +56,57 @@ async fn counts(server: &Server, strategy: Strategy, effort: Effort, table: &mut
     }
 }
 
-async fn gap(server: &Server, strategy: Strategy, clients: usize, effort: Effort) -> (f64, Seen) {
+async fn crowd_gap(server: &Server, strategy: Strategy, clients: usize, effort: Effort) -> (f64, Seen) {
     let mut seen = ours(server, strategy, clients, 64, effort.times(5)).await;
     (micros(quantile(&mut seen.gaps, 0.5)), seen)
 }
 
-fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, least: &str, goal: &str) {
+/// One lets go while one other waits, who has it then.
+async fn wake(server: &Server, strategy: Strategy, length: Duration) -> f64 {
+    let clients = [client(server, strategy).await, client(server, strategy).await];
+    let locks = clients.each_ref().map(|c| c.lock("a-wake").expect("a good name"));
+    let mut gaps = Vec::new();
+    let until = Instant::now() + length;
+    let mut held = locks[0].acquire().await.expect("it is free");
+    for turn in 1.. {
+        let begun = std::cell::Cell::new(Instant::now());
+        let next = locks[turn % 2].acquire();
+        let release = async {
+            tokio::time::sleep(WAITS).await;
+            begun.set(Instant::now());
+            held.release().await.expect("it answers");
+        };
+        let ((), next) = futures::join!(release, async {
+            let next = next.await.expect("it is handed over");
+            gaps.push(begun.get().elapsed());
+            next
+        });
+        held = next;
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    held.release().await.expect("it answers");
+    for client in clients {
+        client.close().await.expect("it answers");
+    }
+    micros(quantile(&mut gaps, 0.5))
+}
+
+/// Long enough that the other waits in the server.
+const WAITS: Duration = Duration::from_millis(2);
+
+fn tell_wake(table: &mut Goals, what: &str, gap: f64, floor: f64, least: &str, goal: &str) {
+    table.row(
+        &format!("{what}: one waits, gap p50"),
+        format!("{gap:.1} µs"),
+        format!("{least} {floor:.1} µs"),
+        format!("{:.2}", gap / floor),
+        goal,
+    );
+}
+
+fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, least: &str) {
     table.row(
         what,
         format!("{gap:.1} µs"),
@@ -71,7 +116,7 @@ fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, lea
             each_of(&seen)
         ),
         format!("{:.2}", gap / floor),
-        goal,
+        "",
     );
     let (most, least) = seen.turns();
     table.row(
@@ -86,18 +131,14 @@ fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, lea
 /// Leases in rows.
 pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
     if server.kind() == Kind::Postgres {
+        let least = "row deleted, told, made by another";
+        let floor = micros(notify_floor(server, effort.times(3)).await);
+        let gap = wake(server, Strategy::Lease, effort.times(5)).await;
+        tell_wake(table, "PostgreSQL, lease", gap, floor, least, "≤ 1.25");
         for clients in [1, 8] {
-            let floor = micros(notify_floor(server, effort.times(3)).await);
             let what = format!("PostgreSQL, lease: 64 tasks of {clients} clients, gap p50");
-            let seen = gap(server, Strategy::Lease, clients, effort).await;
-            tell(
-                table,
-                &what,
-                seen,
-                floor,
-                "row deleted, told, made by another",
-                "≤ 1.25",
-            );
+            let seen = crowd_gap(server, Strategy::Lease, clients, effort).await;
+            tell(table, &what, seen, floor, least);
         }
     }
     counts(server, Strategy::Lease, effort, table, "the same for all").await;
@@ -105,17 +146,24 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
 
 /// Locks of a session: who waits does so in the server.
 pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals) {
+    let least = "the same by the bare driver";
     let floor = micros(native_floor(server, effort.times(3)).await);
-    let what = format!("{}, session: 64 tasks of 8 clients, gap p50", server.name());
-    let seen = gap(server, Strategy::Session, 8, effort).await;
-    tell(table, &what, seen, floor, "the same by the bare driver", "≤ 1.15");
+    let gap = wake(server, Strategy::Session, effort.times(5)).await;
+    let what = format!("{}, session", server.name());
+    tell_wake(table, &what, gap, floor, least, "≤ 1.15");
+    let seen = crowd_gap(server, Strategy::Session, 8, effort).await;
+    tell(
+        table,
+        &format!("{what}: 64 tasks of 8 clients, gap p50"),
+        seen,
+        floor,
+        least,
+    );
     counts(server, Strategy::Session, effort, table, "2").await;
 }
 
 /// One gives the server's own lock back while another waits for it there.
 async fn native_floor(server: &Server, length: Duration) -> Duration {
-    // Long enough that the other waits in the server.
-    const WAITS: Duration = Duration::from_millis(2);
     let mut gaps = Vec::new();
     let until = Instant::now() + length;
     macro_rules! go_round {

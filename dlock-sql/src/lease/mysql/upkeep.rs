@@ -2,8 +2,8 @@
 //!
 //! *A name that is made anew has to begin above where it ended.* The floor rises to all tokens there are with each sweep, and a name is deleted only if the floor
 //! was above its token by the sweep *before*. Who takes a name reads the floor without a lock, in the statement that makes the row; so that statement would have to
-//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row. Nothing lets it wait for that long (`lock_wait`). And even then the token
-//! would fall only if the server's clock was set back by the two minutes since the name was used, since no token is less than the clock.
+//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row, which nothing does that waits for no longer than `lock_wait`, where that is
+//! shorter. And no token is less than the clock as the statement began, so it would fall only where it had been raised above the clock, or where the clock was set back.
 //!
 //! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes another.
 

@@ -50,12 +50,17 @@ pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     }
 }
 
+const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user";
+
+/// What the functions would say.
+pub(super) fn other_isolation(at: &str) -> Error {
+    let text = format!("the PostgreSQL database {at} {OTHER_ISOLATION}");
+    Error::new(ErrorKind::Unsupported, text)
+}
+
 fn of_state(state: &str) -> (ErrorKind, &'static str) {
     match state {
-        "DL001" => (
-            ErrorKind::Unsupported,
-            "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user",
-        ),
+        "DL001" => (ErrorKind::Unsupported, OTHER_ISOLATION),
         "DL002" => (
             ErrorKind::BackendData,
             "has a row of that name which no dlock wrote; look at it in the table of names, and delete it if it is nobody's",

@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::runtime::let_others_run;
 use dlock_core::{ErrorKind, Result, Runtime};
 use futures::channel::oneshot;
 use futures::future::{Either, FutureExt as _, select};
@@ -104,6 +105,7 @@ impl Ear {
             if let Either::Right(_) = select(self.runtime.sleep(pause), self.closing.clone()).await {
                 return;
             }
+            let_others_run().await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

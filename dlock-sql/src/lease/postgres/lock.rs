@@ -220,7 +220,10 @@ impl PostgresLease {
             let released = link.ask_again(&link.sql.release_in_full, &values, || perhaps = true);
             let (sent, rows) = released.await?;
             let answer = Answer::of(&rows)?;
-            link.known.tell(&lease.name, Seen::others(answer.others > 0));
+            // Otherwise there is no row.
+            if answer.at.is_some() {
+                link.known.tell(&lease.name, Seen::others(answer.others > 0));
+            }
             link.pushes.anchor(sent, answer.at);
             Ok(answer.word == "R")
         };

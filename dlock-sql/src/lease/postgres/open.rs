@@ -14,7 +14,7 @@ use super::connections::{Link, Parts, Warm, connect, prepare};
 use super::failure::nothing_done;
 use super::listening::listen;
 use super::lock::PostgresLease;
-use super::schema::{MIGRATIONS, Names, Statements, current_schema, migrate};
+use super::schema::{MIGRATIONS, Names, Statements, check_isolation, current_schema, migrate};
 use super::upkeep::sweep_is_due;
 use crate::lease::check::check_prefix;
 
@@ -124,11 +124,17 @@ impl Builder {
                 ("default_transaction_isolation", "read committed".to_owned()),
                 ("default_transaction_read_only", "off".to_owned()),
                 ("lock_timeout", format!("{wait}ms")),
-                // Each statement finds one row by its key, whatever the values are: to plan it anew each time, as the server would, costs more than to run it.
+                // Each statement finds rows by their keys, whatever the values are. The server would plan some of them anew each time, which costs more than to run
+                // them, and others for the table as it was when it was small.
                 ("plan_cache_mode", "force_generic_plan".to_owned()),
+                ("enable_seqscan", "off".to_owned()),
+                ("jit", "off".to_owned()),
             ]);
         }
         let mut first = connect(&options, Warm::default(), &*runtime, &at).await?;
+        if way == Way::InFull {
+            check_isolation(&mut first, way, &at).await?;
+        }
         let schema = match self.schema {
             Some(schema) => schema,
             None => current_schema(&mut first, way, &at).await?,

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::call::{Value, Way, run};
 use super::connections::Warm;
-use super::failure::{foreign, nothing_done, perhaps_done};
+use super::failure::{foreign, nothing_done, other_isolation, perhaps_done};
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one, and keeps the functions of those before it
 /// as they are or removes them: clients of before go on with them, or are refused by the server.
@@ -57,7 +57,7 @@ impl Names {
 /// The statements, with the names filled in once.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row; it answers nothing if somebody does. It reads the row
+    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row; it answers nothing if somebody does. Of names it reads the row
     /// that it changes and no other.
     ///
     /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token and all. *Two that make it*: the second one finds the row
@@ -90,7 +90,8 @@ pub(super) struct Statements {
     pub(super) bar: [Arc<str>; 2],
 }
 
-/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may have waited for whoever has the row.
+/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may have waited for whoever has the row. (A row that is made
+/// has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
 const TTL: &str = "$3 * interval '1 microsecond'";
@@ -220,6 +221,19 @@ fn pass(bar: &str, first: &str, exclusive: &str, value: &str) -> String {
          max_any = greatest(coalesce(f.max_any, 0), excluded.max_any){value} \
          WHERE coalesce(f.{bar}, 0) <= excluded.max_any RETURNING 1"
     )
+}
+
+/// Behind a pooler nothing can be set, and the short statements do not look.
+pub(super) async fn check_isolation(conn: &mut PgConnection, way: Way, at: &str) -> Result<()> {
+    let level = Arc::from("SELECT current_setting('transaction_isolation')");
+    let rows = run(conn, way, &level, &[])
+        .await
+        .map_err(|e| nothing_done(e, at))?;
+    let level: Option<String> = rows.first().and_then(|row| row.try_get(0).ok());
+    match level.as_deref() {
+        Some("read committed") => Ok(()),
+        _ => Err(other_isolation(at)),
+    }
 }
 
 /// The schema that unqualified names are looked up in.

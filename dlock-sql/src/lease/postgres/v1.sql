@@ -88,7 +88,7 @@ CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
 -- Locks a name. Its row is made if it is wanted and not there; of one that is not there all fields are null.
 --
 -- Two that make it at once: the second one waits for the first at the key, makes nothing, and locks what the first has made. One that was deleted
--- meanwhile: the deletion is committed when the row is not found, so the floor that it has raised is seen by the statement after.
+-- meanwhile: the deletion is committed when the row is not found, so the floor that rose before it is seen by the statement after.
 --
 -- Of no name there is no row, and none is made: that is how a new connection has the functions compiled before they are needed.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
@@ -661,7 +661,7 @@ BEGIN
   RETURN a;
 END $$;
 
--- Raises the token of a lease that is held, and the name's last one. The floor of names that have no row rises when this row is deleted.
+-- Raises the token of a lease that is held, and the name's last one. The floor of names that have no row rises before this row is deleted.
 CREATE FUNCTION {p}raise(p_name bytea, p_id bytea, p_to bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -769,22 +769,26 @@ END $$;
 -- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of that time; answers how many.
 --
 -- A name that is made anew has to begin above where it ended. So the floor rises to the tokens of all dead names, and only those go that were below the floor by the
--- sweep before. Whoever makes a row reads the floor in the same statement: that would have to have begun before that sweep, half of that time ago, and not have found the
--- row yet, and nothing lets it wait for so long. And even then the token would fall only if the clock was set back by all the time since the name was used.
+-- sweep before, which ended half of that time ago or longer. Whoever makes a row reads floor and clock as its statement begins: for a token to fall that statement would
+-- have to have begun before the end of that sweep and to have waited since, at a row that somebody else had locked; which nothing does that waits for no longer than
+-- `lock_timeout` (the backend's `lock_wait`, or what the role has behind a pooler), if that is shorter. And no token is less than the clock, so it would fall only where
+-- it had been raised above the clock, or where the clock was set back.
 --
--- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in use, and is left alone.
+-- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in use, and is left alone. A token that was raised very far does
+-- not raise the floor, or new names would begin there and soon have none left; such a name keeps its row.
 CREATE FUNCTION {p}sweep(p_age bigint, p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  t timestamptz := clock_timestamp();
+  t timestamptz;
   age interval := p_age * interval '1 microsecond';
   n {p}name;
   many bigint := 0;
   above bigint;
 BEGIN
-  UPDATE {p}meta m SET swept = t WHERE m.swept < t - age / 2 RETURNING m.token_floor INTO above;
+  UPDATE {p}meta m SET swept = clock_timestamp() WHERE m.swept < clock_timestamp() - age / 2 RETURNING m.token_floor INTO above;
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
+  t := clock_timestamp();
   -- First what dead waiters and tombstones have left.
   FOR n IN SELECT * FROM {p}name k WHERE k.others > 0 AND k.earliest < t - age ORDER BY k.name LIMIT p_most FOR UPDATE SKIP LOCKED LOOP
     PERFORM {p}put({p}admit({p}settle(n, t), t));
@@ -795,7 +799,7 @@ BEGIN
     DELETE FROM {p}name k USING dead d WHERE k.name = d.name RETURNING 1
   )
   SELECT count(*) INTO many FROM gone;
-  UPDATE {p}meta m SET token_floor = greatest(m.token_floor,
-    (SELECT max(k.token) FROM {p}name k WHERE k.others = 0 AND k.ends < t - age));
+  UPDATE {p}meta m SET swept = clock_timestamp(), token_floor = greatest(m.token_floor,
+    (SELECT max(k.token) FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token < 4611686018427387904));
   RETURN many;
 END $$;

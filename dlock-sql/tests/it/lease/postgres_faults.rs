@@ -215,7 +215,7 @@ fn a_server_of_another_isolation_level_is_refused() {
         let builder = PostgresLease::builder(&server.url()).unwrap();
         let lock = builder
             .route(Route::TransactionPooler)
-            .open(runtime)
+            .open(runtime.clone())
             .await
             .unwrap();
         let a = ask("x").with_mode(Mode::READER);
@@ -230,6 +230,11 @@ fn a_server_of_another_isolation_level_is_refused() {
             })
             .await;
             let e = refused.unwrap();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            assert!(e.to_string().contains("read committed"), "{e}");
+            let builder = PostgresLease::builder(&server.url()).unwrap();
+            let opened = builder.route(Route::TransactionPooler).open(runtime.clone());
+            let e = opened.await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
             assert!(e.to_string().contains("read committed"), "{e}");
             let of = Arc::clone(&hands);

@@ -508,6 +508,7 @@ CREATE FUNCTION {p}renew(p_names bytea[], p_ids bytea[], p_queued boolean[], p_t
 RETURNS SETOF {p}renewed LANGUAGE plpgsql AS $$
 DECLARE
   locked bytea[];
+  whole boolean;
   t timestamptz;
   i record;
   n {p}name;
@@ -527,29 +528,31 @@ BEGIN
       FROM (SELECT k.name FROM {p}name k WHERE k.name = ANY (p_names) ORDER BY k.name FOR UPDATE SKIP LOCKED) l;
   END IF;
   locked := coalesce(locked, '{}');
+  -- Nearly always. To look each name up in the list takes longer than all the rest.
+  whole := cardinality(locked) = cardinality(p_names);
   t := clock_timestamp();
   RETURN QUERY
     UPDATE {p}name k SET phase = 2, ttl = q.ttl * interval '1 microsecond',
         ends = greatest(k.ends, t + q.ttl * interval '1 microsecond')
       FROM unnest(p_names, p_ids, p_queued, p_ttls) WITH ORDINALITY AS q (name, id, queued, ttl, item)
-      WHERE k.name = q.name AND k.id = q.id AND NOT q.queued AND k.phase IN (1, 2) AND k.ends > t AND k.name = ANY (locked)
+      WHERE k.name = q.name AND k.id = q.id AND NOT q.queued AND k.phase IN (1, 2) AND k.ends > t AND (whole OR k.name = ANY (locked))
       RETURNING q.item::integer, 'L'::text, k.token, {p}micros(k.ends - t), {p}micros(t), 0;
   RETURN QUERY
     UPDATE {p}entry k SET phase = 2, ttl = q.ttl * interval '1 microsecond',
         ends = greatest(k.ends, t + q.ttl * interval '1 microsecond')
       FROM unnest(p_names, p_ids, p_queued, p_ttls) WITH ORDINALITY AS q (name, id, queued, ttl, item)
-      WHERE k.name = q.name AND k.id = q.id AND NOT q.queued AND k.phase IN (1, 2) AND k.ends > t AND k.name = ANY (locked)
+      WHERE k.name = q.name AND k.id = q.id AND NOT q.queued AND k.phase IN (1, 2) AND k.ends > t AND (whole OR k.name = ANY (locked))
       RETURNING q.item::integer, 'L'::text, k.token, {p}micros(k.ends - t), {p}micros(t), 0;
   -- What is left: those that are queued, those that are gone, those that are locked by somebody else.
   FOR i IN
     SELECT q.item::integer AS item, q.name, q.id, q.queued, q.ttl * interval '1 microsecond' AS ttl,
-        q.name = ANY (locked) AS ours, EXISTS (SELECT 1 FROM {p}name k WHERE k.name = q.name) AS there
+        whole OR q.name = ANY (locked) AS ours, EXISTS (SELECT 1 FROM {p}name k WHERE k.name = q.name) AS there
       FROM unnest(p_names, p_ids, p_queued, p_ttls) WITH ORDINALITY AS q (name, id, queued, ttl, item)
       WHERE q.queued
         OR NOT (EXISTS (SELECT 1 FROM {p}name k WHERE k.name = q.name AND k.id = q.id AND k.phase = 2 AND k.ends > t
-              AND k.name = ANY (locked))
+              AND (whole OR k.name = ANY (locked)))
           OR EXISTS (SELECT 1 FROM {p}entry k WHERE k.name = q.name AND k.id = q.id AND k.phase = 2 AND k.ends > t
-              AND k.name = ANY (locked)))
+              AND (whole OR k.name = ANY (locked))))
   LOOP
     r := NULL;
     r.item := i.item;

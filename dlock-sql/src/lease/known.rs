@@ -14,7 +14,7 @@ use dlock_core::{LockName, Timestamp};
 /// So many names are remembered at least, and twice as many at the most.
 const MANY: usize = 2048;
 
-/// For so long a row is there after it was seen: names are not swept sooner (`AGE`, half as long again for a clock that is set).
+/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.

@@ -92,11 +92,12 @@ impl Postgres {
     }
 }
 
-/// A row is deleted and somebody told, who then makes it: the least that a hand-over of a row takes where the waiter is told.
+/// A row is deleted and somebody told, who then makes it: the least that a hand-over of a row takes where the waiter is told. Nothing happens for so long
+/// before each.
 ///
 /// # Panics
 /// If the server is not there.
-pub async fn notify_floor(server: &Server, length: Duration) -> Duration {
+pub async fn notify_floor(server: &Server, length: Duration, pause: Duration) -> Duration {
     let mut one = Postgres::new(server).await.connection;
     let mut two = Postgres::new(server).await.connection;
     let mut listener = PgListener::connect(&server.url())
@@ -118,6 +119,9 @@ pub async fn notify_floor(server: &Server, length: Duration) -> Duration {
         .await
         .expect("it is free");
     while Instant::now() < until {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         let at = Instant::now();
         let hand = "WITH gone AS (DELETE FROM floor WHERE name = $1 RETURNING 1) SELECT pg_notify('floor', '') FROM gone";
         let (_, gap) = futures::join!(sqlx::query(hand).bind(name).execute(&mut one), async {

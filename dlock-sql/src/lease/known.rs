@@ -3,6 +3,9 @@
 //! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way has to be gone after all: it is gone at once where others
 //! were. And the shortest takes a name that has a row: where this client had it a moment ago, there is one.
 //!
+//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: for a moment after others were seen the long way is gone, which
+//! is one request, where the short one would be the first of two.
+//!
 //! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
 
 use std::collections::HashMap;
@@ -16,6 +19,9 @@ const MANY: usize = 2048;
 
 /// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
 const THERE: Duration = Duration::from_secs(60);
+
+/// For so long after others were seen they are counted on.
+const CROWDED: Duration = Duration::from_millis(100);
 
 /// How a name was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +47,22 @@ pub(in crate::lease) struct Known(Mutex<Generations>);
 /// What was told lately, and what before that; it is dropped all at once.
 #[derive(Default)]
 struct Generations {
-    now: HashMap<LockName, (Seen, Timestamp)>,
-    before: HashMap<LockName, (Seen, Timestamp)>,
+    now: HashMap<LockName, Told>,
+    before: HashMap<LockName, Told>,
+}
+
+impl Generations {
+    fn of(&self, name: &LockName) -> Option<Told> {
+        self.now.get(name).or_else(|| self.before.get(name)).copied()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Told {
+    seen: Seen,
+    at: Timestamp,
+    /// When others were there last.
+    crowded: Option<Timestamp>,
 }
 
 impl Known {
@@ -52,14 +72,20 @@ impl Known {
 
     fn tell_at(&self, name: &LockName, seen: Seen, now: Timestamp) {
         let mut all = self.all();
+        let crowded = match seen {
+            Seen::Others => Some(now),
+            Seen::Alone => all.of(name).and_then(|told| told.crowded),
+        };
+        let at = now;
+        let told = Told { seen, at, crowded };
         if let Some(known) = all.now.get_mut(name) {
-            *known = (seen, now);
+            *known = told;
             return;
         }
         if all.now.len() >= MANY {
             all.before = std::mem::take(&mut all.now);
         }
-        all.now.insert(name.clone(), (seen, now));
+        all.now.insert(name.clone(), told);
     }
 
     /// `None`: nothing is known. There may be no row.
@@ -68,9 +94,13 @@ impl Known {
     }
 
     fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
-        let all = self.all();
-        let (seen, since) = *all.now.get(name).or_else(|| all.before.get(name))?;
-        (seen == Seen::Others || now.since(since) < THERE).then_some(seen)
+        let told = self.all().of(name)?;
+        let crowded = told.crowded.is_some_and(|at| now.since(at) < CROWDED);
+        match told.seen {
+            Seen::Alone if crowded => Some(Seen::Others),
+            Seen::Alone if now.since(told.at) >= THERE => None,
+            seen => Some(seen),
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, Generations> {
@@ -97,8 +127,19 @@ mod tests {
             known.tell(&name(n), Seen::Alone);
         }
         assert_eq!(known.of(&a), Some(Seen::Others));
-        known.tell(&a, Seen::Alone);
-        assert_eq!(known.of(&a), Some(Seen::Alone));
+        let later = Timestamp::now() + CROWDED;
+        known.tell_at(&a, Seen::Alone, later);
+        assert_eq!(known.at(&a, later), Some(Seen::Alone));
+    }
+
+    #[test]
+    fn who_meets_nobody_once_counts_on_others_for_a_moment() {
+        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        known.tell_at(&a, Seen::Others, now);
+        known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
+        let just_before = now + CROWDED - Duration::from_nanos(1);
+        assert_eq!(known.at(&a, just_before), Some(Seen::Others));
+        assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
     }
 
     #[test]

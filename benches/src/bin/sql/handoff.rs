@@ -62,7 +62,7 @@ async fn crowd_gap(server: &Server, strategy: Strategy, clients: usize, effort: 
 }
 
 /// One lets go while one other waits, who has it then.
-async fn wake(server: &Server, strategy: Strategy, length: Duration) -> f64 {
+async fn wake(server: &Server, strategy: Strategy, length: Duration, before: Before) -> f64 {
     let clients = [client(server, strategy).await, client(server, strategy).await];
     let locks = clients.each_ref().map(|c| c.lock("a-wake").expect("a good name"));
     let mut gaps = Vec::new();
@@ -72,7 +72,11 @@ async fn wake(server: &Server, strategy: Strategy, length: Duration) -> f64 {
         let begun = std::cell::Cell::new(Instant::now());
         let next = locks[turn % 2].acquire();
         let release = async {
-            tokio::time::sleep(WAITS).await;
+            match before {
+                Before::Quiet => tokio::time::sleep(WAITS).await,
+                // Until the other is in line; nothing rests meanwhile.
+                Before::Busy => while clients[0].inspect("a-wake").await.expect("it answers").waiting == 0 {},
+            }
             begun.set(Instant::now());
             held.release().await.expect("it answers");
         };
@@ -91,6 +95,24 @@ async fn wake(server: &Server, strategy: Strategy, length: Duration) -> f64 {
         client.close().await.expect("it answers");
     }
     micros(quantile(&mut gaps, 0.5))
+}
+
+/// What goes before a hand-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// Servers and program are at work: what is measured is what a hand-over takes.
+    Busy,
+    /// Nothing for two milliseconds: the core has slept, and others have been in its caches.
+    Quiet,
+}
+
+impl Before {
+    fn pause(self) -> Duration {
+        match self {
+            Self::Busy => Duration::ZERO,
+            Self::Quiet => WAITS,
+        }
+    }
 }
 
 /// Long enough that the other waits in the server.
@@ -132,9 +154,16 @@ fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, lea
 pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
     if server.kind() == Kind::Postgres {
         let least = "row deleted, told, made by another";
-        let floor = micros(notify_floor(server, effort.times(3)).await);
-        let gap = wake(server, Strategy::Lease, effort.times(5)).await;
-        tell_wake(table, "PostgreSQL, lease", gap, floor, least, "≤ 1.25");
+        let conditions = [
+            (Before::Quiet, "PostgreSQL, lease after 2 ms of quiet"),
+            (Before::Busy, "PostgreSQL, lease"),
+        ];
+        let mut floor = 0.0;
+        for (before, what) in conditions {
+            floor = micros(notify_floor(server, effort.times(3), before.pause()).await);
+            let gap = wake(server, Strategy::Lease, effort.times(5), before).await;
+            tell_wake(table, what, gap, floor, least, "≤ 1.25");
+        }
         for clients in [1, 8] {
             let what = format!("PostgreSQL, lease: 64 tasks of {clients} clients, gap p50");
             let seen = crowd_gap(server, Strategy::Lease, clients, effort).await;
@@ -148,7 +177,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
 pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals) {
     let least = "the same by the bare driver";
     let floor = micros(native_floor(server, effort.times(3)).await);
-    let gap = wake(server, Strategy::Session, effort.times(5)).await;
+    let gap = wake(server, Strategy::Session, effort.times(5), Before::Quiet).await;
     let what = format!("{}, session", server.name());
     tell_wake(table, &what, gap, floor, least, "≤ 1.15");
     let seen = crowd_gap(server, Strategy::Session, 8, effort).await;

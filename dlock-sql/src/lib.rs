@@ -13,6 +13,8 @@ mod admit;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod lately;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

@@ -79,12 +79,13 @@ fields!(Holder: v { v.id, v.mode, v.token, v.expires_in, v.owner } [id, mode, to
     Self::new(id, mode, token, expires_in).with_owner(owner)
 });
 fields!(Inspection: v { v.holders, v.waiting } [holders, waiting] => Self::new(holders, waiting));
-fields!(Acquire: v { v.key, v.mode, v.ttl, v.queue, v.queue_ttl, v.priority, v.owner }
-[key, mode, ttl, queue, queue_ttl, priority, owner] => {
+fields!(Acquire: v { v.key, v.mode, v.ttl, v.queue, v.queue_ttl, v.priority, v.owner, v.waits }
+[key, mode, ttl, queue, queue_ttl, priority, owner, waits] => {
     let mut acquire = Self::new(key, ttl).with_mode(mode).with_priority(priority);
     acquire.queue = queue;
     acquire.queue_ttl = queue_ttl;
     acquire.owner = owner;
+    acquire.waits = waits;
     acquire
 });
 

@@ -142,7 +142,8 @@ impl<'a> Request<'a> {
             .with_priority(options.priority);
         acquire.queue_ttl = options.queue_ttl();
         acquire.owner = options.owner_label.clone();
-        if patience != Patience::Try && engine.caps.has(Capability::Queue) {
+        acquire.waits = patience != Patience::Try;
+        if acquire.waits && engine.caps.has(Capability::Queue) {
             acquire.queue = Queueing::Join;
         }
         engine.in_flight.fetch_add(1, Ordering::AcqRel);

@@ -238,6 +238,9 @@ pub struct Acquire {
     pub priority: u8,
     /// Shown by `inspect`.
     pub owner: Option<Arc<str>>,
+    /// Whoever asks waits for it if it is not granted now. A backend may then answer [`Attempt::Held`] without having asked its store, where that is what it would most likely
+    /// hear, and its [`Wait`] tells at once that it is free if it is. It may as well take no notice.
+    pub waits: bool,
 }
 
 impl Acquire {
@@ -254,6 +257,7 @@ impl Acquire {
             queue_ttl: ttl,
             priority: Self::DEFAULT_PRIORITY,
             owner: None,
+            waits: false,
         }
     }
 
@@ -283,6 +287,13 @@ impl Acquire {
     #[must_use]
     pub fn with_owner(mut self, owner: Arc<str>) -> Self {
         self.owner = Some(owner);
+        self
+    }
+
+    /// Tells that whoever asks waits for it.
+    #[must_use]
+    pub fn that_waits(mut self) -> Self {
+        self.waits = true;
         self
     }
 }

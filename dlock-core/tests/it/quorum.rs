@@ -21,6 +21,7 @@ mod holds;
 mod late_releases;
 mod lost_answers;
 mod tokens;
+mod waits;
 
 const TTL: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -8,14 +8,12 @@
 //!
 //! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::{LockName, Timestamp};
 
-/// So many names are remembered at least, and twice as many at the most.
-const MANY: usize = 2048;
+use crate::lately::Lately;
 
 /// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
 const THERE: Duration = Duration::from_secs(60);
@@ -42,20 +40,7 @@ impl Seen {
 }
 
 #[derive(Default)]
-pub(in crate::lease) struct Known(Mutex<Generations>);
-
-/// What was told lately, and what before that; it is dropped all at once.
-#[derive(Default)]
-struct Generations {
-    now: HashMap<LockName, Told>,
-    before: HashMap<LockName, Told>,
-}
-
-impl Generations {
-    fn of(&self, name: &LockName) -> Option<Told> {
-        self.now.get(name).or_else(|| self.before.get(name)).copied()
-    }
-}
+pub(in crate::lease) struct Known(Mutex<Lately<LockName, Told>>);
 
 #[derive(Clone, Copy)]
 struct Told {
@@ -77,15 +62,7 @@ impl Known {
             Seen::Alone => all.of(name).and_then(|told| told.crowded),
         };
         let at = now;
-        let told = Told { seen, at, crowded };
-        if let Some(known) = all.now.get_mut(name) {
-            *known = told;
-            return;
-        }
-        if all.now.len() >= MANY {
-            all.before = std::mem::take(&mut all.now);
-        }
-        all.now.insert(name.clone(), told);
+        all.note(name, Told { seen, at, crowded });
     }
 
     /// `None`: nothing is known. There may be no row.
@@ -94,7 +71,7 @@ impl Known {
     }
 
     fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
-        let told = self.all().of(name)?;
+        let told = *self.all().of(name)?;
         let crowded = told.crowded.is_some_and(|at| now.since(at) < CROWDED);
         match told.seen {
             Seen::Alone if crowded => Some(Seen::Others),
@@ -103,7 +80,7 @@ impl Known {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Generations> {
+    fn all(&self) -> MutexGuard<'_, Lately<LockName, Told>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,18 +95,12 @@ mod tests {
 
     #[test]
     fn what_was_told_last_counts() {
-        let (known, a) = (Known::default(), name(0));
-        assert_eq!(known.of(&a), None);
-        known.tell(&a, Seen::Others);
-        assert_eq!(known.of(&a), Some(Seen::Others));
-        // It is remembered of before, and told anew.
-        for n in 1..=MANY {
-            known.tell(&name(n), Seen::Alone);
-        }
-        assert_eq!(known.of(&a), Some(Seen::Others));
-        let later = Timestamp::now() + CROWDED;
-        known.tell_at(&a, Seen::Alone, later);
-        assert_eq!(known.at(&a, later), Some(Seen::Alone));
+        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        assert_eq!(known.at(&a, now), None);
+        known.tell_at(&a, Seen::Others, now);
+        assert_eq!(known.at(&a, now), Some(Seen::Others));
+        known.tell_at(&a, Seen::Alone, now + CROWDED);
+        assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
     }
 
     #[test]
@@ -137,8 +108,7 @@ mod tests {
         let (known, a, now) = (Known::default(), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
-        let just_before = now + CROWDED - Duration::from_nanos(1);
-        assert_eq!(known.at(&a, just_before), Some(Seen::Others));
+        assert_eq!(known.at(&a, now + CROWDED * 9 / 10), Some(Seen::Others));
         assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
     }
 
@@ -150,18 +120,5 @@ mod tests {
         assert_eq!(known.at(&a, now + THERE), None);
         known.tell_at(&a, Seen::Others, now);
         assert_eq!(known.at(&a, now + THERE), Some(Seen::Others));
-    }
-
-    #[test]
-    fn it_does_not_grow_without_end() {
-        let known = Known::default();
-        for n in 0..MANY * 5 {
-            known.tell(&name(n), Seen::Alone);
-        }
-        let all = known.all();
-        assert!(all.now.len() <= MANY && all.before.len() <= MANY);
-        drop(all);
-        assert_eq!(known.of(&name(0)), None);
-        assert_eq!(known.of(&name(MANY * 5 - 1)), Some(Seen::Alone));
     }
 }

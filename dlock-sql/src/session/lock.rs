@@ -114,7 +114,8 @@ impl SessionLock {
         let (lease, key) = (&request.key, self.key(&request.key.name));
         // First the connection: between taking the place of who tries and sending the try nothing is waited for.
         let shared = self.connections.shared().await?;
-        match self.connections.board.ask(&key, lease, self.connections.now())? {
+        let board = &self.connections.board;
+        match board.ask(&key, lease, request.waits, self.connections.now())? {
             Asked::Granted(holder) => {
                 let grant = self.grant(lease, holder.token, &holder.link).await?;
                 return Ok(Attempt::Granted(grant));
@@ -129,12 +130,15 @@ impl SessionLock {
             reply,
         };
         if shared.send(job).is_err() {
-            self.connections.board.tried(&key, lease, None);
+            board.tried(&key, lease, None);
             return Err(away(self.connections.at()));
         }
         match answer.await {
             Ok(Ok(Some(token))) => Ok(Attempt::Granted(self.grant(lease, token, &shared).await?)),
-            Ok(Ok(None)) => Ok(self.wait(key, lease)),
+            Ok(Ok(None)) => {
+                board.met_others(&key, self.connections.now());
+                Ok(self.wait(key, lease))
+            }
             Ok(Err(e)) => Err(e),
             Err(oneshot::Canceled) => Err(held(away(self.connections.at()))),
         }

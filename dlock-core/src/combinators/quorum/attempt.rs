@@ -52,6 +52,8 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     let members = shared.members.len();
     let mut inside = request.clone();
     inside.key = round.inside.clone();
+    // What a member answers is its vote; nobody waits for it there.
+    inside.waits = false;
     let asking = Asking {
         calls: Calls::new(shared, shared.patience_of(request.ttl)),
         standing: (0..members).map(|_| Standing::Asked).collect(),

@@ -1,6 +1,7 @@
 //! Requests that are tried on the shared connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, ErrorKind, LossReason, Result, Timestamp, Token};
@@ -10,11 +11,15 @@ use super::state::Holder;
 use crate::session::key::Key;
 use crate::session::link::Handle;
 
+/// For so long after somebody of another client was there, one is counted on.
+const CROWDED: Duration = Duration::from_millis(100);
+
 /// What is to be done for a request.
 pub(in crate::session) enum Asked {
     /// It has it.
     Granted(Holder),
-    /// Somebody of this client is there.
+    /// Somebody of this client is there; or somebody of another one was a moment ago, and there is a connection to wait on. Whoever waits is let in there at once where
+    /// nobody is: one statement, where a try in vain would be the first of two.
     Wait,
     /// Send it. The place of whoever tries is taken.
     Try,
@@ -33,8 +38,15 @@ impl Board {
     ///
     /// # Errors
     /// `Lost` if it was abandoned or released; `Unknown` if another call of it is on its way; `Unsupported` behind a pooler; `Closed`.
-    pub(in crate::session) fn ask(&self, key: &Key, lease: &LeaseKey, now: Timestamp) -> Result<Asked> {
-        let mut state = self.state();
+    pub(in crate::session) fn ask(
+        &self,
+        key: &Key,
+        lease: &LeaseKey,
+        waits: bool,
+        now: Timestamp,
+    ) -> Result<Asked> {
+        let mut guard = self.state();
+        let state = &mut *guard;
         state.check_open()?;
         if state.buried.has(lease.id) {
             return Err(Error::lost(LossReason::Refused));
@@ -65,8 +77,17 @@ impl Board {
         if name.line.front().is_some_and(|first| first.lease.id != lease.id) {
             return Ok(Asked::Wait);
         }
+        let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
+        if waits && is_crowded && !state.idle.is_empty() {
+            return Ok(Asked::Wait);
+        }
         name.trying = Some(lease.clone());
         Ok(Asked::Try)
+    }
+
+    /// A try has found that somebody of another client is there.
+    pub(in crate::session) fn met_others(&self, key: &Key, now: Timestamp) {
+        self.state().crowded.note(key, now);
     }
 
     /// The try has ended. With [`Verdict::GiveBack`] its place stays taken: the link unlocks, and says so by another call with `None`.

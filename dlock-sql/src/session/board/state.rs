@@ -9,6 +9,7 @@ use event_listener::Event;
 
 use super::GRACE;
 use super::contending::Cancel;
+use crate::lately::Lately;
 use crate::session::key::Key;
 use crate::session::link::Handle;
 use crate::session::tombstones::Tombstones;
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) waiting: usize,
     /// Whose first in line found no connection to wait on.
     pub(super) starved: VecDeque<Key>,
+    /// When a try found that somebody of another client was there.
+    pub(super) crowded: Lately<Key, Timestamp>,
     /// Sessions are shared behind our back: nothing is asked for any more.
     pub(super) pooler: Option<Error>,
     pub(super) closed: bool,

@@ -30,7 +30,10 @@ fn is_wait(asked: Result<Asked>) -> bool {
 
 /// The request tries and has it.
 fn hold(board: &Board, n: u64, link: &Arc<Handle>) {
-    assert!(matches!(board.ask(&key(), &lease(n), at(0)), Ok(Asked::Try)));
+    assert!(matches!(
+        board.ask(&key(), &lease(n), false, at(0)),
+        Ok(Asked::Try)
+    ));
     let kept = board.tried(&key(), &lease(n), Some((token(n), link.clone())));
     assert_eq!(kept, Verdict::Keep);
 }
@@ -53,17 +56,20 @@ fn lost(signals: &mut mpsc::UnboundedReceiver<Signal>) -> Vec<LeaseKey> {
 #[test]
 fn two_requests_of_one_client_never_try_together() {
     let (board, link) = (Board::new(4), Handle::apart(1));
-    assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
-    assert!(is_wait(board.ask(&key(), &lease(2), at(0))));
-    let again = board.ask(&key(), &lease(1), at(0)).err().unwrap();
+    assert!(matches!(
+        board.ask(&key(), &lease(1), false, at(0)),
+        Ok(Asked::Try)
+    ));
+    assert!(is_wait(board.ask(&key(), &lease(2), false, at(0))));
+    let again = board.ask(&key(), &lease(1), false, at(0)).err().unwrap();
     assert!(again.may_be_held(), "{again}");
     board.tried(&key(), &lease(1), Some((token(1), link)));
     assert!(
-        is_wait(board.ask(&key(), &lease(2), at(0))),
+        is_wait(board.ask(&key(), &lease(2), false, at(0))),
         "a session is let in again"
     );
     assert!(matches!(
-        board.ask(&key(), &lease(1), at(0)),
+        board.ask(&key(), &lease(1), false, at(0)),
         Ok(Asked::Granted(holder)) if holder.token == token(1)
     ));
 }
@@ -71,7 +77,10 @@ fn two_requests_of_one_client_never_try_together() {
 #[test]
 fn what_was_abandoned_while_it_was_tried_is_given_back_before_anybody_else_tries() {
     let (board, link) = (Board::new(4), Handle::apart(1));
-    assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
+    assert!(matches!(
+        board.ask(&key(), &lease(1), false, at(0)),
+        Ok(Asked::Try)
+    ));
     assert!(matches!(
         board.abandon(&key(), lease(1).id, at(0)),
         Ok(Found::Trying)
@@ -79,12 +88,15 @@ fn what_was_abandoned_while_it_was_tried_is_given_back_before_anybody_else_tries
     let verdict = board.tried(&key(), &lease(1), Some((token(1), link)));
     assert_eq!(verdict, Verdict::GiveBack);
     assert!(
-        is_wait(board.ask(&key(), &lease(2), at(0))),
+        is_wait(board.ask(&key(), &lease(2), false, at(0))),
         "it is not given back yet"
     );
     board.tried(&key(), &lease(1), None);
-    assert!(matches!(board.ask(&key(), &lease(2), at(0)), Ok(Asked::Try)));
-    let late = board.ask(&key(), &lease(1), at(0)).err().unwrap();
+    assert!(matches!(
+        board.ask(&key(), &lease(2), false, at(0)),
+        Ok(Asked::Try)
+    ));
+    let late = board.ask(&key(), &lease(1), false, at(0)).err().unwrap();
     assert_eq!(late.kind(), ErrorKind::Lost);
 }
 
@@ -156,7 +168,10 @@ fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
         panic!("there is no connection");
     };
     // It may ask on the shared connection meanwhile.
-    assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
+    assert!(matches!(
+        board.ask(&key(), &lease(1), false, at(0)),
+        Ok(Asked::Try)
+    ));
     board.tried(&key(), &lease(1), None);
     let mut rung = Box::pin(rung);
     assert!(rung.as_mut().now_or_never().is_some(), "the end of a try rings");
@@ -201,7 +216,10 @@ fn what_nobody_renews_lapses() {
 fn what_may_be_granted_unheard_is_not_called_withdrawn() {
     let (board, link) = (Board::new(4), Handle::apart(1));
     let id = lease(1).id;
-    assert!(matches!(board.ask(&key(), &lease(1), at(0)), Ok(Asked::Try)));
+    assert!(matches!(
+        board.ask(&key(), &lease(1), false, at(0)),
+        Ok(Asked::Try)
+    ));
     board.doubt(id, at(0), at(1000));
     board.tried(&key(), &lease(1), None);
     board.over(1, Kind::Shared, None);
@@ -209,11 +227,40 @@ fn what_may_be_granted_unheard_is_not_called_withdrawn() {
     assert!(unknown.may_be_held(), "{unknown}");
     assert!(matches!(board.abandon(&key(), id, at(1000)), Ok(Found::Nothing)));
     // Granted after all, nothing is doubtful.
-    assert!(matches!(board.ask(&key(), &lease(2), at(0)), Ok(Asked::Try)));
+    assert!(matches!(
+        board.ask(&key(), &lease(2), false, at(0)),
+        Ok(Asked::Try)
+    ));
     board.doubt(lease(2).id, at(0), at(1000));
     board.tried(&key(), &lease(2), Some((token(2), link)));
     assert!(matches!(
         board.abandon(&key(), lease(2).id, at(1)),
         Ok(Found::Holding(_))
     ));
+}
+
+#[test]
+fn who_waits_where_others_were_a_moment_ago_does_not_try() {
+    let (board, ms) = (Board::new(4), |n: u64| at(1_000 + n));
+    let asked = |n, waits, now| {
+        let asked = board.ask(&key(), &lease(n), waits, now).unwrap();
+        let tries = matches!(asked, Asked::Try);
+        assert!(tries || matches!(asked, Asked::Wait));
+        if tries {
+            board.tried(&key(), &lease(n), None);
+        }
+        tries
+    };
+    assert!(asked(1, true, ms(0)));
+    board.met_others(&key(), ms(0));
+    assert!(asked(2, true, ms(1)), "there is no connection to wait on");
+    board.put_back(Handle::apart(1));
+    assert!(!asked(3, true, ms(99)));
+    assert!(asked(4, false, ms(99)), "it does not wait");
+    assert!(asked(5, true, ms(100)), "that is long ago");
+    // What it has is not asked for again.
+    hold(&board, 6, &Handle::apart(2));
+    board.met_others(&key(), ms(200));
+    let again = board.ask(&key(), &lease(6), true, ms(201));
+    assert!(matches!(again, Ok(Asked::Granted(_))));
 }

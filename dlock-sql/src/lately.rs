@@ -1,0 +1,69 @@
+//! What was noted lately, of so many at the most.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// So many are remembered at least, and twice as many at the most.
+pub(crate) const MANY: usize = 2048;
+
+/// What was noted of each of the last ones. What is older goes all at once.
+pub(crate) struct Lately<K, V> {
+    now: HashMap<K, V>,
+    before: HashMap<K, V>,
+}
+
+impl<K, V> Default for Lately<K, V> {
+    fn default() -> Self {
+        Self {
+            now: HashMap::new(),
+            before: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Lately<K, V> {
+    pub(crate) fn of(&self, key: &K) -> Option<&V> {
+        self.now.get(key).or_else(|| self.before.get(key))
+    }
+
+    pub(crate) fn note(&mut self, key: &K, value: V) {
+        if let Some(known) = self.now.get_mut(key) {
+            *known = value;
+            return;
+        }
+        if self.now.len() >= MANY {
+            self.before = std::mem::take(&mut self.now);
+        }
+        self.now.insert(key.clone(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_last_counts() {
+        let mut lately = Lately::default();
+        assert_eq!(lately.of(&0), None);
+        lately.note(&0, 'a');
+        // It is remembered of before, and noted anew.
+        for n in 1..=MANY {
+            lately.note(&n, 'b');
+        }
+        assert_eq!(lately.of(&0), Some(&'a'));
+        lately.note(&0, 'c');
+        assert_eq!(lately.of(&0), Some(&'c'));
+    }
+
+    #[test]
+    fn it_does_not_grow_without_end() {
+        let mut lately = Lately::default();
+        for n in 0..MANY * 5 {
+            lately.note(&n, ());
+        }
+        assert!(lately.now.len() <= MANY && lately.before.len() <= MANY);
+        assert_eq!(lately.of(&0), None);
+        assert!(lately.of(&(MANY * 5 - 1)).is_some());
+    }
+}

@@ -63,12 +63,7 @@ fn who_only_tries_does_not_wait() {
         let guard = lock.try_acquire().await.unwrap().unwrap();
         assert!(client.lock("n").unwrap().try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
-        lock.acquire_timeout(TTL)
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        lock.acquire_timeout(TTL).await.unwrap().release().await.unwrap();
         assert_eq!(*waits.lock().unwrap(), [true, false, false, true]);
         client.close().await.unwrap();
     });

@@ -6,11 +6,14 @@
 //!   hexadecimal digits, numbers as numbers.
 
 use std::fmt::Write as _;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgTypeInfo};
-use sqlx::{Arguments as _, AssertSqlSafe, Postgres, Type};
+use futures::TryStreamExt as _;
+use futures::stream::BoxStream;
+use sqlx::postgres::{PgArguments, PgConnection, PgQueryResult, PgRow, PgTypeInfo};
+use sqlx::{Arguments as _, AssertSqlSafe, Executor as _, Postgres, Type};
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -53,15 +56,45 @@ impl Statement {
     }
 
     /// Sends it and takes in all of the answer.
-    pub(super) async fn on(self, conn: &mut PgConnection) -> Result<Vec<PgRow>, sqlx::Error> {
+    pub(super) async fn on(self, conn: &mut PgConnection) -> Result<Rows, sqlx::Error> {
         match self {
             Self::Prepared(text, args) => {
-                sqlx::query_with::<Postgres, _>(AssertSqlSafe(text), args)
-                    .fetch_all(conn)
-                    .await
+                let query = sqlx::query_with::<Postgres, _>(AssertSqlSafe(text), args);
+                Rows::of(conn.fetch_many(query)).await
             }
-            Self::InFull(full) => sqlx::raw_sql(AssertSqlSafe(full)).fetch_all(conn).await,
+            Self::InFull(full) => Rows::of(conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(full)))).await,
         }
+    }
+}
+
+/// What was answered to a statement.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    all: Vec<PgRow>,
+    /// How many rows it has changed, or answered.
+    pub(super) count: u64,
+}
+
+impl Rows {
+    async fn of(
+        mut steps: BoxStream<'_, Result<sqlx::Either<PgQueryResult, PgRow>, sqlx::Error>>,
+    ) -> Result<Self, sqlx::Error> {
+        let mut rows = Self::default();
+        while let Some(step) = steps.try_next().await? {
+            match step {
+                sqlx::Either::Left(done) => rows.count += done.rows_affected(),
+                sqlx::Either::Right(row) => rows.all.push(row),
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Deref for Rows {
+    type Target = [PgRow];
+
+    fn deref(&self) -> &[PgRow] {
+        &self.all
     }
 }
 
@@ -71,7 +104,7 @@ pub(super) async fn run(
     way: Way,
     text: &Arc<str>,
     values: &[Value<'_>],
-) -> Result<Vec<PgRow>, sqlx::Error> {
+) -> Result<Rows, sqlx::Error> {
     Statement::new(way, text, values)?.on(conn).await
 }
 

@@ -23,10 +23,10 @@ use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, TryFutureExt as _};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow, PgTypeInfo};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgTypeInfo};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
 
-use super::call::{Statement, Value, Way};
+use super::call::{Rows, Statement, Value, Way};
 use super::failure::{is_fatal, nothing_done, perhaps_done};
 use super::pushes::Pushes;
 use super::schema::Statements;
@@ -118,7 +118,7 @@ impl Link {
         self: &Arc<Self>,
         text: &Arc<str>,
         values: &[Value<'_>],
-    ) -> Result<(Timestamp, Vec<PgRow>)> {
+    ) -> Result<(Timestamp, Rows)> {
         self.once(text, values).await?.changed(&self.at)
     }
 
@@ -129,7 +129,7 @@ impl Link {
         text: &Arc<str>,
         values: &[Value<'_>],
         noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, Vec<PgRow>)> {
+    ) -> Result<(Timestamp, Rows)> {
         let asked = self.once(text, values).await?;
         let was_idle = asked.was_idle;
         match asked.changed(&self.at) {
@@ -167,7 +167,7 @@ impl Link {
     }
 
     /// One that reads.
-    pub(super) async fn read(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<PgRow>> {
+    pub(super) async fn read(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Rows> {
         let mut asked = self.once(text, values).await?;
         if asked.was_idle && asked.rows.as_ref().is_err_and(is_fatal) {
             asked = self.once(text, values).await?;
@@ -325,12 +325,12 @@ struct Asked {
     /// Whether its connection was there before: what becomes of the first request on it says nothing of the store.
     was_idle: bool,
     sent: Timestamp,
-    rows: Result<Vec<PgRow>, sqlx::Error>,
+    rows: Result<Rows, sqlx::Error>,
 }
 
 impl Asked {
     /// Of one that changes something.
-    fn changed(self, at: &str) -> Result<(Timestamp, Vec<PgRow>)> {
+    fn changed(self, at: &str) -> Result<(Timestamp, Rows)> {
         let sent = self.sent;
         self.rows
             .map(|rows| (sent, rows))
@@ -348,7 +348,7 @@ struct Lent {
 }
 
 impl Lent {
-    async fn run(&mut self, statement: Statement) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn run(&mut self, statement: Statement) -> Result<Rows, sqlx::Error> {
         let Some(conn) = &mut self.conn else {
             return Err(sqlx::Error::WorkerCrashed);
         };

@@ -192,7 +192,7 @@ impl PostgresLease {
             .link
             .ask_again(&self.link.sql.release, &values, noted)
             .await?;
-        Ok(!rows.is_empty())
+        Ok(rows.count > 0)
     }
 
     async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {

@@ -91,7 +91,7 @@ impl PostgresLease {
         ];
         let (sent, rows) = link.ask_again(&link.sql.renew, &values, || ()).await?;
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        for row in &rows {
+        for row in rows.iter() {
             let place: i32 = row.try_get(0).map_err(|_| foreign("no number of an item"))?;
             // The first is number one.
             let place = usize::try_from(place).ok().and_then(|n| n.checked_sub(1));

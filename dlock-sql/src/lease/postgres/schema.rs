@@ -67,7 +67,7 @@ pub(super) struct Statements {
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,
     pub(super) attempt: Arc<str>,
-    /// Lets go of a name where nobody else is; it answers nothing if somebody is.
+    /// Lets go of a name where nobody else is; it changes nothing if somebody is.
     pub(super) release: Arc<str>,
     pub(super) release_in_full: Arc<str>,
     pub(super) abandon: Arc<str>,
@@ -118,7 +118,7 @@ impl Statements {
             attempt: of("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: fill(
                 "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp() RETURNING 1",
+                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp()",
             ),
             release_in_full: of("release($1, $2, $3, $4)"),
             abandon: of("abandon($1, $2)"),

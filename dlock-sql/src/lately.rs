@@ -36,6 +36,11 @@ impl<K: Clone + Eq + Hash, V> Lately<K, V> {
         }
         self.now.insert(key.clone(), value);
     }
+
+    pub(crate) fn forget(&mut self, key: &K) {
+        self.now.remove(key);
+        self.before.remove(key);
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +59,9 @@ mod tests {
         assert_eq!(lately.of(&0), Some(&'a'));
         lately.note(&0, 'c');
         assert_eq!(lately.of(&0), Some(&'c'));
+        // Nor is it remembered of before.
+        lately.forget(&0);
+        assert_eq!(lately.of(&0), None);
     }
 
     #[test]

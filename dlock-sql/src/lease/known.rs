@@ -3,8 +3,8 @@
 //! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way has to be gone after all: it is gone at once where others
 //! were. And the shortest takes a name that has a row: where this client had it a moment ago, there is one.
 //!
-//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: for a moment after others were seen the long way is gone, which
-//! is one request, where the short one would be the first of two.
+//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where the long way is one statement (PostgreSQL) it is gone for a
+//! moment after others were seen, since the short one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
 //!
 //! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
 
@@ -17,9 +17,6 @@ use crate::lately::Lately;
 
 /// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
 const THERE: Duration = Duration::from_secs(60);
-
-/// For so long after others were seen they are counted on.
-const CROWDED: Duration = Duration::from_millis(100);
 
 /// How a name was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +36,11 @@ impl Seen {
     }
 }
 
-#[derive(Default)]
-pub(in crate::lease) struct Known(Mutex<Lately<LockName, Told>>);
+pub(in crate::lease) struct Known {
+    told: Mutex<Lately<LockName, Told>>,
+    /// For so long after others were seen they are counted on.
+    crowded: Duration,
+}
 
 #[derive(Clone, Copy)]
 struct Told {
@@ -51,6 +51,13 @@ struct Told {
 }
 
 impl Known {
+    pub(in crate::lease) fn new(crowded: Duration) -> Self {
+        Self {
+            told: Mutex::default(),
+            crowded,
+        }
+    }
+
     pub(in crate::lease) fn tell(&self, name: &LockName, seen: Seen) {
         self.tell_at(name, seen, Timestamp::now());
     }
@@ -72,7 +79,7 @@ impl Known {
 
     fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
         let told = *self.all().of(name)?;
-        let crowded = told.crowded.is_some_and(|at| now.since(at) < CROWDED);
+        let crowded = told.crowded.is_some_and(|at| now.since(at) < self.crowded);
         match told.seen {
             Seen::Alone if crowded => Some(Seen::Others),
             Seen::Alone if now.since(told.at) >= THERE => None,
@@ -81,7 +88,7 @@ impl Known {
     }
 
     fn all(&self) -> MutexGuard<'_, Lately<LockName, Told>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,13 +96,15 @@ impl Known {
 mod tests {
     use super::*;
 
+    const CROWDED: Duration = Duration::from_millis(100);
+
     fn name(n: usize) -> LockName {
         LockName::new(format!("n{n}")).unwrap()
     }
 
     #[test]
     fn what_was_told_last_counts() {
-        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
         assert_eq!(known.at(&a, now), None);
         known.tell_at(&a, Seen::Others, now);
         assert_eq!(known.at(&a, now), Some(Seen::Others));
@@ -105,16 +114,20 @@ mod tests {
 
     #[test]
     fn who_meets_nobody_once_counts_on_others_for_a_moment() {
-        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
         assert_eq!(known.at(&a, now + CROWDED * 9 / 10), Some(Seen::Others));
         assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
+        let known = Known::new(Duration::ZERO);
+        known.tell_at(&a, Seen::Others, now);
+        known.tell_at(&a, Seen::Alone, now);
+        assert_eq!(known.at(&a, now), Some(Seen::Alone));
     }
 
     #[test]
     fn a_row_is_not_there_for_ever() {
-        let (known, a, now) = (Known::default(), name(0), Timestamp::now());
+        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Alone, now);
         assert_eq!(known.at(&a, now + THERE / 2), Some(Seen::Alone));
         assert_eq!(known.at(&a, now + THERE), None);

@@ -130,13 +130,18 @@ impl Connections {
     }
 
     /// Tells when it pays to ask again. It begins to wait when it is first polled: who only tries leaves nothing behind.
-    pub(super) fn turn(self: &Arc<Self>, key: Key, lease: LeaseKey) -> BoxStream<'static, Push> {
+    pub(super) fn turn(
+        self: &Arc<Self>,
+        key: Key,
+        lease: LeaseKey,
+        expects: bool,
+    ) -> BoxStream<'static, Push> {
         let connections = self.clone();
         let turn = async move {
             let (board, runtime) = (connections.board.clone(), connections.runtime.clone());
             let _seat = Seat::new(board, runtime, key, lease.clone());
             loop {
-                let rung = match connections.board.step(&key, &lease, connections.now()) {
+                let rung = match connections.board.step(&key, &lease, expects, connections.now()) {
                     Step::Ready => return Some(Push::Changed),
                     // The stream ends, and the engine asks again after a pause that grows.
                     Step::Failed => return None,

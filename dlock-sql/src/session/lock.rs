@@ -104,8 +104,8 @@ impl SessionLock {
         Ok(Grant::new(lease.clone(), Some(token), from, span))
     }
 
-    fn wait(&self, key: Key, lease: &LeaseKey) -> Attempt {
-        let turn = self.connections.turn(key, lease.clone());
+    fn wait(&self, key: Key, lease: &LeaseKey, expects: bool) -> Attempt {
+        let turn = self.connections.turn(key, lease.clone(), expects);
         Attempt::Held(Wait::new(Wake::Push(turn)))
     }
 
@@ -120,7 +120,8 @@ impl SessionLock {
                 let grant = self.grant(lease, holder.token, &holder.link).await?;
                 return Ok(Attempt::Granted(grant));
             }
-            Asked::Wait => return Ok(self.wait(key, lease)),
+            Asked::Wait => return Ok(self.wait(key, lease, false)),
+            Asked::Expect => return Ok(self.wait(key, lease, true)),
             Asked::Try => {}
         }
         let (reply, answer) = oneshot::channel();
@@ -137,7 +138,7 @@ impl SessionLock {
             Ok(Ok(Some(token))) => Ok(Attempt::Granted(self.grant(lease, token, &shared).await?)),
             Ok(Ok(None)) => {
                 board.met_others(&key, self.connections.now());
-                Ok(self.wait(key, lease))
+                Ok(self.wait(key, lease, false))
             }
             Ok(Err(e)) => Err(e),
             Err(oneshot::Canceled) => Err(held(away(self.connections.at()))),

@@ -102,7 +102,7 @@ async fn wake(server: &Server, strategy: Strategy, length: Duration, before: Bef
 enum Before {
     /// Servers and program are at work: what is measured is what a hand-over takes.
     Busy,
-    /// Nothing for two milliseconds: the core has slept, and others have been in its caches.
+    /// Two milliseconds in which nothing happens but that the other comes: the core has slept, and others have been in its caches.
     Quiet,
 }
 
@@ -156,7 +156,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
         let least = "row deleted, told, made by another";
         let conditions = [
             (Before::Quiet, "PostgreSQL, lease after 2 ms of quiet"),
-            (Before::Busy, "PostgreSQL, lease"),
+            (Before::Busy, "PostgreSQL, lease, all at work"),
         ];
         let mut floor = 0.0;
         for (before, what) in conditions {

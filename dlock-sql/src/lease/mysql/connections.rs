@@ -117,7 +117,7 @@ impl Link {
             helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
-            known: Known::default(),
+            known: Known::new(Duration::ZERO),
             closing: receive.shared(),
             closer: Lock::new(Some(send)),
             closed: AtomicBool::new(false),

@@ -43,6 +43,9 @@ const CONNECTING: Duration = Duration::from_secs(10);
 /// How long the answer of a request that was dropped is waited for.
 const DRAINING: Duration = Duration::from_secs(10);
 
+/// For so long after others were seen at a name it is asked for in full at once.
+const CROWDED: Duration = Duration::from_millis(100);
+
 /// The way to the database.
 pub(super) struct Link {
     pub(super) options: PgConnectOptions,
@@ -91,7 +94,7 @@ impl Link {
             helper: Helper::new(parts.runtime.clone()),
             runtime: parts.runtime,
             sql: parts.sql,
-            known: Known::default(),
+            known: Known::new(CROWDED),
             pushes: Pushes::new(),
             channel: parts.channel,
             closing: receive.shared(),

@@ -75,7 +75,7 @@ CREATE TABLE {p}fence (
 );
 
 -- What became of it, the token, microseconds (of life, or until it pays to ask again), the server's time in microseconds since 1970, how many
--- are ahead, and how many are there after it beside who asks.
+-- are ahead, and how many others are there after it: rows in entry (who waits or shares counts itself), and after a release whoever has the name alone then.
 CREATE TYPE {p}answer AS (word text, token bigint, life bigint, at bigint, ahead integer, others integer);
 CREATE TYPE {p}renewed AS (item integer, word text, token bigint, life bigint, at bigint, ahead integer);
 CREATE TYPE {p}step AS (n {p}name, a {p}answer);
@@ -349,8 +349,8 @@ DECLARE
 BEGIN
   n := {p}take(p_name, true);
   t := clock_timestamp();
-  -- To call them takes longer than to see that there is nothing to do.
-  IF n.ends <= t OR n.earliest <= t OR n.phase = 0 THEN
+  -- To call them takes longer than to see that there is nothing to do. (Of no name everything is null: then they are called, to be compiled.)
+  IF (n.ends > t AND n.earliest > t AND n.phase <> 0) IS NOT TRUE THEN
     n := {p}admit({p}settle(n, t), t);
   END IF;
   s := {p}claim(n, p_id, queue, p_channel, t);
@@ -416,7 +416,7 @@ END $$;
 --
 -- Most of them are plain: whoever has the name alone lets go, the head of the queue wants it alone, nobody watches, and nothing has run out. Three statements leave
 -- behind then what `settle`, `tell`, `clear` and `admit` would; those take twice as long, since PL/pgSQL sets up each of their expressions anew in each transaction.
--- Where it is not that plain, they have changed nothing.
+-- Where it is not that plain, they have changed nothing. (Of no name they are run as well, and find nothing: that has them planned.)
 CREATE FUNCTION {p}release(p_name bytea, p_id bytea, p_keep bigint, p_bury boolean) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -432,11 +432,13 @@ DECLARE
 BEGIN
   PERFORM 1 FROM {p}name k WHERE k.name = p_name AND k.id = p_id AND k.phase IN (1, 2) AND k.waiting > 0 AND k.watching = 0
     AND k.ends > clock_timestamp() AND k.earliest > clock_timestamp() AND p_keep = 0 AND NOT p_bury FOR UPDATE;
-  IF FOUND THEN
+  IF FOUND OR p_name IS NULL THEN
+    -- The clock once more: it may have been waited for the name.
     DELETE FROM {p}entry d
-      WHERE d.ctid = (SELECT o.ctid FROM {p}entry o WHERE o.name = p_name AND o.phase = 0 ORDER BY o.place LIMIT 1) AND d.share < 0
+      WHERE d.ctid = (SELECT o.ctid FROM {p}entry o WHERE o.name = p_name AND o.phase = 0 ORDER BY o.place LIMIT 1)
+        AND d.share < 0 AND d.ends > clock_timestamp()
       RETURNING d.id, d.ttl, d.ends, d.owner, d.channel, clock_timestamp() INTO next_id, next_ttl, next_ends, next_owner, next_channel, t;
-    IF FOUND THEN
+    IF FOUND OR p_name IS NULL THEN
       UPDATE {p}name k SET phase = 1, id = next_id, owner = next_owner, ttl = next_ttl, ends = least(next_ends, t + next_ttl),
           token = greatest(k.token + 1, {p}micros(t)), others = k.others - 1, waiting = k.waiting - 1, changes = k.changes + 2
         WHERE k.name = p_name

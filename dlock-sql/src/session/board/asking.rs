@@ -12,15 +12,17 @@ use crate::session::key::Key;
 use crate::session::link::Handle;
 
 /// For so long after somebody of another client was there, one is counted on.
-const CROWDED: Duration = Duration::from_millis(100);
+const CROWDED: Duration = Duration::from_secs(1);
 
 /// What is to be done for a request.
 pub(in crate::session) enum Asked {
     /// It has it.
     Granted(Holder),
-    /// Somebody of this client is there; or somebody of another one was a moment ago, and there is a connection to wait on. Whoever waits is let in there at once where
-    /// nobody is: one statement, where a try in vain would be the first of two.
+    /// Somebody of this client is there.
     Wait,
+    /// Somebody of another client was there a moment ago, and there is a connection to wait on, and then one to spare. Whoever waits on it is let in at once where nobody
+    /// is: one statement, where a try in vain would be the first of two. If it is gone when it is wanted, it is asked again.
+    Expect,
     /// Send it. The place of whoever tries is taken.
     Try,
 }
@@ -78,8 +80,9 @@ impl Board {
             return Ok(Asked::Wait);
         }
         let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
-        if waits && is_crowded && !state.idle.is_empty() {
-            return Ok(Asked::Wait);
+        let to_spare = state.idle.len() > 1 || state.idle.len() == 1 && state.waiting < self.most_waiting;
+        if waits && is_crowded && to_spare {
+            return Ok(Asked::Expect);
         }
         name.trying = Some(lease.clone());
         Ok(Asked::Try)

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, Signal};
 use dlock_core::{Error, LossReason, Timestamp, Token};
@@ -42,6 +43,9 @@ impl Cancel {
         self.is_set.load(Ordering::SeqCst)
     }
 }
+
+/// Who was let in sooner than that has waited for nobody.
+const KEPT_WAITING: Duration = Duration::from_millis(5);
 
 /// Whether somebody listened when the server let it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +99,12 @@ impl Board {
             return (Verdict::GiveBack, IsHeard::No);
         };
         state.doubtful.remove(&lease.id);
+        if contender
+            .since
+            .is_some_and(|since| now.since(since) >= KEPT_WAITING)
+        {
+            state.crowded.note(key, now);
+        }
         let before = name.holder.replace(Holder {
             lease: contender.lease,
             token,
@@ -121,7 +131,8 @@ impl Board {
 
     /// The contender has stopped, and holds nothing. With an error it was not its own wish: then it is the first in line again, and is told.
     pub(in crate::session) fn withdrawn(&self, key: &Key, lease: &LeaseKey, failure: Option<Error>) {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         let is_buried = state.buried.has(lease.id);
         let Some(name) = state.names.get_mut(key) else {
             return;
@@ -130,6 +141,10 @@ impl Board {
             return;
         };
         contender.bell.notify(usize::MAX);
+        if failure.is_some() {
+            // The next one tries, and tells its caller what is wrong.
+            state.crowded.forget(key);
+        }
         if let Some(failure) = failure
             && !is_buried
         {

@@ -27,8 +27,14 @@ pub(in crate::session) enum Step {
 }
 
 impl Board {
-    /// Somebody listens for its turn.
-    pub(in crate::session) fn step(&self, key: &Key, lease: &LeaseKey, now: Timestamp) -> Step {
+    /// Somebody listens for its turn. One that was told to [expect](super::Asked::Expect) others has no connection made for it.
+    pub(in crate::session) fn step(
+        &self,
+        key: &Key,
+        lease: &LeaseKey,
+        expects: bool,
+        now: Timestamp,
+    ) -> Step {
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed || state.pooler.is_some() || state.buried.has(lease.id) {
@@ -65,6 +71,10 @@ impl Board {
             return Step::Failed;
         }
         let link = state.idle.pop();
+        if link.is_none() && expects {
+            name.line.push_front(first);
+            return Step::Ready;
+        }
         if link.is_none() {
             if state.waiting >= self.most_waiting {
                 let rung = first.bell.listen();
@@ -83,6 +93,7 @@ impl Board {
             cancel: cancel.clone(),
             presence: Presence::Here,
             link: link.as_ref().map(|l| l.id),
+            since: link.as_ref().map(|_| now),
         });
         Step::Contend(link, cancel)
     }

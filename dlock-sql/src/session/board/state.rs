@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) waiting: usize,
     /// Whose first in line found no connection to wait on.
     pub(super) starved: VecDeque<Key>,
-    /// When a try found that somebody of another client was there.
+    /// When somebody of another client was there last.
     pub(super) crowded: Lately<Key, Timestamp>,
     /// Sessions are shared behind our back: nothing is asked for any more.
     pub(super) pooler: Option<Error>,
@@ -82,6 +82,8 @@ pub(super) struct Contender {
     pub(super) presence: Presence,
     /// Once there is one.
     pub(super) link: Option<u64>,
+    /// Since when it waits, if there was a connection for it.
+    pub(super) since: Option<Timestamp>,
 }
 
 pub(super) struct InLine {

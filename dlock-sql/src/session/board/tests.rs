@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use dlock_core::spi::{LeaseKey, LostLeases, RequestId};
-use dlock_core::{ErrorKind, LockName, LossReason, Result, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LockName, LossReason, Result, Timestamp, Token};
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::*;
@@ -40,7 +40,7 @@ fn hold(board: &Board, n: u64, link: &Arc<Handle>) {
 
 /// The request is the contender, on that connection.
 fn contend(board: &Board, n: u64, link: &Arc<Handle>) {
-    let Step::Contend(None, _) = board.step(&key(), &lease(n), at(0)) else {
+    let Step::Contend(None, _) = board.step(&key(), &lease(n), false, at(0)) else {
         panic!("it is not its turn to contend");
     };
     board.contends_on(&key(), &lease(n), link.id);
@@ -134,9 +134,12 @@ fn a_connection_that_ends_takes_with_it_what_hung_on_it_and_nothing_else() {
     board.over(2, Kind::Waiting, None);
     assert!(lost(&mut signals).is_empty() && board.holder(&key(), lease(1).id).is_some());
     // It is told once that it could not, and is the first in line.
-    assert!(matches!(board.step(&key(), &lease(2), at(0)), Step::Failed));
     assert!(matches!(
-        board.step(&key(), &lease(2), at(0)),
+        board.step(&key(), &lease(2), false, at(0)),
+        Step::Failed
+    ));
+    assert!(matches!(
+        board.step(&key(), &lease(2), false, at(0)),
         Step::Contend(None, _)
     ));
     board.over(1, Kind::Shared, None);
@@ -148,7 +151,10 @@ fn who_is_away_for_long_is_passed_over() {
     let (board, link) = (Board::new(4), Handle::apart(1));
     hold(&board, 1, &link);
     contend(&board, 2, &Handle::apart(2));
-    assert!(matches!(board.step(&key(), &lease(3), at(0)), Step::Stay(_)));
+    assert!(matches!(
+        board.step(&key(), &lease(3), false, at(0)),
+        Step::Stay(_)
+    ));
     board.left(&key(), &lease(2), at(0));
     assert!(board.is_wanted(&key(), &lease(2), at(3000)));
     assert!(!board.is_wanted(&key(), &lease(2), at(3001)));
@@ -156,7 +162,7 @@ fn who_is_away_for_long_is_passed_over() {
     assert_eq!(verdict, Verdict::GiveBack);
     board.withdrawn(&key(), &lease(2), None);
     assert!(matches!(
-        board.step(&key(), &lease(3), at(3001)),
+        board.step(&key(), &lease(3), false, at(3001)),
         Step::Contend(..)
     ));
 }
@@ -164,7 +170,7 @@ fn who_is_away_for_long_is_passed_over() {
 #[test]
 fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
     let (board, link) = (Board::new(0), Handle::apart(1));
-    let Step::Starved(rung) = board.step(&key(), &lease(1), at(0)) else {
+    let Step::Starved(rung) = board.step(&key(), &lease(1), false, at(0)) else {
         panic!("there is no connection");
     };
     // It may ask on the shared connection meanwhile.
@@ -175,13 +181,13 @@ fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
     board.tried(&key(), &lease(1), None);
     let mut rung = Box::pin(rung);
     assert!(rung.as_mut().now_or_never().is_some(), "the end of a try rings");
-    let Step::Starved(rung) = board.step(&key(), &lease(1), at(0)) else {
+    let Step::Starved(rung) = board.step(&key(), &lease(1), false, at(0)) else {
         panic!("there is no connection");
     };
     board.put_back(link);
     assert!(rung.now_or_never().is_some());
     assert!(matches!(
-        board.step(&key(), &lease(1), at(0)),
+        board.step(&key(), &lease(1), false, at(0)),
         Step::Contend(Some(_), _)
     ));
 }
@@ -245,7 +251,7 @@ fn who_waits_where_others_were_a_moment_ago_does_not_try() {
     let asked = |n, waits, now| {
         let asked = board.ask(&key(), &lease(n), waits, now).unwrap();
         let tries = matches!(asked, Asked::Try);
-        assert!(tries || matches!(asked, Asked::Wait));
+        assert!(tries || matches!(asked, Asked::Expect));
         if tries {
             board.tried(&key(), &lease(n), None);
         }
@@ -255,12 +261,89 @@ fn who_waits_where_others_were_a_moment_ago_does_not_try() {
     board.met_others(&key(), ms(0));
     assert!(asked(2, true, ms(1)), "there is no connection to wait on");
     board.put_back(Handle::apart(1));
-    assert!(!asked(3, true, ms(99)));
-    assert!(asked(4, false, ms(99)), "it does not wait");
-    assert!(asked(5, true, ms(100)), "that is long ago");
+    assert!(!asked(3, true, ms(999)));
+    assert!(asked(4, false, ms(999)), "it does not wait");
+    assert!(asked(5, true, ms(1_000)), "that is long ago");
     // What it has is not asked for again.
     hold(&board, 6, &Handle::apart(2));
-    board.met_others(&key(), ms(200));
-    let again = board.ask(&key(), &lease(6), true, ms(201));
+    board.met_others(&key(), ms(2_000));
+    let again = board.ask(&key(), &lease(6), true, ms(2_001));
     assert!(matches!(again, Ok(Asked::Granted(_))));
+}
+
+#[test]
+fn who_expects_others_and_finds_no_connection_tries_after_all() {
+    let board = Board::new(4);
+    let other = Key::new("", &LockName::new("other").unwrap());
+    for name in [key(), other] {
+        board.met_others(&name, at(1));
+    }
+    board.put_back(Handle::apart(1));
+    // Both are told so before either has looked.
+    assert!(matches!(
+        board.ask(&key(), &lease(1), true, at(2)),
+        Ok(Asked::Expect)
+    ));
+    assert!(matches!(
+        board.ask(&other, &lease(2), true, at(2)),
+        Ok(Asked::Expect)
+    ));
+    let first = board.step(&key(), &lease(1), true, at(2));
+    assert!(matches!(first, Step::Contend(Some(_), _)));
+    assert!(matches!(board.step(&other, &lease(2), true, at(2)), Step::Ready));
+    assert!(matches!(
+        board.ask(&other, &lease(2), true, at(2)),
+        Ok(Asked::Try)
+    ));
+}
+
+#[test]
+fn the_last_connection_to_wait_on_is_for_whoever_has_met_somebody() {
+    let board = Board::new(1);
+    hold(&board, 1, &Handle::apart(1));
+    contend(&board, 2, &Handle::apart(2));
+    board.withdrawn(&key(), &lease(2), None);
+    board.put_back(Handle::apart(2));
+    board.met_others(&key(), at(1));
+    board.leave(&key(), lease(1).id).unwrap();
+    board.unlocked(&key(), lease(1).id, true);
+    assert!(matches!(
+        board.ask(&key(), &lease(3), true, at(2)),
+        Ok(Asked::Try)
+    ));
+}
+
+#[test]
+fn who_was_kept_waiting_counts_on_others_and_who_could_not_wait_tries() {
+    let board = Board::new(4);
+    let contends = |n, from, until| {
+        board.put_back(Handle::apart(n));
+        let Step::Contend(Some(link), _) = board.step(&key(), &lease(n), false, from) else {
+            panic!("it is not its turn to contend");
+        };
+        let (kept, _) = board.contended(&key(), &lease(n), token(n), link, until);
+        assert_eq!(kept, Verdict::Keep);
+        board.leave(&key(), lease(n).id).unwrap();
+        board.unlocked(&key(), lease(n).id, true);
+        board.put_back(Handle::apart(n));
+    };
+    let expects = |n, now| {
+        let asked = board.ask(&key(), &lease(n), true, now).unwrap();
+        matches!(asked, Asked::Expect)
+    };
+    contends(1, at(10), at(14));
+    assert!(!expects(2, at(15)));
+    board.tried(&key(), &lease(2), None);
+    contends(3, at(20), at(25));
+    assert!(expects(4, at(1_024)));
+    let Step::Contend(Some(_), _) = board.step(&key(), &lease(4), true, at(1_024)) else {
+        panic!("there is a connection");
+    };
+    let away = Error::new(ErrorKind::Unavailable, "it is away");
+    board.withdrawn(&key(), &lease(4), Some(away));
+    assert!(matches!(
+        board.step(&key(), &lease(4), true, at(1_024)),
+        Step::Failed
+    ));
+    assert!(!expects(4, at(1_024)));
 }

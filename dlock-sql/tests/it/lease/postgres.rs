@@ -72,3 +72,63 @@ fn those_who_open_at_once_make_the_tables_once() {
         }
     });
 }
+
+/// Where nobody watches and nothing has run out, a release hands over in a shorter way. It is made to go the other one by somebody who watches.
+#[test]
+fn a_plain_hand_over_leaves_what_any_other_does() {
+    const NAMES: [&str; 2] = ["plain", "watched"];
+    run(On::Tokio, async |runtime| {
+        let options = postgres().await;
+        let lock = PostgresLease::builder_with(options.clone())
+            .open(runtime)
+            .await
+            .unwrap();
+        let mut conn = options.connect().await.unwrap();
+        let mut ask = async |sql: String| -> Vec<String> {
+            let rows = sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(sql));
+            rows.fetch_all(&mut conn).await.unwrap()
+        };
+        for name in NAMES {
+            let asks = [
+                "dlock_attempt($N, '\\x01', -1, 30000000, 0, 5, NULL, 'the first')",
+                "dlock_listen($N, '\\x09', 'watch', 60000000)",
+                "dlock_attempt($N, '\\x02', -1, 20000000, 40000000, 5, 'told', 'the second')",
+                "dlock_attempt($N, '\\x03', -1, 60000000, 40000000, 5, NULL, NULL)",
+                "dlock_attempt($N, '\\x04', 0, 10000000, 40000000, 5, 'told', 'a reader')",
+            ];
+            let words = ["G", "B", "Q", "Q", "Q"];
+            for (what, word) in asks.iter().zip(words) {
+                if name == "watched" || !what.contains("listen") {
+                    let what = what.replace("$N", &format!("'{name}'"));
+                    assert_eq!(ask(format!("SELECT a.word FROM {what} AS a")).await, [word]);
+                }
+            }
+        }
+        // From holder to holder, and at last to the reader.
+        for (id, others) in [(1, 3), (2, 2), (3, 1)] {
+            let before = ask("SELECT max(token)::text FROM dlock_name".to_owned()).await;
+            for name in NAMES {
+                let release = format!("dlock_release('{name}', '\\x0{id}', 0, false)");
+                assert_eq!(ask(format!("SELECT a.word FROM {release} AS a")).await, ["R"]);
+            }
+            let row = "concat_ws(' ', phase, encode(id, 'hex'), owner, ttl, others - watching, held, waiting, classed, class, arrivals, changes, hints, \
+                 alone, token > $T, ends > clock_timestamp() + least(ttl, interval '30 s') - interval '5 s', ends <= clock_timestamp() + greatest(ttl, interval '40 s'), \
+                 CASE WHEN held = 0 THEN ends <= clock_timestamp() + ttl END)";
+            let row = row.replace("$T", &before[0]);
+            let rows = ask(format!("SELECT {row} FROM dlock_name ORDER BY name")).await;
+            assert_eq!(rows[0], rows[1], "after {id}");
+            let left = "concat_ws(' ', encode(id, 'hex'), phase, share, place, ttl, owner, channel)";
+            for name in NAMES {
+                let left = ask(format!(
+                    "SELECT {left} FROM dlock_entry WHERE name = '{name}' AND phase <> 4 ORDER BY id"
+                ));
+                assert_eq!(
+                    left.await.len(),
+                    if id < 3 { others - 1 } else { others },
+                    "{name} after {id}"
+                );
+            }
+        }
+        lock.close().await.unwrap();
+    });
+}

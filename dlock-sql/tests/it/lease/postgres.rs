@@ -132,3 +132,37 @@ fn a_plain_hand_over_leaves_what_any_other_does() {
         lock.close().await.unwrap();
     });
 }
+
+/// Otherwise the first real call would have them compiled, with the name locked.
+#[test]
+fn a_new_connection_has_run_what_a_hand_over_calls() {
+    run(On::Tokio, async |runtime| {
+        let options = postgres().await;
+        let mut conn = options.connect().await.unwrap();
+        let database = options.get_database().unwrap();
+        let counted = format!("ALTER DATABASE {database} SET track_functions = 'pl'");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(counted))
+            .execute(&mut conn)
+            .await
+            .unwrap();
+        let lock = PostgresLease::builder_with(options.clone())
+            .open(runtime)
+            .await
+            .unwrap();
+        lock.close().await.unwrap();
+        let expected = ["admit", "attempt", "put", "release", "renew", "settle", "take"];
+        let called =
+            "SELECT replace(funcname, 'dlock_', '') FROM pg_stat_user_functions WHERE calls > 0 ORDER BY 1";
+        // A session tells what it has counted as it ends.
+        within(SOON, async {
+            loop {
+                let called: Vec<String> = sqlx::query_scalar(called).fetch_all(&mut conn).await.unwrap();
+                if expected.iter().all(|name| called.iter().any(|c| c == name)) {
+                    return;
+                }
+                tokio::time::sleep(ms(50)).await;
+            }
+        })
+        .await;
+    });
+}

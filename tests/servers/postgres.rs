@@ -130,23 +130,49 @@ impl PostgresServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub(crate) fn with(options: PostgresOptions) -> io::Result<Self> {
+        let server = Self::of(options, |programs, folder, data| {
+            let (user, password) = KEEPER;
+            let secret = folder.file("password");
+            std::fs::write(&secret, password)?;
+            let mut init = as_user(Some(USER), &programs.join("initdb"))?;
+            init.arg("-D").arg(data);
+            init.arg("-U").arg(user).arg("--pwfile").arg(&secret);
+            init.args(["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
+            run(init.current_dir(folder.path())).map(drop)
+        })?;
+        server.ask_in("postgres", &format!("CREATE DATABASE {DATABASE}"))?;
+        Ok(server)
+    }
+
+    /// A standby, which takes no writes and follows that one: it has whatever that had when this returns.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(super) fn standby_of(primary: &Self) -> io::Result<Self> {
+        Self::of(primary.options.clone(), |programs, folder, data| {
+            let (user, password) = KEEPER;
+            let mut copy = as_user(Some(USER), &programs.join("pg_basebackup"))?;
+            copy.args(["-h", "127.0.0.1", "-U", user, "-w", "-p"]);
+            copy.arg(primary.address().port().to_string());
+            copy.arg("-D").arg(data);
+            // It follows whom it was copied from; it is copied without a wait for the disk.
+            copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
+            copy.env("PGPASSWORD", password);
+            run(copy.current_dir(folder.path())).map(drop)
+        })
+    }
+
+    /// One whose data that makes, and which answers.
+    fn of(
+        options: PostgresOptions,
+        fill: impl FnOnce(&Path, &Folder, &Path) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let programs = programs()?;
         let folder = Folder::new("postgres")?;
         let data = folder.file("data");
         std::fs::create_dir(&data)?;
         give_to(USER, &data)?;
-        let (user, password) = KEEPER;
-        let secret = folder.file("password");
-        std::fs::write(&secret, password)?;
-        let mut init = as_user(Some(USER), &programs.join("initdb"))?;
-        init.arg("-D")
-            .arg(&data)
-            .arg("-U")
-            .arg(user)
-            .arg("--pwfile")
-            .arg(&secret);
-        init.args(["-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        run(init.current_dir(folder.path()))?;
+        fill(&programs, &folder, &data)?;
         let arguments: [OsString; 2] = ["-D".into(), data.into()];
         let program = programs.join("postgres");
         let program = program.to_string_lossy();
@@ -172,7 +198,6 @@ impl PostgresServer {
                 }
             }
         }
-        server.ask_in("postgres", &format!("CREATE DATABASE {DATABASE}"))?;
         Ok(server)
     }
 

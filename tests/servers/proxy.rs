@@ -19,13 +19,13 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    to: SocketAddr,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    to: SocketAddr,
     lines: Vec<Arc<Line>>,
     /// No subscription gets through.
     holds_ears: bool,
@@ -57,8 +57,12 @@ impl Proxy {
         let port = Port::free()?;
         let listener = TcpListener::bind(port.address())?;
         let shared = Arc::new(Shared {
-            to,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                to,
+                lines: Vec::new(),
+                holds_ears: false,
+                closed: false,
+            }),
             changed: Condvar::new(),
         });
         let proxy = Self {
@@ -79,6 +83,12 @@ impl Proxy {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address()
+    }
+
+    /// As an address that is another server's from now on: new lines lead there, and those that there are have ended.
+    pub(crate) fn lead_to(&self, to: SocketAddr) {
+        self.shared.state().to = to;
+        self.cut();
     }
 
     /// Ends all lines.
@@ -145,7 +155,8 @@ impl Shared {
     }
 
     fn join(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
-        let server = TcpStream::connect(self.to)?;
+        let to = self.state().to;
+        let server = TcpStream::connect(to)?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let (from_client, from_server) = (client.try_clone()?, server.try_clone()?);

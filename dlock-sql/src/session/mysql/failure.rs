@@ -113,7 +113,12 @@ fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str, bool) {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
             (ErrorKind::BackendData, "answered what is no answer", false)
         }
-        sqlx::Error::Protocol(_) => (ErrorKind::BackendData, "answered what is no answer", true),
+        // So is what a proxy sends that has no server.
+        sqlx::Error::Protocol(_) => (
+            ErrorKind::Unavailable,
+            "does not answer as MySQL does; is there a proxy without a server, or something else?",
+            true,
+        ),
         _ => (ErrorKind::Unavailable, "cannot be reached", true),
     }
 }
@@ -128,5 +133,7 @@ mod tests {
         assert_eq!(of_number(1045).0, ErrorKind::PermissionDenied);
         let cut = failed(std::io::Error::other("reset").into(), "h");
         assert!(cut.fatal && cut.error.kind() == ErrorKind::Unavailable);
+        let mute = failed(sqlx::Error::Protocol("0x00".to_owned()), "h");
+        assert!(mute.fatal && mute.error.kind() == ErrorKind::Unavailable);
     }
 }

@@ -124,9 +124,14 @@ fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "cannot be reached by TLS; check the certificates",
         ),
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound | sqlx::Error::Protocol(_) => {
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
             (ErrorKind::BackendData, "answered what is no answer")
         }
+        // What a proxy sends that has no server, as while a standby takes over, namely nothing, is one to the driver.
+        sqlx::Error::Protocol(_) => (
+            ErrorKind::Unavailable,
+            "does not answer as PostgreSQL does; is there a proxy without a server, or something else?",
+        ),
         _ => (ErrorKind::Unavailable, "cannot be reached"),
     }
 }
@@ -142,5 +147,7 @@ mod tests {
         assert_eq!(of_code("53200").0, ErrorKind::LimitReached);
         let cut = failed(std::io::Error::other("reset").into(), "h");
         assert!(cut.fatal && cut.error.kind() == ErrorKind::Unavailable);
+        let mute = failed(sqlx::Error::Protocol("unexpected response: 0x00".to_owned()), "h");
+        assert!(mute.fatal && mute.error.kind() == ErrorKind::Unavailable);
     }
 }

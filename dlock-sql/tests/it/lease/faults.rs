@@ -11,7 +11,7 @@ use super::site::*;
 use crate::servers::ReadOnly;
 
 /// Asked as often as it takes until it is answered; what went wrong meanwhile was typed as something that passes.
-async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T {
+pub(super) async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T {
     within(ms(30_000), async {
         loop {
             match ask().await {
@@ -27,7 +27,7 @@ async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T
     .await
 }
 
-async fn token_of(lock: &dyn Lock, a: &dlock_core::spi::Acquire) -> dlock_core::Token {
+pub(super) async fn token_of(lock: &dyn Lock, a: &dlock_core::spi::Acquire) -> dlock_core::Token {
     in_the_end(async || {
         lock.attempt(a).await.map(|attempt| match attempt {
             Attempt::Granted(grant) => grant.token.unwrap(),
@@ -38,7 +38,7 @@ async fn token_of(lock: &dyn Lock, a: &dlock_core::spi::Acquire) -> dlock_core::
 }
 
 /// A lease outlives the connection, the server's order and the server's crash, and nobody else has it meanwhile.
-async fn survives(lock: &dyn Lock, break_it: impl AsyncFnOnce()) {
+pub(super) async fn survives(lock: &dyn Lock, break_it: impl AsyncFnOnce()) {
     let (a, b) = (ask("x"), ask("x"));
     let token = token_of(lock, &a).await;
     break_it().await;

@@ -6,6 +6,8 @@ mod contract;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod counts;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
+mod fail_over;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod mysql_faults;

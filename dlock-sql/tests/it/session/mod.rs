@@ -1,5 +1,7 @@
 //! Session locks against real servers, which these tests start, kill, restart and put a pooler before.
 
+#[cfg(feature = "postgres")]
+mod fail_over;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "mysql")]

@@ -33,7 +33,7 @@ const PORTS: u32 = 5;
 const USER: &str = "mysql";
 
 /// The user as whom the tests speak to it, who may do everything but write while the server is read-only. The password is no secret.
-const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
+pub(super) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
 
 /// The database that is there.
 const DATABASE: &str = "dlock";

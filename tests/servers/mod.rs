@@ -10,6 +10,7 @@
 mod certificates;
 mod clock;
 mod mariadb;
+mod mariadb_pair;
 mod pgbouncer;
 mod place;
 mod ports;
@@ -33,6 +34,7 @@ mod zookeeper_wire;
 pub(crate) use certificates::Certificates;
 pub(crate) use clock::{Clock, wall_clock};
 pub(crate) use mariadb::{MariaDbOptions, MariaDbServer};
+pub(crate) use mariadb_pair::MariaDbPair;
 pub(crate) use pgbouncer::{PgBouncer, PoolMode};
 pub(crate) use place::{Folder, temporary};
 pub(crate) use ports::Port;

@@ -75,6 +75,10 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
             ErrorKind::PermissionDenied,
             "refuses this user; check the password and grant the rights that docs/sql.md lists",
         ),
+        1665 => (
+            ErrorKind::Unsupported,
+            "keeps its binary log in statements, which cannot hold these; set `binlog_format` to ROW or MIXED",
+        ),
         1153 => (
             ErrorKind::LimitReached,
             "takes no statement of that length; raise `max_allowed_packet`, or write less at once",

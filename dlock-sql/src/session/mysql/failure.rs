@@ -92,6 +92,11 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
             "is read-only: a replica, or set so; locks are to be had from the primary",
             false,
         ),
+        1665 => (
+            Unsupported,
+            "keeps its binary log in statements, which cannot hold the tokens; set `binlog_format` to ROW or MIXED",
+            false,
+        ),
         1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
         INTERRUPTED | 3024 | 1969 => (Unavailable, "was told by somebody to end the statement", false),
         _ => (Unavailable, "did not do what it was asked", false),

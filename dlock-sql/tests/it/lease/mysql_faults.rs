@@ -287,3 +287,25 @@ fn whatever_is_ended_there_are_never_two_who_hold() {
         }
     });
 }
+
+#[test]
+fn a_server_that_logs_statements_is_refused_with_what_to_do() {
+    run(On::Tokio, async |runtime| {
+        let settings = &[
+            ("log_bin", "log"),
+            ("server_id", "1"),
+            ("binlog_format", "STATEMENT"),
+        ];
+        let server = Server::with(Kind::MariaDb, settings).await;
+        let opened = async {
+            let lock = server.try_open(&server.url(), &runtime).await?;
+            lock.attempt(&ask("x")).await
+        };
+        let e = opened.await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+        assert!(e.to_string().contains("binlog_format"), "{e}");
+        server.ask("SET GLOBAL binlog_format = MIXED").await;
+        let lock = server.open(&runtime).await;
+        granted(&*lock, &ask("x")).await;
+    });
+}

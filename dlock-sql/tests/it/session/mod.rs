@@ -1,6 +1,6 @@
 //! Session locks against real servers, which these tests start, kill, restart and put a pooler before.
 
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod fail_over;
 #[cfg(feature = "mysql")]
 mod mysql;

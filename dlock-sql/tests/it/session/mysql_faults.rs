@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use super::mysql::{empty_database, open, wait_until_blocked};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
-use crate::servers::{MariaDbServer, Proxy};
+use crate::servers::{MariaDbOptions, MariaDbServer, Proxy};
 
 /// The shortest.
 const TTL: Duration = Duration::from_secs(3);
@@ -211,5 +211,24 @@ fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
         let token = next.token();
         next.release().await.unwrap();
         assert!(in_the_end(&first.lock("a").unwrap(), LONG).await.token() > token);
+    });
+}
+
+#[test]
+fn a_server_that_logs_statements_is_refused_with_what_to_do() {
+    run(|| async {
+        let options = MariaDbOptions::new()
+            .setting("log_bin", "log")
+            .setting("server_id", "1")
+            .setting("binlog_format", "STATEMENT");
+        let server = blocking(|| MariaDbServer::with(options.clone()));
+        let opened = async {
+            let pool = MySqlPoolOptions::new().connect_lazy(&server.url()).unwrap();
+            let backend = builder().timeout(LONG).open_pool(&pool, here()).await?;
+            client(backend).lock("a")?.try_acquire().await
+        };
+        let e = opened.await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+        assert!(e.to_string().contains("binlog_format"), "{e}");
     });
 }

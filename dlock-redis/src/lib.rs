@@ -23,7 +23,6 @@ mod rejoin;
 mod renew;
 mod replicas;
 mod reply;
-mod retried;
 mod rwlock;
 mod scripts;
 #[cfg(feature = "sentinel")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Release,
-    Released, Renewal, Signal, Wait, Wake,
+    Released, Renewal, Sent, Signal, Unanswered, Wait, Wake,
 };
 use dlock_core::{
     Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Strength, Timestamp,
@@ -22,7 +22,6 @@ use crate::failure::nothing_done;
 use crate::keys::push_number;
 use crate::pushes::Waiting;
 use crate::reply::{Reply, strange, token};
-use crate::retried::{Retried, Sent};
 
 /// Locks in a Redis server.
 ///
@@ -30,7 +29,7 @@ use crate::retried::{Retried, Sent};
 #[derive(Clone)]
 pub struct RedisLock {
     pub(crate) connection: Arc<Connection>,
-    pub(crate) retried: Arc<Retried>,
+    pub(crate) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
 
@@ -53,7 +52,7 @@ impl RedisLock {
         }
         Self {
             connection: Arc::new(connection),
-            retried: Arc::default(),
+            unanswered: Arc::default(),
             capabilities: Arc::new(capabilities),
         }
     }
@@ -148,7 +147,7 @@ impl RedisLock {
             .number(millis(request.ttl))
             .arg(request.owner.as_deref().unwrap_or_default())
             .arg(rest);
-        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let (sent, value) = asks.answered(call.run().await)?;
         // The token alone where nobody else was there.
         if let Value::BulkString(digits) = &value {
@@ -318,17 +317,17 @@ impl Lock for RedisLock {
             _ => Duration::ZERO,
         };
         let c = &self.connection;
-        let open = self.retried.of(lease);
+        let open = self.unanswered.of(lease);
         let mut call = c.about(&c.scripts.release, lease).window();
         if open.acquire || !keep.is_zero() {
             let may_come = if open.acquire { "1" } else { "0" };
             call = call.number(millis(keep)).arg(may_come);
         }
-        let asks = self.retried.asks(lease, Sent::Release);
+        let asks = self.unanswered.asks(lease, Sent::Release);
         let (_, value) = asks
             .answered(call.run().await)
             .map_err(|e| e.with_name(&lease.name))?;
-        self.retried.forget(lease);
+        self.unanswered.forget(lease);
         // A word alone where nobody waits.
         let word = match value {
             Value::Array(_) => {
@@ -357,7 +356,7 @@ impl Lock for RedisLock {
                 .ask()
                 .await
                 .map_err(named)?;
-            self.retried.forget(key);
+            self.unanswered.forget(key);
             let became = match reply.bytes()?.as_slice() {
                 b"W" => Abandoned::Withdrawn,
                 b"G" => Abandoned::WasGranted(Some(reply.token()?)),

@@ -39,6 +39,7 @@ mod gate;
 mod lock;
 mod renew;
 mod rwlock;
+mod unanswered;
 mod watch;
 
 pub use fencing::{Fencing, Raised};
@@ -49,4 +50,5 @@ pub use lock::{
 };
 pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 pub use rwlock::{Converted, RwLock};
+pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
 pub use watch::{Change, Holder, Inspection, Watch};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Release,
-    Released, Signal, Wait, Wake,
+    Released, Sent, Signal, Wait, Wake,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result};
 use futures::future::join_all;
@@ -19,7 +19,6 @@ use crate::connection::millis;
 use crate::failure::nothing_done;
 use crate::lock::invalid;
 use crate::reply::{Reply, strange};
-use crate::retried::Sent;
 
 /// How soon who waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(2);
@@ -77,7 +76,7 @@ impl PlainLock {
         let mut command = call(&plain.scripts.acquire, 2);
         command.arg(&key).arg(plain.tombstone(&key, request.key.id)?);
         command.arg(request.key.id.to_string()).arg(millis(request.ttl));
-        let asks = plain.retried.asks(&request.key, Sent::Acquire);
+        let asks = plain.unanswered.asks(&request.key, Sent::Acquire);
         let (sent, value) = asks.answered(plain.run(&plain.scripts.acquire, command, None).await)?;
         let mut reply = Reply::new(value)?;
         match reply.bytes()?.as_slice() {
@@ -156,11 +155,11 @@ impl Lock for PlainLock {
         if how != Release::Now {
             return Err(named(unsupported("a plain lock has no minimum hold")));
         }
-        let open = self.0.retried.of(lease);
-        let asks = self.0.retried.asks(lease, Sent::Release);
+        let open = self.0.unanswered.of(lease);
+        let asks = self.0.unanswered.asks(lease, Sent::Release);
         let deleted = asks.answered(self.0.delete(lease, open.acquire).await);
         let deleted = deleted.map_err(named)?;
-        self.0.retried.forget(lease);
+        self.0.unanswered.forget(lease);
         Ok(match deleted || open.release {
             true => Released::Released,
             false => Released::NotHeld,
@@ -171,7 +170,7 @@ impl Lock for PlainLock {
         join_all(requests.iter().map(|key| async move {
             let deleted = self.0.delete(key, true).await;
             let deleted = deleted.map_err(|e| e.with_name(&key.name))?;
-            self.0.retried.forget(key);
+            self.0.unanswered.forget(key);
             Ok(match deleted {
                 true => Abandoned::WasGranted(None),
                 false => Abandoned::Nothing,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_core::spi::RequestId;
+use dlock_core::spi::{RequestId, Unanswered};
 use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Result, Timestamp};
 use redis::{Cmd, Value};
 
@@ -27,7 +27,6 @@ use crate::failure::perhaps_done;
 use crate::link::Link;
 use crate::lock::invalid;
 use crate::pushes::Pushes;
-use crate::retried::Retried;
 use crate::scripts::Script;
 
 /// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an expiry.
@@ -62,7 +61,7 @@ struct Plain {
     prefix: Arc<str>,
     scripts: Scripts,
     pushes: Arc<Pushes>,
-    retried: Retried,
+    unanswered: Unanswered,
     capabilities: Capabilities,
     closed: AtomicBool,
 }

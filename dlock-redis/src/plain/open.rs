@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use dlock_core::spi::Unanswered;
 use dlock_core::{Result, Runtime};
 use redis::Client;
 
@@ -13,7 +14,6 @@ use crate::link::Link;
 use crate::lock::invalid;
 use crate::open::{Builder, own};
 use crate::pushes::Pushes;
-use crate::retried::Retried;
 use crate::single::Source;
 
 impl Builder {
@@ -76,7 +76,7 @@ impl Builder {
             prefix: self.prefix.unwrap_or_else(|| "".into()),
             scripts,
             pushes,
-            retried: Retried::default(),
+            unanswered: Unanswered::default(),
             capabilities: capabilities(),
             closed: AtomicBool::new(false),
         })))

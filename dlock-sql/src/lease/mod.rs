@@ -21,4 +21,4 @@ pub mod mysql;
 mod places;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod retried;
+mod stray;

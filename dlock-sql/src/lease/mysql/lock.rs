@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
-    Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Sent,
+    Signal, Unanswered, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp, Token};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Token};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
@@ -23,7 +23,7 @@ use super::transaction::Absent;
 use crate::admit::{Asked, WATCH};
 use crate::lease::check::{capabilities, check_request, invalid, micros};
 use crate::lease::known::Seen;
-use crate::lease::retried::{Retried, Sent, after_stray};
+use crate::lease::stray::after_stray;
 
 /// How soon whoever waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct MysqlLease {
     pub(super) link: Arc<Link>,
-    pub(super) retried: Arc<Retried>,
+    pub(super) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
 
@@ -69,7 +69,7 @@ impl MysqlLease {
     pub(super) fn new(link: Arc<Link>) -> Self {
         Self {
             link,
-            retried: Arc::default(),
+            unanswered: Arc::default(),
             capabilities: Arc::new(capabilities("mysql")),
         }
     }
@@ -117,7 +117,7 @@ impl MysqlLease {
         };
         let noted = || {
             *strayed = true;
-            self.retried.note(&request.key, Sent::Acquire, Timestamp::now());
+            self.unanswered.note(&request.key, Sent::Acquire);
         };
         let sql = &self.link.sql;
         let by = if row { &sql.acquire_again } else { &sql.acquire };
@@ -138,7 +138,7 @@ impl MysqlLease {
             ));
         }
         self.link.open()?;
-        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
             let seen = self.link.known.of(&request.key.name);
@@ -204,8 +204,8 @@ impl MysqlLease {
             Release::KeepFor(d) if !d.is_zero() => Release::KeepFor(round_up(d)),
             _ => Release::Now,
         };
-        let open = self.retried.of(lease);
-        let asks = self.retried.asks(lease, Sent::Release);
+        let open = self.unanswered.of(lease);
+        let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
             let short =
@@ -233,7 +233,7 @@ impl MysqlLease {
             Ok(released.1)
         };
         let released = asks.answered(asked.await)?;
-        self.retried.forget(lease);
+        self.unanswered.forget(lease);
         self.link.sweep_sometimes();
         Ok(match released {
             Released::NotHeld if perhaps => Released::Released,
@@ -253,7 +253,7 @@ impl MysqlLease {
                 Ok(abandoned)
             })
             .await?;
-        self.retried.forget(key);
+        self.unanswered.forget(key);
         Ok(abandoned)
     }
 }

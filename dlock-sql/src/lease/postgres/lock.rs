@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
-    Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Sent,
+    Signal, Unanswered, Wait, Wake,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result, Timestamp};
 use futures::future::join_all;
@@ -21,7 +21,7 @@ use super::pushes::Waiting;
 use super::reply::{Answer, id_bytes, token_of};
 use crate::lease::check::{capabilities, check_request, micros, mismatch, share};
 use crate::lease::known::Seen;
-use crate::lease::retried::{Retried, Sent, after_stray};
+use crate::lease::stray::after_stray;
 
 /// How soon whoever has to look looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ const LOOK_MAX: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct PostgresLease {
     pub(super) link: Arc<Link>,
-    pub(super) retried: Arc<Retried>,
+    pub(super) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
 
@@ -49,7 +49,7 @@ impl PostgresLease {
     pub(super) fn new(link: Arc<Link>) -> Self {
         Self {
             link,
-            retried: Arc::default(),
+            unanswered: Arc::default(),
             capabilities: Arc::new(capabilities("postgres")),
         }
     }
@@ -77,14 +77,14 @@ impl PostgresLease {
 
     fn note_stray(&self, key: &LeaseKey, strayed: &mut bool) {
         *strayed = true;
-        self.retried.note(key, Sent::Acquire, Timestamp::now());
+        self.unanswered.note(key, Sent::Acquire);
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         check_request(&self.capabilities, request)?;
         self.link.open()?;
         let share = share(request.mode)?;
-        let asks = self.retried.asks(&request.key, Sent::Acquire);
+        let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
             let sql = &self.link.sql;
@@ -201,8 +201,8 @@ impl PostgresLease {
             _ => 0,
         };
         let link = &self.link;
-        let open = self.retried.of(lease);
-        let asks = self.retried.asks(lease, Sent::Release);
+        let open = self.unanswered.of(lease);
+        let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
             let short = keep == 0 && !open.acquire && link.known.of(&lease.name) != Some(Seen::Others);
@@ -228,7 +228,7 @@ impl PostgresLease {
             Ok(answer.word == "R")
         };
         let released = asks.answered(asked.await)?;
-        self.retried.forget(lease);
+        self.unanswered.forget(lease);
         link.sweep_sometimes();
         Ok(match released || perhaps {
             true => Released::Released,
@@ -243,7 +243,7 @@ impl PostgresLease {
             .link
             .ask_again(&self.link.sql.abandon, &values, || ())
             .await?;
-        self.retried.forget(key);
+        self.unanswered.forget(key);
         let answer = Answer::of(&rows)?;
         Ok(match answer.word.as_str() {
             "W" => Abandoned::Withdrawn,

@@ -144,7 +144,7 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// A standby, which takes no writes and follows that one: it has whatever that had when this returns.
+    /// A standby, which takes no writes and follows that one, and has whatever that had when it was copied.
     ///
     /// # Errors
     /// As [`start`](Self::start).

@@ -85,7 +85,8 @@ impl Proxy {
         self.port.address()
     }
 
-    /// As an address that is another server's from now on: new lines lead there, and those that there are have ended.
+    /// As an address that is another server's from now on: new lines lead there, and those that there are have ended. (One that is being made at this moment may
+    /// lead to the server of before.)
     pub(crate) fn lead_to(&self, to: SocketAddr) {
         self.shared.state().to = to;
         self.cut();

@@ -4,7 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::servers::{
-    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer, ReadOnly, until,
+    Following, MariaDbOptions, MariaDbPair, MariaDbServer, PgBouncer, PoolMode, PostgresOptions,
+    PostgresPair, PostgresServer, ReadOnly, until,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -229,4 +230,64 @@ fn a_pooler_shares_connections_by_transaction_and_outlives_its_server() {
     assert_eq!(pooler.ask_server("SELECT 1").unwrap(), "1");
     pooler.crash().unwrap();
     assert!(TcpStream::connect(pooler.address()).is_err());
+}
+
+/// What is in step answers nothing that the other one has not heard, and what is not does.
+fn waits_for_the_other_one(
+    following: Following,
+    write: impl FnOnce() + Send + 'static,
+    pause: impl FnOnce(),
+    go_on: impl FnOnce(),
+) {
+    pause();
+    let writing = std::thread::spawn(write);
+    if following == Following::Behind {
+        until("it is answered", LONG, || Ok(writing.is_finished())).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(writing.is_finished(), following == Following::Behind);
+    go_on();
+    writing.join().unwrap();
+}
+
+#[test]
+fn a_standby_of_postgres_in_step_is_waited_for_and_takes_over() {
+    for following in [Following::InStep, Following::Behind] {
+        let pair = std::sync::Arc::new(PostgresPair::start(following).unwrap());
+        pair.first().ask("CREATE TABLE kept (n int)").unwrap();
+        pair.catch_up().unwrap();
+        let too = pair.clone();
+        waits_for_the_other_one(
+            following,
+            move || drop(too.first().ask("INSERT INTO kept VALUES (1)").unwrap()),
+            || pair.second().pause().unwrap(),
+            || pair.second().go_on().unwrap(),
+        );
+        pair.catch_up().unwrap();
+        pair.fail_over().unwrap();
+        pair.second().ask("INSERT INTO kept VALUES (2)").unwrap();
+        assert_eq!(pair.second().number("SELECT sum(n) FROM kept").unwrap(), 3);
+        assert!(TcpStream::connect(pair.first().address()).is_err());
+    }
+}
+
+#[test]
+fn a_replica_of_mariadb_in_step_is_waited_for_and_takes_over() {
+    for following in [Following::InStep, Following::Behind] {
+        let pair = std::sync::Arc::new(MariaDbPair::start(following).unwrap());
+        pair.first().ask("CREATE TABLE kept (n int)").unwrap();
+        pair.catch_up().unwrap();
+        let too = pair.clone();
+        waits_for_the_other_one(
+            following,
+            move || drop(too.first().ask("INSERT INTO kept VALUES (1)").unwrap()),
+            || pair.second().pause().unwrap(),
+            || pair.second().go_on().unwrap(),
+        );
+        pair.catch_up().unwrap();
+        pair.fail_over().unwrap();
+        pair.second().ask("INSERT INTO kept VALUES (2)").unwrap();
+        assert_eq!(pair.second().number("SELECT sum(n) FROM kept").unwrap(), 3);
+        assert!(TcpStream::connect(pair.first().address()).is_err());
+    }
 }

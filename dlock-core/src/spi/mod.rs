@@ -33,6 +33,7 @@
 //!    or not, and the engine abandons it.
 //! 7. **A call sends its request once.** A driver that sends an `attempt` again by itself, after a reconnect say, may be granted
 //!    a second time what was given back in between. Whether to ask again is the engine's to say: it knows what it has abandoned.
+//!    ([`Unanswered::note`] says what a backend owes that does so nevertheless.)
 
 mod fencing;
 mod gate;

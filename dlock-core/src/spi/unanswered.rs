@@ -40,11 +40,37 @@ pub struct LeftOpen {
 /// * *A release.* It has perhaps done its work, and one that finds nothing after it has not lost anything: it is [`Released`](super::Released::Released).
 ///
 /// What was noted stays until it is [forgotten](Self::forget), an hour at least. It is kept in this process alone, by the client that asks; one that is started anew has other request ids.
+/// The calls about one lease follow one another: whoever releases it has awaited what was sent for it before, or dropped it.
+///
+/// ```
+/// use dlock_core::spi::{LeaseKey, Released, Sent, Unanswered};
+/// use dlock_core::Result;
+///
+/// struct Backend { unanswered: Unanswered }
+///
+/// impl Backend {
+///     async fn attempt(&self, key: &LeaseKey) -> Result<bool> {
+///         let asks = self.unanswered.asks(key, Sent::Acquire);
+///         asks.answered(self.send_acquire(key).await)
+///     }
+///
+///     async fn release(&self, key: &LeaseKey) -> Result<Released> {
+///         // Before this release is one of those that were not answered.
+///         let open = self.unanswered.of(key);
+///         let asks = self.unanswered.asks(key, Sent::Release);
+///         let was_there = asks.answered(self.send_release(key, open.acquire).await)?;
+///         // The store has answered, and has the mark.
+///         self.unanswered.forget(key);
+///         Ok(if was_there || open.release { Released::Released } else { Released::NotHeld })
+///     }
+/// #   async fn send_acquire(&self, _: &LeaseKey) -> Result<bool> { Ok(true) }
+/// #   async fn send_release(&self, _: &LeaseKey, _leave_a_mark: bool) -> Result<bool> { Ok(true) }
+/// }
+/// ```
 #[derive(Debug, Default)]
 pub struct Unanswered {
     open: Mutex<Kept>,
-    /// How many there are, nearly always none: to be seen without the lock and without hashing. Whoever asks about a lease has awaited what
-    /// was sent for it before, or dropped it.
+    /// How many there are, nearly always none: to be seen without the lock and without hashing.
     many: AtomicUsize,
 }
 
@@ -57,6 +83,8 @@ struct Kept {
 
 impl Unanswered {
     /// To be made before a request is sent, and [told](Asking::answered) the answer. Dropped without, there was none.
+    ///
+    /// What was [left open](Self::of) is to be asked for before that of a release is made.
     pub fn asks<'a>(&'a self, key: &'a LeaseKey, what: Sent) -> Asking<'a> {
         Asking {
             all: self,
@@ -77,7 +105,7 @@ impl Unanswered {
             .map_or_else(LeftOpen::default, |(open, _)| *open)
     }
 
-    /// That lease has ended, and nothing of it can come any more.
+    /// That lease has ended, and nothing of it can come any more: the store has answered to a release or an abandon, and has the mark where one was due.
     pub fn forget(&self, key: &LeaseKey) {
         if self.many.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept();
@@ -86,7 +114,10 @@ impl Unanswered {
         }
     }
 
-    /// Of what was sent there was no answer, and it is sent again.
+    /// Of what was sent there was no answer, and it is sent again within the same call.
+    ///
+    /// Only for a request that is idempotent and was lost with a connection that had stood idle. The first copy may still arrive: an acquire that is refused after that has to be
+    /// [abandoned](super::Lock::abandon) before the refusal is told, or is [`Unknown`](ErrorKind::Unknown), since whoever is refused abandons nothing.
     pub fn note(&self, key: &LeaseKey, what: Sent) {
         self.note_at(key, what, Timestamp::now());
     }
@@ -122,7 +153,7 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes note of the answer, or that there was none.
+    /// Takes note of the answer, or that there was none, which is [`Unknown`](ErrorKind::Unknown) and no other error: those say that nothing was done.
     pub fn answered<T>(mut self, answer: Result<T>) -> Result<T> {
         self.answered = !matches!(&answer, Err(e) if e.kind() == ErrorKind::Unknown);
         answer

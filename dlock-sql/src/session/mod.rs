@@ -22,7 +22,7 @@
 //!   when the end of its connection arrives, with MySQL at its next ping. The fence is for that.
 //! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well. So does a clock of the server that is set forward (PostgreSQL).
 //! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl later.
-//! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's.
+//! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's. A standby that was not in step may give out the last tokens a second time.
 //! * *The order* of those who wait is roughly that of their coming. One of each client waits at the server, anew every third of a ttl.
 //! * *Names are hashed*: to 64 bits with PostgreSQL, to 224 with MySQL; `Capabilities::name_hash_bits` says so. Two names of one hash are one lock.
 //! * Locks are exclusive. There are no readers, permits, priorities, labels, watches; nor is there inspection or a forced release: the server knows of sessions, not of requests and tokens, and to end a

@@ -16,9 +16,12 @@ fn ends_the_session(number: u16) -> bool {
     )
 }
 
+/// The server logs statements. A connection goes on with what was set when it was made.
+const LOGS_STATEMENTS: u16 = 1665;
+
 /// Nothing more can be asked on that connection.
 pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
-    number(e).is_none_or(ends_the_session)
+    number(e).is_none_or(|number| ends_the_session(number) || number == LOGS_STATEMENTS)
 }
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was never sent.
@@ -75,9 +78,9 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
             ErrorKind::PermissionDenied,
             "refuses this user; check the password and grant the rights that docs/sql.md lists",
         ),
-        1665 => (
+        LOGS_STATEMENTS => (
             ErrorKind::Unsupported,
-            "keeps its binary log in statements, which cannot hold these; set `binlog_format` to ROW or MIXED",
+            "keeps its binary log in statements, which those of a lock cannot be in; set `binlog_format` to ROW or MIXED",
         ),
         1153 => (
             ErrorKind::LimitReached,

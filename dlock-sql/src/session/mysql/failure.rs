@@ -92,9 +92,10 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
             "is read-only: a replica, or set so; locks are to be had from the primary",
             false,
         ),
+        // A connection goes on with what was set when it was made, and others may hang on this one.
         1665 => (
             Unsupported,
-            "keeps its binary log in statements, which cannot hold the tokens; set `binlog_format` to ROW or MIXED",
+            "keeps its binary log in statements, which those for tokens cannot be in; set `binlog_format` to ROW or MIXED, and open the locks anew",
             false,
         ),
         1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
@@ -118,10 +119,10 @@ fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str, bool) {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
             (ErrorKind::BackendData, "answered what is no answer", false)
         }
-        // So is what a proxy sends that has no server.
+        // What a proxy sends that has no server, as while a replica takes over, namely nothing, may be one to the driver.
         sqlx::Error::Protocol(_) => (
             ErrorKind::Unavailable,
-            "does not answer as MySQL does; is there a proxy without a server, or something else?",
+            "does not answer as MySQL does; is there a proxy without a server, something else, or a way to log in that the driver does not have?",
             true,
         ),
         _ => (ErrorKind::Unavailable, "cannot be reached", true),

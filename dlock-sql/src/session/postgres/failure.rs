@@ -130,7 +130,7 @@ fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str) {
         // What a proxy sends that has no server, as while a standby takes over, namely nothing, is one to the driver.
         sqlx::Error::Protocol(_) => (
             ErrorKind::Unavailable,
-            "does not answer as PostgreSQL does; is there a proxy without a server, or something else?",
+            "does not answer as PostgreSQL does; is there a proxy without a server, something else, or a way to log in that the driver does not have?",
         ),
         _ => (ErrorKind::Unavailable, "cannot be reached"),
     }

@@ -11,7 +11,7 @@ use super::site::*;
 use crate::servers::ReadOnly;
 
 /// Asked as often as it takes until it is answered; what went wrong meanwhile was typed as something that passes.
-pub(super) async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T {
+async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T {
     within(ms(30_000), async {
         loop {
             match ask().await {

@@ -297,15 +297,32 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
             ("binlog_format", "STATEMENT"),
         ];
         let server = Server::with(Kind::MariaDb, settings).await;
-        let opened = async {
-            let lock = server.try_open(&server.url(), &runtime).await?;
-            lock.attempt(&ask("x")).await
+        let refused = |e: dlock_core::Error| {
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            assert!(e.to_string().contains("binlog_format"), "{e}");
         };
-        let e = opened.await.unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
-        assert!(e.to_string().contains("binlog_format"), "{e}");
+        refused(
+            server
+                .try_open(&server.url(), &runtime)
+                .await
+                .map(drop)
+                .unwrap_err(),
+        );
         server.ask("SET GLOBAL binlog_format = MIXED").await;
         let lock = server.open(&runtime).await;
         granted(&*lock, &ask("x")).await;
+        // Connections keep what was set when they were made; those of now are ended, and the ones after them refuse.
+        server.ask("SET GLOBAL binlog_format = STATEMENT").await;
+        server.end_all().await;
+        within(ms(10_000), async {
+            // Sent on a connection that has ended.
+            while lock.attempt(&ask("y")).await.unwrap_err().kind() == ErrorKind::Unknown {}
+        })
+        .await;
+        for a in [ask("y"), join("z", Mode::READER)] {
+            refused(lock.attempt(&a).await.unwrap_err());
+        }
+        server.ask("SET GLOBAL binlog_format = ROW").await;
+        granted(&*lock, &ask("y")).await;
     });
 }

@@ -1,4 +1,4 @@
-//! The primary dies, and its standby takes its place and address: it has the tokens, and no sessions.
+//! The primary dies, and its standby takes its place and address: if it is in step it has the tokens, and it has no sessions.
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ async fn takes_over(
     [first, second]: [Client; 2],
     until_it_waits: impl FnOnce() -> std::io::Result<()>,
     fail_over: impl FnOnce() -> std::io::Result<()>,
+    told: &[LossReason],
 ) {
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let lock = second.lock("a").unwrap();
@@ -25,17 +26,12 @@ async fn takes_over(
     blocking(until_it_waits);
     blocking(fail_over);
     let reason = tokio::time::timeout(LONG, guard.lost()).await.unwrap();
-    // MariaDB's end of a session may be found out by a renewal.
-    let known = [LossReason::Expired, LossReason::SessionLost, LossReason::Refused];
-    assert!(known.contains(&reason), "{reason:?}");
+    assert!(told.contains(&reason), "{reason:?}");
     assert!(!guard.is_valid());
     let next = waiting.await.unwrap();
     assert!(next.is_valid() && next.token() > guard.token());
     let again = first.lock("a").unwrap().acquire_timeout(TTL / 10).await;
-    assert!(
-        again.is_err_and(|e| e.kind() == ErrorKind::Timeout),
-        "two hold it"
-    );
+    assert!(again.is_err(), "two hold it");
 }
 
 #[test]
@@ -49,7 +45,7 @@ fn postgres_tells_who_held_and_the_next_ones_token_is_larger() {
         };
         let both = [open().await, open().await];
         let waits = || pair.first().wait_until_blocked(1, LONG);
-        takes_over(both, waits, || pair.fail_over()).await;
+        takes_over(both, waits, || pair.fail_over(), &[LossReason::SessionLost]).await;
     });
 }
 
@@ -64,12 +60,14 @@ fn mariadb_tells_who_held_and_the_next_ones_token_is_larger() {
         };
         let both = [open().await, open().await];
         let waits = || wait_until_blocked(pair.first(), 1);
-        takes_over(both, waits, || pair.fail_over()).await;
+        // The driver does not read while nothing is asked: it may be found out by a renewal.
+        let told = [LossReason::SessionLost, LossReason::Refused];
+        takes_over(both, waits, || pair.fail_over(), &told).await;
     });
 }
 
 #[test]
-fn a_standby_is_refused() {
+fn a_standby_of_postgres_is_refused() {
     run(|| async {
         let pair = blocking(|| PostgresPair::start(Following::InStep));
         let at_primary = pool(&pair.url(), None);

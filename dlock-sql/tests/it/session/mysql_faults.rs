@@ -222,13 +222,17 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
             .setting("server_id", "1")
             .setting("binlog_format", "STATEMENT");
         let server = blocking(|| MariaDbServer::with(options.clone()));
-        let opened = async {
-            let pool = MySqlPoolOptions::new().connect_lazy(&server.url()).unwrap();
-            let backend = builder().timeout(LONG).open_pool(&pool, here()).await?;
-            client(backend).lock("a")?.try_acquire().await
+        let pool = MySqlPoolOptions::new().connect_lazy(&server.url()).unwrap();
+        let open = async || {
+            let backend = builder().timeout(LONG).open_pool(&pool, here()).await;
+            client(backend.unwrap())
         };
-        let e = opened.await.unwrap_err();
+        let refused = open().await.lock("a").unwrap().try_acquire().await;
+        let e = refused.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
         assert!(e.to_string().contains("binlog_format"), "{e}");
+        blocking(|| server.ask("SET GLOBAL binlog_format = MIXED"));
+        let taken = open().await.lock("a").unwrap().try_acquire().await;
+        assert!(taken.unwrap().is_some());
     });
 }

@@ -11,7 +11,8 @@ use super::postgres::pool;
 use super::{LONG, blocking, client, here, in_the_end, run};
 use crate::servers::{Following, MariaDbPair, PostgresPair};
 
-const TTL: Duration = Duration::from_secs(3);
+/// Longer than a busy machine stands still: a session that ends by that says nothing of the fail-over.
+const TTL: Duration = Duration::from_secs(8);
 
 /// One holds, another waits, and another server has their address.
 async fn takes_over(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::memory::Memory;
+use dlock_core::spi::Url;
 #[cfg(not(all(
     feature = "sqlite",
     feature = "redis",
@@ -14,7 +15,7 @@ use dlock_core::memory::Memory;
 use dlock_core::{Error, ErrorKind};
 use dlock_core::{Result, Runtime, spi};
 
-use crate::address::{Address, invalid};
+use crate::invalid;
 use crate::quorum::{self, Member};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::sql::{self, Sql};
@@ -43,16 +44,16 @@ pub(crate) enum Opener {
     Quorum(Vec<Self>, Duration),
 }
 
-/// Reads what is left of the address.
-pub(crate) fn opener(address: Address) -> Result<Opener> {
-    match &*address.scheme {
-        "memory" => memory(address),
-        "sqlite" => sqlite(address),
-        "redis" | "rediss" => redis(address),
-        "zk" | "zks" => zookeeper(address),
-        "postgres" | "postgresql" => postgres(address),
-        "mysql" | "mariadb" => mysql(address),
-        scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(address),
+/// Reads what is left of the url.
+pub(crate) fn opener(url: Url) -> Result<Opener> {
+    match url.scheme() {
+        "memory" => memory(url),
+        "sqlite" => sqlite(url),
+        "redis" | "rediss" => redis(url),
+        "zk" | "zks" => zookeeper(url),
+        "postgres" | "postgresql" => postgres(url),
+        "mysql" | "mariadb" => mysql(url),
+        scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(url),
         _ => Err(invalid(
             "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, each of redis and \
              rediss with +sentinel or +cluster, zk, zks, postgres, mysql and mariadb",
@@ -151,41 +152,41 @@ impl Opener {
     }
 }
 
-fn memory(address: Address) -> Result<Opener> {
-    if !address.place.is_empty() {
+fn memory(url: Url) -> Result<Opener> {
+    if !url.raw_place().is_empty() {
         return Err(invalid(
             "a `memory` URL names nothing behind `//`: its store is this client's own; to share one between clients, \
              make a `Memory` and build each client on a link to it",
         ));
     }
-    address.finish()?;
+    url.finish()?;
     Ok(Opener::Memory)
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(mut address: Address) -> Result<Opener> {
-    if address.place.is_empty() {
+fn sqlite(mut url: Url) -> Result<Opener> {
+    if url.raw_place().is_empty() {
         return Err(invalid(
             "a `sqlite` URL needs a path, as in `sqlite://locks.db`, or is `sqlite::memory:`",
         ));
     }
+    let path = url.file()?;
     // Taken for a path, it would be shown in errors with whatever password it has.
-    if address.names_a_host && address.place != ":memory:" {
+    if url.names_a_host() && path != ":memory:" {
         return Err(invalid(
             "a `sqlite` URL names a file, without user, password, host or port; \
              an `@` or `:` at the beginning of a path is written `%40` or `%3A`, or comes behind `./`",
         ));
     }
-    let mut builder = dlock_sql::sqlite::SqliteLock::builder(&address.place);
-    let prefix = address.take::<String>("table_prefix")?;
+    let mut builder = dlock_sql::sqlite::SqliteLock::builder(&path);
+    let prefix = url.take::<String>("table_prefix")?;
     if let Some(prefix) = &prefix {
         builder = builder.table_prefix(prefix);
     }
-    if let Some(budget) = address.take("busy_budget")? {
+    if let Some(budget) = url.take("busy_budget")? {
         builder = builder.busy_budget(budget);
     }
-    let path = address.place.clone();
-    address.finish()?;
+    url.finish()?;
     Ok(Opener::Sqlite {
         builder,
         path,
@@ -194,46 +195,46 @@ fn sqlite(mut address: Address) -> Result<Opener> {
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: Address) -> Result<Opener> {
+fn sqlite(_: Url) -> Result<Opener> {
     Err(disabled("sqlite"))
 }
 
 #[cfg(feature = "redis")]
-fn redis(mut address: Address) -> Result<Opener> {
+fn redis(mut url: Url) -> Result<Opener> {
     let mut builder = dlock_redis::RedisLock::builder();
-    let plain = match address.take::<String>("recipe")?.as_deref() {
+    let plain = match url.take::<String>("recipe")?.as_deref() {
         None => false,
         Some("plain") => true,
         Some(_) => return Err(invalid("the URL's `recipe` must be `plain`, or be left out")),
     };
     // A plain lock has neither a hand-over nor replicas that acknowledge it: there the keys are not known.
     if !plain {
-        if let Some(window) = address.take("claim_window")? {
+        if let Some(window) = url.take("claim_window")? {
             builder = builder.claim_window(window);
         }
-        if let Some(needed) = address.take("replicas")? {
+        if let Some(needed) = url.take("replicas")? {
             builder = builder.replicas(needed);
         }
     }
-    let prefix = address.take::<String>("prefix")?;
+    let prefix = url.take::<String>("prefix")?;
     if let Some(prefix) = &prefix {
         builder = builder.prefix(prefix);
     }
-    if let Some(timeout) = address.take("timeout")? {
+    if let Some(timeout) = url.take("timeout")? {
         builder = builder.timeout(timeout);
     }
-    if address.take("allow_eviction")?.unwrap_or(false) {
+    if url.take("allow_eviction")?.unwrap_or(false) {
         builder = builder.allow_eviction();
     }
-    if let Some(uptime) = address.take("rejoin_after")? {
+    if let Some(uptime) = url.take("rejoin_after")? {
         builder = builder.rejoin_after(uptime);
     }
     #[cfg(feature = "redis-tls")]
     {
-        if let Some(path) = address.take::<String>("ca")? {
+        if let Some(path) = url.take::<String>("ca")? {
             builder = builder.root_certificate(pem("ca", &path)?);
         }
-        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
             (Some(cert), Some(key)) => {
                 builder = builder.client_certificate(pem("cert", &cert)?, pem("key", &key)?);
             }
@@ -243,8 +244,8 @@ fn redis(mut address: Address) -> Result<Opener> {
     }
     #[cfg(feature = "redis-sentinel")]
     {
-        let user = address.take::<String>("sentinel_user")?;
-        match address.take::<String>("sentinel_password")? {
+        let user = url.take::<String>("sentinel_user")?;
+        match url.take::<String>("sentinel_password")? {
             Some(password) => builder = builder.sentinel_login(user.as_deref(), &password),
             None if user.is_some() => {
                 return Err(invalid(
@@ -254,14 +255,18 @@ fn redis(mut address: Address) -> Result<Opener> {
             None => {}
         }
     }
-    let url = address.without_query.clone();
-    address.finish()?;
+    let at = format!("{}://{}", url.scheme(), url.raw_place());
+    url.finish()?;
     if plain {
-        builder.check_plain_url(&url)?;
-        return Ok(Opener::PlainRedis(builder, url));
+        builder.check_plain_url(&at)?;
+        return Ok(Opener::PlainRedis(builder, at));
     }
-    builder.check_url(&url)?;
-    Ok(Opener::Redis { builder, url, prefix })
+    builder.check_url(&at)?;
+    Ok(Opener::Redis {
+        builder,
+        url: at,
+        prefix,
+    })
 }
 
 /// What the file has that is named by that key.
@@ -272,37 +277,37 @@ fn pem(key: &str, path: &str) -> Result<Vec<u8>> {
 }
 
 #[cfg(not(feature = "redis"))]
-fn redis(_: Address) -> Result<Opener> {
+fn redis(_: Url) -> Result<Opener> {
     Err(disabled("redis"))
 }
 
 #[cfg(feature = "zookeeper")]
-fn zookeeper(mut address: Address) -> Result<Opener> {
+fn zookeeper(mut url: Url) -> Result<Opener> {
     let mut builder = dlock_zk::builder();
-    if let Some(root) = address.take::<String>("root")? {
+    if let Some(root) = url.take::<String>("root")? {
         builder = builder.root(&root);
     }
-    if let Some(timeout) = address.take("session_timeout")? {
+    if let Some(timeout) = url.take("session_timeout")? {
         builder = builder.session_timeout(timeout);
     }
-    if let Some(timeout) = address.take("timeout")? {
+    if let Some(timeout) = url.take("timeout")? {
         builder = builder.timeout(timeout);
     }
-    match address.take::<String>("layout")?.as_deref() {
+    match url.take::<String>("layout")?.as_deref() {
         None => {}
         Some("curator") => builder = builder.layout(dlock_zk::Layout::Curator),
         Some(_) => return Err(invalid("the URL's `layout` must be `curator`, or be left out")),
     }
-    if address.take("unfair")?.unwrap_or(false) {
+    if url.take("unfair")?.unwrap_or(false) {
         builder = builder.unfair();
     }
-    if address.take("priorities")?.unwrap_or(false) {
+    if url.take("priorities")?.unwrap_or(false) {
         builder = builder.priorities();
     }
-    if !address.take("containers")?.unwrap_or(true) {
+    if !url.take("containers")?.unwrap_or(true) {
         builder = builder.without_containers();
     }
-    if let Some(access) = address.take::<String>("access")? {
+    if let Some(access) = url.take::<String>("access")? {
         builder = builder.access(match &*access {
             "anyone" => dlock_zk::Access::Anyone,
             "creator" => dlock_zk::Access::Creator,
@@ -315,10 +320,10 @@ fn zookeeper(mut address: Address) -> Result<Opener> {
             String::from_utf8(pem(key, path)?)
                 .map_err(|_| invalid(format!("the file that the URL's `{key}` names is not PEM")))
         };
-        if let Some(path) = address.take::<String>("ca")? {
+        if let Some(path) = url.take::<String>("ca")? {
             builder = builder.root_certificate(&text("ca", &path)?);
         }
-        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
             (Some(cert), Some(key)) => {
                 builder = builder.client_certificate(&text("cert", &cert)?, &text("key", &key)?);
             }
@@ -328,17 +333,17 @@ fn zookeeper(mut address: Address) -> Result<Opener> {
     }
     #[cfg(feature = "zookeeper-sasl")]
     {
-        let user = address.take::<String>("sasl_user")?;
-        match (user, address.take::<String>("sasl_password")?) {
+        let user = url.take::<String>("sasl_user")?;
+        match (user, url.take::<String>("sasl_password")?) {
             (Some(user), Some(password)) => builder = builder.sasl_login(&user, &password),
             (None, None) => {}
             _ => return Err(unpaired("sasl_user", "sasl_password")),
         }
     }
-    let url = address.without_query.clone();
-    address.finish()?;
-    builder.check_address(&url)?;
-    Ok(Opener::ZooKeeper(Box::new(builder), url))
+    let at = format!("{}://{}", url.scheme(), url.raw_place());
+    url.finish()?;
+    builder.check_address(&at)?;
+    Ok(Opener::ZooKeeper(Box::new(builder), at))
 }
 
 #[cfg(any(feature = "redis-tls", feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
@@ -349,27 +354,27 @@ fn unpaired(one: &str, other: &str) -> dlock_core::Error {
 }
 
 #[cfg(not(feature = "zookeeper"))]
-fn zookeeper(_: Address) -> Result<Opener> {
+fn zookeeper(_: Url) -> Result<Opener> {
     Err(disabled("zookeeper"))
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(address: Address) -> Result<Opener> {
-    sql::postgres(address).map(|database| Opener::Sql(Box::new(database)))
+fn postgres(url: Url) -> Result<Opener> {
+    sql::postgres(url).map(|database| Opener::Sql(Box::new(database)))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn postgres(_: Address) -> Result<Opener> {
+fn postgres(_: Url) -> Result<Opener> {
     Err(disabled("postgres"))
 }
 
 #[cfg(feature = "mysql")]
-fn mysql(address: Address) -> Result<Opener> {
-    sql::mysql(address).map(|database| Opener::Sql(Box::new(database)))
+fn mysql(url: Url) -> Result<Opener> {
+    sql::mysql(url).map(|database| Opener::Sql(Box::new(database)))
 }
 
 #[cfg(not(feature = "mysql"))]
-fn mysql(_: Address) -> Result<Opener> {
+fn mysql(_: Url) -> Result<Opener> {
     Err(disabled("mysql"))
 }
 
@@ -400,7 +405,7 @@ mod tests {
             "sqlite://user:hun/hunter2@host/db",
             "sqlite://hunter2:5432/db",
         ] {
-            let e = Address::parse(url).and_then(opener).map(|_| ()).expect_err(url);
+            let e = Url::parse(url).and_then(opener).map(|_| ()).expect_err(url);
             assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{url}");
             assert!(e.to_string().contains("names a file"), "{e}");
             assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
@@ -418,7 +423,7 @@ mod tests {
             "sqlite::memory:",
             "sqlite://:memory:",
         ] {
-            if let Err(e) = Address::parse(url).and_then(opener) {
+            if let Err(e) = Url::parse(url).and_then(opener) {
                 panic!("{url}: {e}");
             }
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
+use dlock_core::spi::Url;
 use dlock_core::{Client, LockOptions, Result, Runtime, blocking, runtime, spi};
 
-use crate::address::{Address, invalid};
 use crate::backends::{self, Opener};
+use crate::invalid;
 
 /// Of a client for which none is set.
 const OP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,13 +73,13 @@ struct Whole {
 
 /// Checked to the last key before a runtime is looked for or a file touched.
 fn read(url: &str) -> Result<(Whole, Opener)> {
-    let mut address = Address::parse(url)?;
+    let mut url = Url::parse(url)?;
     let whole = Whole {
-        namespace: address.take("namespace")?,
-        ttl: address.take("ttl")?,
-        op_timeout: address.take("op_timeout")?,
+        namespace: url.take("namespace")?,
+        ttl: url.take("ttl")?,
+        op_timeout: url.take("op_timeout")?,
     };
-    Ok((whole, backends::opener(address)?))
+    Ok((whole, backends::opener(url)?))
 }
 
 /// All URLs of a quorum, which say the same of the whole.

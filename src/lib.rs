@@ -11,13 +11,16 @@
 #[doc = include_str!("../docs/sql.md")]
 mod page {}
 
-mod address;
 mod backends;
 pub mod blocking;
 mod connect;
 mod quorum;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
+
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
 
 pub use connect::{Connect, connect, quorum};
 pub use dlock_core::*;

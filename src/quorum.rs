@@ -7,8 +7,8 @@ use dlock_core::combinators::Quorum;
 use dlock_core::{Error, ErrorKind, Result, Runtime, spi};
 use futures::future::try_join_all;
 
-use crate::address::invalid;
 use crate::backends::Opener;
+use crate::invalid;
 
 /// With two, neither may be away: less is to be had of them than of one.
 const FEWEST: usize = 3;

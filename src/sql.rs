@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime, spi};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::address::{Address, invalid};
+use crate::invalid;
 
 /// A database that is known in full but not opened yet.
 pub(crate) enum Sql {
@@ -102,8 +103,8 @@ const MYSQL: Words = Words {
 };
 
 #[cfg(feature = "postgres")]
-pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
-    let common = common(&mut address, &POSTGRES)?;
+pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
+    let common = common(&mut url, &POSTGRES)?;
     match common.strategy {
         Strategy::Lease => {
             use dlock_sql::lease::postgres::{PostgresLease, Route};
@@ -114,16 +115,16 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
             if let Some(schema) = common.schema {
                 builder = builder.schema(schema);
             }
-            if let Some(many) = address.take::<u32>("connections")? {
+            if let Some(many) = url.take::<u32>("connections")? {
                 builder = builder.connections(many as usize);
             }
-            if let Some(wait) = address.take::<Duration>("lock_wait")? {
+            if let Some(wait) = url.take::<Duration>("lock_wait")? {
                 builder = builder.lock_wait(wait);
             }
-            if address.take::<bool>("pooler")?.unwrap_or(false) {
+            if url.take::<bool>("pooler")?.unwrap_or(false) {
                 builder = builder.route(Route::TransactionPooler);
             }
-            address.finish()?;
+            url.finish()?;
             Ok(Sql::PostgresLease(Box::new(builder)))
         }
         Strategy::Session => {
@@ -139,7 +140,7 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
                 waiting,
                 timeout,
                 grace,
-            } = session(&mut address)?;
+            } = session(&mut url)?;
             if let Some(ttl) = ttl {
                 builder = builder.session_ttl(ttl);
             }
@@ -152,7 +153,7 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
             if let Some(grace) = grace {
                 builder = builder.restart_grace(grace);
             }
-            address.finish()?;
+            url.finish()?;
             builder.check_url(&common.url)?;
             Ok(Sql::PostgresSession(builder, common.url))
         }
@@ -160,8 +161,8 @@ pub(crate) fn postgres(mut address: Address) -> Result<Sql> {
 }
 
 #[cfg(feature = "mysql")]
-pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
-    let common = common(&mut address, &MYSQL)?;
+pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
+    let common = common(&mut url, &MYSQL)?;
     match common.strategy {
         Strategy::Lease => {
             let mut builder = dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?;
@@ -171,13 +172,13 @@ pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
             if let Some(schema) = common.schema {
                 builder = builder.schema(schema);
             }
-            if let Some(many) = address.take::<u32>("connections")? {
+            if let Some(many) = url.take::<u32>("connections")? {
                 builder = builder.connections(many as usize);
             }
-            if let Some(wait) = address.take::<Duration>("lock_wait")? {
+            if let Some(wait) = url.take::<Duration>("lock_wait")? {
                 builder = builder.lock_wait(wait);
             }
-            address.finish()?;
+            url.finish()?;
             Ok(Sql::MysqlLease(Box::new(builder)))
         }
         Strategy::Session => {
@@ -195,7 +196,7 @@ pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
                 waiting,
                 timeout,
                 grace,
-            } = session(&mut address)?;
+            } = session(&mut url)?;
             if let Some(ttl) = ttl {
                 builder = builder.session_ttl(ttl);
             }
@@ -208,7 +209,7 @@ pub(crate) fn mysql(mut address: Address) -> Result<Sql> {
             if let Some(grace) = grace {
                 builder = builder.restart_grace(grace);
             }
-            address.finish()?;
+            url.finish()?;
             builder.check_url(&common.url)?;
             Ok(Sql::MysqlSession(builder, common.url))
         }
@@ -223,17 +224,17 @@ struct Session {
     grace: Option<Duration>,
 }
 
-fn session(address: &mut Address) -> Result<Session> {
+fn session(url: &mut Url) -> Result<Session> {
     Ok(Session {
-        ttl: address.take("session_ttl")?,
-        waiting: address.take::<u32>("most_waiting")?.map(|n| n as usize),
-        timeout: address.take("timeout")?,
-        grace: address.take("restart_grace")?,
+        ttl: url.take("session_ttl")?,
+        waiting: url.take::<u32>("most_waiting")?.map(|n| n as usize),
+        timeout: url.take("timeout")?,
+        grace: url.take("restart_grace")?,
     })
 }
 
-fn common(address: &mut Address, words: &Words) -> Result<Common> {
-    let strategy = match address.take::<String>("strategy")?.as_deref() {
+fn common(url: &mut Url, words: &Words) -> Result<Common> {
+    let strategy = match url.take::<String>("strategy")?.as_deref() {
         None | Some("lease") => Strategy::Lease,
         Some("session") => Strategy::Session,
         Some(_) => {
@@ -242,9 +243,9 @@ fn common(address: &mut Address, words: &Words) -> Result<Common> {
             ));
         }
     };
-    let prefix = address.take("table_prefix")?;
-    let schema = address.take("schema")?;
-    let url = for_the_driver(address, words)?;
+    let prefix = url.take("table_prefix")?;
+    let schema = url.take("schema")?;
+    let url = for_the_driver(url, words)?;
     Ok(Common {
         strategy,
         prefix,
@@ -254,24 +255,24 @@ fn common(address: &mut Address, words: &Words) -> Result<Common> {
 }
 
 /// The URL with what the driver is to know, and nothing that it would ignore.
-fn for_the_driver(address: &mut Address, words: &Words) -> Result<String> {
+fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     let mut query = Vec::new();
     let mut tell = |key: &str, value: &str| {
         query.push(format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
     };
-    if let Some(socket) = address.take::<String>("socket")? {
+    if let Some(socket) = url.take::<String>("socket")? {
         tell(words.socket, &socket);
     }
-    let mut mode = address.take::<String>("sslmode")?;
+    let mut mode = url.take::<String>("sslmode")?;
     #[cfg(feature = "sql-tls")]
     {
-        if let Some(ca) = address.take::<String>("ca")? {
+        if let Some(ca) = url.take::<String>("ca")? {
             readable("ca", &ca)?;
             tell(words.ca, &ca);
             // Whoever says whom it trusts wants to know to whom it speaks.
             mode.get_or_insert_with(|| "verify-full".to_owned());
         }
-        match (address.take::<String>("cert")?, address.take::<String>("key")?) {
+        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
             (Some(cert), Some(key)) => {
                 readable("cert", &cert)?;
                 readable("key", &key)?;
@@ -302,9 +303,13 @@ fn for_the_driver(address: &mut Address, words: &Words) -> Result<String> {
         }
         tell(words.mode, words.modes[n]);
     }
-    let (_, rest) = address.without_query.split_once(':').unwrap_or_default();
     let mark = if query.is_empty() { "" } else { "?" };
-    Ok(format!("{}:{rest}{mark}{}", words.scheme, query.join("&")))
+    Ok(format!(
+        "{}://{}{mark}{}",
+        words.scheme,
+        url.raw_place(),
+        query.join("&")
+    ))
 }
 
 /// So that the message names the key of our URL, and not what the driver makes of it.

@@ -69,7 +69,10 @@ fn members_that_cannot_be_one_lock_are_refused() {
             &["sqlite://a", "sqlite://b?table_prefix=x_", "sqlite://c"],
             "prefix",
         ),
-        (&["sqlite://a", "sqlite://b", "sqlite://c?hunter2=1"], "not known"),
+        (
+            &["sqlite://a", "sqlite://b", "sqlite://c?color=hunter2"],
+            "not known",
+        ),
     ] {
         let e = refusal(urls);
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{urls:?}: {e}");

@@ -41,6 +41,7 @@ mod lock;
 mod renew;
 mod rwlock;
 mod unanswered;
+mod url;
 mod watch;
 
 pub use fencing::{Fencing, Raised};
@@ -52,4 +53,5 @@ pub use lock::{
 pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 pub use rwlock::{Converted, RwLock};
 pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
+pub use url::{Host, Servers, Url, UrlValue};
 pub use watch::{Change, Holder, Inspection, Watch};

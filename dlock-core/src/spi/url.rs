@@ -1,0 +1,385 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The URL of a store, `scheme:[//]place[?key=value&...]`, parsed once for all backends.
+///
+/// A backend takes what it knows and then calls [`finish`](Self::finish), which refuses the rest: an option that is
+/// ignored silently is a lock that does not do what was meant.
+///
+/// No message and no `Debug` shows a value, a user, a host or a path: a mistyped URL can have a password anywhere.
+///
+/// ```
+/// # use dlock_core as dlock;
+/// # use std::time::Duration;
+/// # fn main() -> dlock::Result<()> {
+/// let mut url = dlock::spi::Url::parse("acme://bob:secret@a,b:7000/shop?window=500ms")?;
+/// let window = url.take::<Duration>("window")?.unwrap_or(Duration::from_secs(1));
+/// let servers = url.servers(4242)?;
+/// url.finish()?;
+/// assert_eq!(servers.hosts[1].to_string(), "b:7000");
+/// # assert_eq!((window.as_millis(), servers.hosts[0].port, &*servers.path), (500, 4242, "shop"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Url {
+    scheme: String,
+    /// Between the scheme and the query, without the `//` that it may begin with, as it was given.
+    place: String,
+    /// In the order of the URL; `None` once taken.
+    query: Vec<Option<(String, String)>>,
+    /// What was asked for, for the message about what was not.
+    known: Vec<&'static str>,
+    /// The query has an `@`, so a part of it may be one of a password that was not encoded.
+    doubtful: bool,
+}
+
+/// Where servers are, and as whom they are asked.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Servers {
+    /// Before the `:`; `None` if empty.
+    pub user: Option<String>,
+    /// Behind the `:`.
+    pub password: Option<String>,
+    /// In the order of the URL. At least one.
+    pub hosts: Vec<Host>,
+    /// Behind the first `/` after the hosts, percent-decoded; may be empty.
+    pub path: String,
+}
+
+/// A server's address.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub struct Host {
+    /// A name or an IP address; of IPv6 without the brackets.
+    pub name: String,
+    /// The port that was given, or the default one.
+    pub port: u16,
+}
+
+impl Host {
+    /// That port of that host.
+    pub fn new(name: impl Into<String>, port: u16) -> Self {
+        Self {
+            name: name.into(),
+            port,
+        }
+    }
+}
+
+/// `name:port`, with brackets around an IPv6 address.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
+/// Shows the hosts alone.
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers")
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keys that [`Client`](crate::Client) takes, and no backend.
+const OF_THE_CLIENT: [&str; 3] = ["namespace", "ttl", "op_timeout"];
+
+impl Url {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it has no scheme, has a fragment, or has a query that is not made of `key=value`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let scheme_ends = text.split_once(':');
+        let (scheme, rest) = scheme_ends.ok_or_else(|| {
+            invalid("a store's URL begins with its scheme, as in `sqlite://locks.db` or `memory://`")
+        })?;
+        if rest.contains('#') {
+            return Err(invalid(
+                "a store's URL has no fragment: write a `#` that belongs to it as `%23`",
+            ));
+        }
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut pairs = Vec::new();
+        for (n, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
+            let (key, value) = pair.split_once('=').ok_or_else(|| {
+                invalid(format!(
+                    "part {} of the URL's query is not of the form `key=value`",
+                    n + 1
+                ))
+            })?;
+            pairs.push(Some((decode(key)?, decode(value)?)));
+        }
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            place: place.strip_prefix("//").unwrap_or(place).to_owned(),
+            query: pairs,
+            known: Vec::new(),
+            doubtful: query.contains('@'),
+        })
+    }
+
+    /// Before the first `:`, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// All between the scheme and the query, percent-decoded: for stores that are files.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not percent-encoded text in UTF-8.
+    pub fn file(&self) -> Result<String> {
+        decode(&self.place)
+    }
+
+    /// Whether there is an `@` or a `:` before the first `/`, as in `user:password@host:port`.
+    pub fn names_a_host(&self) -> bool {
+        let first = self.place.split('/').next().unwrap_or_default();
+        first.contains(['@', ':'])
+    }
+
+    /// The place as it was given, for a driver that parses it itself.
+    pub fn raw_place(&self) -> &str {
+        &self.place
+    }
+
+    /// `[user][:password]@host[:port],.../path`
+    ///
+    /// # Errors
+    /// `InvalidInput` if a host is missing or malformed.
+    pub fn servers(&self, default_port: u16) -> Result<Servers> {
+        // The last one: an `@` in a password is mostly not encoded, and cannot be in what follows.
+        let (login, place) = match self.place.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, &*self.place),
+        };
+        let (user, password) = match login.map(|login| login.split_once(':').ok_or(login)) {
+            None => (None, None),
+            Some(Err(user)) => (Some(decode(user)?), None),
+            Some(Ok((user, password))) => (Some(decode(user)?), Some(decode(password)?)),
+        };
+        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        Ok(Servers {
+            user: user.filter(|user| !user.is_empty()),
+            password,
+            hosts: hosts
+                .split(',')
+                .map(|text| host(text, default_port))
+                .collect::<Result<_>>()?,
+            path: decode(path)?,
+        })
+    }
+
+    /// The value of that key, if given.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it does not read as a `T`, or is given twice: whichever were ignored, it was meant.
+    pub fn take<T: UrlValue>(&mut self, key: &'static str) -> Result<Option<T>> {
+        self.known.push(key);
+        let mut found = None;
+        for slot in &mut self.query {
+            if slot.as_ref().is_some_and(|(k, _)| k == key) {
+                let value = slot.take().map(|(_, value)| value);
+                if found.is_some() {
+                    return Err(invalid(format!("the URL gives `{key}` twice")));
+                }
+                found = value;
+            }
+        }
+        let Some(text) = found else { return Ok(None) };
+        let value = T::parse(&text);
+        let refused = || invalid(format!("the URL's `{key}` must be {}", T::EXPECTED));
+        value.map(Some).ok_or_else(refused)
+    }
+
+    /// The path that is the value of that key, and what is in the file there.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take); `InvalidInput` if the file cannot be read.
+    pub fn take_file(&mut self, key: &'static str) -> Result<Option<(PathBuf, Vec<u8>)>> {
+        let Some(path) = self.take::<String>(key)? else {
+            return Ok(None);
+        };
+        let refused =
+            |e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e);
+        let contents = std::fs::read(&path).map_err(refused)?;
+        Ok(Some((path.into(), contents)))
+    }
+
+    /// Two keys that belong together, such as a certificate and its key.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one is given without the other.
+    pub fn both<T>(one: (&str, Option<T>), other: (&str, Option<T>)) -> Result<Option<(T, T)>> {
+        match (one, other) {
+            ((_, Some(one)), (_, Some(other))) => Ok(Some((one, other))),
+            ((_, None), (_, None)) => Ok(None),
+            ((one, _), (other, _)) => Err(invalid(format!(
+                "the URL gives one of `{one}` and `{other}`, which belong together"
+            ))),
+        }
+    }
+
+    /// Refuses a key that nobody has taken.
+    ///
+    /// # Errors
+    /// `InvalidInput`, which names the key and the known one that is nearest to it.
+    pub fn finish(mut self) -> Result<()> {
+        let Some(n) = self.query.iter().position(Option::is_some) else {
+            return Ok(());
+        };
+        let (scheme, key) = (&self.scheme, self.query[n].take().map(|(key, _)| key));
+        // What does not look like a key may be the rest of a password.
+        let plain = |key: &String| {
+            key.len() <= 40
+                && key
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        let key = key.filter(|key| plain(key) && !self.doubtful);
+        let named = key
+            .as_ref()
+            .map_or_else(|| format!("key {}", n + 1), |key| format!("the key `{key}`"));
+        self.known.sort_unstable();
+        self.known.dedup();
+        let known = self.known.join(", ");
+        let hint = match &key {
+            Some(key) if OF_THE_CLIENT.contains(&&**key) => {
+                " here: it is one of the client, for `dlock::connect`".to_owned()
+            }
+            Some(key) => {
+                let near = self
+                    .known
+                    .iter()
+                    .map(|known| (strsim::damerau_levenshtein(key, known), known));
+                let near = near
+                    .min()
+                    .filter(|(distance, known)| *distance <= known.len().div_ceil(3));
+                near.map_or_else(String::new, |(_, known)| format!(" (did you mean `{known}`?)"))
+            }
+            None => String::new(),
+        };
+        Err(invalid(format!(
+            "{named} of the URL's query is not known{hint}; `{scheme}` URLs take: {known}"
+        )))
+    }
+}
+
+/// Shows the scheme alone.
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Url")
+            .field("scheme", &self.scheme)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a value in the query can be read as.
+pub trait UrlValue: Sized {
+    /// Completes "must be ...".
+    const EXPECTED: &'static str;
+
+    /// Reads it, percent-decoded.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl UrlValue for String {
+    const EXPECTED: &'static str = "some text, not empty";
+
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
+impl UrlValue for bool {
+    const EXPECTED: &'static str = "`true` or `false`";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl UrlValue for u32 {
+    const EXPECTED: &'static str = "a whole number above zero";
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse().ok().filter(|n| digits && *n > 0)
+    }
+}
+
+impl UrlValue for Duration {
+    const EXPECTED: &'static str =
+        "a whole number with a unit, as in `500ms`, `30s`, `5m` or `1h`, and above zero";
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits = text.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = text.split_at(digits);
+        let number = u64::from_str(number).ok().filter(|n| *n > 0)?;
+        match unit {
+            "ms" => Some(Self::from_millis(number)),
+            "s" => Some(Self::from_secs(number)),
+            "m" => number.checked_mul(60).map(Self::from_secs),
+            "h" => number.checked_mul(3600).map(Self::from_secs),
+            _ => None,
+        }
+    }
+}
+
+fn host(text: &str, default_port: u16) -> Result<Host> {
+    let bad = || invalid("a host in the URL is not of the form `host`, `host:port` or `[::1]:port`");
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']').ok_or_else(bad)? {
+            (name, "") => (name, None),
+            (name, port) => (name, Some(port.strip_prefix(':').ok_or_else(bad)?)),
+        },
+        None => match text.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        },
+    };
+    // A `%` is that of an IPv6 zone.
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+    let port = port
+        .map_or(Some(default_port), |port| port.parse().ok())
+        .filter(|port| *port > 0);
+    match port {
+        Some(port) if !name.is_empty() && name.chars().all(fits) => Ok(Host::new(name, port)),
+        _ => Err(bad()),
+    }
+}
+
+fn decode(text: &str) -> Result<String> {
+    let broken = |at: &str| {
+        let digits = at.get(1..3);
+        !digits.is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    if text.match_indices('%').any(|(n, _)| broken(&text[n..])) {
+        return Err(invalid(
+            "a `%` in the URL is not followed by two hexadecimal digits: write the sign itself as `%25`",
+        ));
+    }
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded
+        .map(Cow::into_owned)
+        .map_err(|_| invalid("the URL, percent-decoded, is not UTF-8"))
+}
+
+fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,7 @@ mod gate;
 mod lock;
 mod renew;
 mod rwlock;
+mod tombstones;
 mod unanswered;
 mod url;
 mod watch;
@@ -52,6 +53,7 @@ pub use lock::{
 };
 pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 pub use rwlock::{Converted, RwLock};
+pub use tombstones::Tombstones;
 pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
 pub use url::{Host, Servers, Url, UrlValue};
 pub use watch::{Change, Holder, Inspection, Watch};

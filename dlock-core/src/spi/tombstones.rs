@@ -1,0 +1,102 @@
+//! What was abandoned, for backends whose late messages can only come from this process.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::RequestId;
+use crate::Timestamp;
+
+/// For a backend: which requests were abandoned, so that an attempt of one that arrives late is refused.
+///
+/// It is kept in memory. That is enough where nothing overtakes on the way to the store: then what arrives
+/// late is a call in this process, and ids are drawn by the engines of this process.
+///
+/// A tombstone stays for the time that [`new`](Self::new) is given, and of more than the given number the
+/// oldest go first.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_core::Timestamp;
+/// use dlock_core::spi::{RequestId, Tombstones};
+///
+/// let mut abandoned = Tombstones::new(Duration::from_secs(60), 1 << 14);
+/// let (id, now) = (RequestId::new(1, 7), Timestamp::ZERO);
+/// abandoned.bury(id, now);
+/// assert!(abandoned.has(&id));
+/// ```
+#[derive(Debug)]
+pub struct Tombstones<K = RequestId> {
+    keep: Duration,
+    most: usize,
+    ends: HashMap<K, Timestamp>,
+    /// In the order of their ends. One that was buried again is here twice, and goes with the later.
+    order: VecDeque<(Timestamp, K)>,
+}
+
+impl<K: Clone + Eq + Hash> Tombstones<K> {
+    /// Keeps each for so long, and no more than so many.
+    pub fn new(keep: Duration, most: usize) -> Self {
+        Self {
+            keep,
+            most,
+            ends: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// Remembers that this one was abandoned.
+    pub fn bury(&mut self, key: K, now: Timestamp) {
+        let end = now + self.keep;
+        if self.ends.insert(key.clone(), end) == Some(end) {
+            return;
+        }
+        self.order.push_back((end, key));
+        while let Some((end, _)) = self.order.front()
+            && (*end <= now || self.order.len() > self.most)
+            && let Some((end, key)) = self.order.pop_front()
+        {
+            if self.ends.get(&key) == Some(&end) {
+                self.ends.remove(&key);
+            }
+        }
+    }
+
+    /// Whether that one was abandoned.
+    pub fn has(&self, key: &K) -> bool {
+        self.ends.contains_key(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_latest_are_remembered_and_their_number_is_bounded() {
+        let mut all = Tombstones::new(KEEP, 8);
+        for n in 0..16 {
+            all.bury(n, at(0));
+            all.bury(n, at(0));
+        }
+        assert!(all.has(&15) && all.has(&8) && !all.has(&7));
+        assert_eq!((all.order.len(), all.ends.len()), (8, 8));
+    }
+
+    #[test]
+    fn one_that_is_buried_again_is_kept_from_then() {
+        let mut all = Tombstones::new(KEEP, 8);
+        all.bury(1, at(0));
+        all.bury(1, at(30));
+        all.bury(2, at(61));
+        assert!(all.has(&1));
+        all.bury(2, at(90));
+        assert!(!all.has(&1) && all.has(&2));
+    }
+}

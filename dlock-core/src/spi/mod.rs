@@ -35,6 +35,7 @@
 //!    a second time what was given back in between. Whether to ask again is the engine's to say: it knows what it has abandoned.
 //!    ([`Unanswered::note`] says what a backend owes that does so nevertheless.)
 
+mod anchors;
 mod fencing;
 mod gate;
 mod lock;
@@ -45,6 +46,7 @@ mod unanswered;
 mod url;
 mod watch;
 
+pub use anchors::Anchors;
 pub use fencing::{Fencing, Raised};
 pub use gate::{Access, Admission, FenceGate, FencedValue};
 pub use lock::{

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::combinators::Quorum;
 use crate::combinators::shared_claims::shared_claims;
 use crate::error::{Error, ErrorKind, Result};
 use crate::saboteur::{Bug, Planted};
 use crate::spi::Lock;
 use crate::token::Strength;
 
-/// The least ttl. A grant takes two exchanges with the members, and what they took is no longer left of it.
-const MIN_TTL: Duration = Duration::from_millis(50);
+const MIN_TTL: Duration = Quorum::MIN_TTL;
 
 /// What no quorum can do, whatever its members can. Why not is in the module's documentation.
 const NEVER: [Capability; 8] = [

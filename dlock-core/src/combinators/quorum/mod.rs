@@ -210,6 +210,10 @@ struct Member {
 }
 
 impl Quorum {
+    /// The least ttl, whatever the members take: a grant takes two exchanges with them, and what those took is no
+    /// longer left of it.
+    pub const MIN_TTL: Duration = Duration::from_millis(50);
+
     /// A majority of those members decides.
     ///
     /// `patience` is how long one that does not answer is waited for at most; it must be

@@ -1,0 +1,142 @@
+//! From the server's word for the end of a grant to a deadline of this client.
+
+use std::time::Duration;
+
+use super::{Grant, LeaseKey};
+use crate::{Timestamp, Token};
+
+/// How long the clocks of client and server may go apart unseen before a pushed grant has to be asked for.
+const LIFE: Duration = Duration::from_secs(10);
+
+/// The same, in claim windows: the margin for drift is taken of all the time since the clocks were compared,
+/// and has to leave something of the window.
+const WINDOWS: u32 = 10;
+
+/// For a backend whose server pushes grants: what the server's clock showed, and when it was asked.
+///
+/// A pushed grant has no request that bounds its life. So each answer carries the server's time, and a push
+/// carries the server's time for the end of the grant. The deadline is counted from when that *answer* was
+/// asked for, since the server told its time after that. What could go wrong, and why it does not:
+///
+/// * *The push is late.* Its end is counted from the anchor, so how long it was on its way makes no
+///   difference.
+/// * *The server's clock was set forward* since then, so that the end looks far away. The server counts no
+///   more than the window, and the push came after it began to: so the end is not later than a window from
+///   now either.
+/// * *The clocks drift apart.* An anchor is good for ten seconds, and for ten windows of the grant. After
+///   that the waiter has to ask, which is always safe.
+/// * *It is of another server*, one that took over. An anchor goes with its connection; and an answer to what
+///   was sent before the connection [broke](Self::broke) is none.
+///
+/// Times of the server are spans since any moment, as long as it is always the same one.
+#[derive(Debug)]
+pub struct Anchors {
+    grain: Duration,
+    last: Option<(Timestamp, Duration)>,
+    broke: Option<Timestamp>,
+}
+
+impl Anchors {
+    /// For a server that tells times in whole steps of `grain`, rounded down.
+    pub fn new(grain: Duration) -> Self {
+        Self {
+            grain,
+            last: None,
+            broke: None,
+        }
+    }
+
+    /// Takes in the server's time of an answer to a request that was sent at `sent`.
+    pub fn heard(&mut self, sent: Timestamp, server: Duration) {
+        if self.broke.is_none_or(|broke| sent > broke) {
+            self.last = Some((sent, server));
+        }
+    }
+
+    /// The connection broke now: what was sent before says nothing of the next one.
+    pub fn broke(&mut self) {
+        self.last = None;
+        self.broke = Some(Timestamp::now());
+    }
+
+    /// The grant of a push that came now, provisional, which began and ends at those times of the server.
+    /// `None`: the waiter has to ask.
+    pub fn grant(&self, key: &LeaseKey, token: Token, began: Duration, end: Duration) -> Option<Grant> {
+        self.grant_at(key, token, began, end, Timestamp::now())
+    }
+
+    fn grant_at(
+        &self,
+        key: &LeaseKey,
+        token: Token,
+        began: Duration,
+        end: Duration,
+        now: Timestamp,
+    ) -> Option<Grant> {
+        let (sent, server) = self.last?;
+        let window = end.checked_sub(began)?;
+        let age = now.since(sent);
+        if age > LIFE.min(window.saturating_mul(WINDOWS)) {
+            return None;
+        }
+        // Both are rounded down: one step may be missing.
+        let life = end.checked_sub(server)?.saturating_sub(self.grain);
+        let grant = Grant::new(key.clone(), Some(token), sent, life.min(age + window));
+        Some(grant.provisional())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockName;
+    use crate::spi::RequestId;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// When a grant ends that came at `now`. The server was asked at 1 s, when it had 50 s. All in
+    /// milliseconds.
+    fn end(began: u32, end: u32, now: u32) -> Option<Timestamp> {
+        let mut anchors = Anchors::new(MS);
+        anchors.heard(Timestamp::ZERO + MS * 1_000, MS * 50_000);
+        let key = LeaseKey::new(LockName::new("a").unwrap(), RequestId::new(1, 1));
+        let token = Token::new(7).unwrap();
+        let grant = anchors.grant_at(&key, token, MS * began, MS * end, Timestamp::ZERO + MS * now)?;
+        assert!(grant.provisional);
+        Some(grant.counted_from + grant.expires_in)
+    }
+
+    #[test]
+    fn a_push_that_is_late_ends_no_later() {
+        let at = Some(Timestamp::ZERO + MS * 3_999);
+        assert_eq!(end(52_000, 53_000, 3_000), at);
+        assert_eq!(end(52_000, 53_000, 3_900), at);
+    }
+
+    #[test]
+    fn a_servers_clock_that_was_set_forward_lengthens_no_window() {
+        let hour = 3_600_000;
+        let ends = end(52_000 + hour, 53_000 + hour, 3_000);
+        assert_eq!(ends, Some(Timestamp::ZERO + MS * 4_000));
+    }
+
+    #[test]
+    fn the_time_of_the_server_is_good_for_ten_windows_and_ten_seconds() {
+        assert!(end(61_000, 62_000, 11_000).is_some());
+        assert!(end(61_000, 62_000, 11_001).is_none());
+        assert!(end(51_000, 51_050, 1_500).is_some());
+        assert!(end(51_000, 51_050, 1_501).is_none());
+    }
+
+    #[test]
+    fn an_answer_of_a_connection_that_broke_says_nothing_of_the_next_one() {
+        let mut anchors = Anchors::new(MS);
+        let sent = Timestamp::now();
+        anchors.broke();
+        anchors.heard(sent, MS);
+        assert!(anchors.last.is_none());
+        while Timestamp::now() == sent {}
+        anchors.heard(Timestamp::now(), MS);
+        assert!(anchors.last.is_some());
+    }
+}

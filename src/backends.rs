@@ -30,13 +30,7 @@ pub(crate) enum Opener {
         prefix: Option<String>,
     },
     #[cfg(feature = "redis")]
-    Redis {
-        builder: dlock_redis::Builder,
-        url: String,
-        prefix: Option<String>,
-    },
-    #[cfg(feature = "redis")]
-    PlainRedis(dlock_redis::Builder, String),
+    Redis(Box<dlock_redis::Config>),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<dlock_zk::Builder>, String),
     #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -49,14 +43,16 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
     match url.scheme() {
         "memory" => memory(url),
         "sqlite" => sqlite(url),
-        "redis" | "rediss" => redis(url),
+        "redis" | "rediss" | "valkey" | "valkeys" => redis(url),
         "zk" | "zks" => zookeeper(url),
         "postgres" | "postgresql" => postgres(url),
         "mysql" | "mariadb" => mysql(url),
-        scheme if scheme.starts_with("redis+") || scheme.starts_with("rediss+") => redis(url),
+        scheme if ["redis", "valkey"].iter().any(|s| scheme.starts_with(s)) && scheme.contains('+') => {
+            redis(url)
+        }
         _ => Err(invalid(
             "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, each of redis and \
-             rediss with +sentinel or +cluster, zk, zks, postgres, mysql and mariadb",
+             rediss with +sentinel or +cluster, the same as valkey, zk, zks, postgres, mysql and mariadb",
         )),
     }
 }
@@ -68,9 +64,9 @@ impl Opener {
             #[cfg(feature = "sqlite")]
             Self::Sqlite { builder, .. } => Ok(Arc::new(builder.open(runtime).await?)),
             #[cfg(feature = "redis")]
-            Self::PlainRedis(builder, url) => Ok(Arc::new(builder.open_plain(&url, runtime).await?)),
+            Self::Redis(config) if config.is_plain() => Ok(Arc::new(config.connect_plain(runtime).await?)),
             #[cfg(feature = "redis")]
-            Self::Redis { builder, url, .. } => Ok(Arc::new(builder.open(&url, runtime).await?)),
+            Self::Redis(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(builder, url) => Ok(Arc::new(builder.open(&url, runtime).await?)),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -85,7 +81,7 @@ impl Opener {
             #[cfg(feature = "sqlite")]
             Self::Sqlite { path, prefix, .. } if path != ":memory:" => Ok((path.clone(), prefix.as_deref())),
             #[cfg(feature = "redis")]
-            Self::Redis { url, prefix, .. } => Ok((dlock_redis::single_server(url)?, prefix.as_deref())),
+            Self::Redis(config) if !config.is_plain() => Ok((config.single_server()?, config.prefix_set())),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Err(invalid(
                 "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one `zk` URL",
@@ -106,8 +102,8 @@ impl Opener {
         {
             let all = dlock_redis::Apart::default();
             for member in members {
-                if let Self::Redis { builder, .. } = member {
-                    *builder = builder.clone().apart(&all);
+                if let Self::Redis(config) = member {
+                    **config = config.as_ref().clone().apart(&all);
                 }
             }
         }
@@ -131,8 +127,8 @@ impl Opener {
                 })
             }
             #[cfg(feature = "redis")]
-            Self::Redis { builder, url, .. } => {
-                let backend = Arc::new(builder.lazily().open(&url, runtime).await?);
+            Self::Redis(config) => {
+                let backend = Arc::new(config.lazily().connect(runtime).await?);
                 let ready = backend.ready().await;
                 Ok(Member {
                     // Compared when they connect, which may be later.
@@ -200,77 +196,12 @@ fn sqlite(_: Url) -> Result<Opener> {
 }
 
 #[cfg(feature = "redis")]
-fn redis(mut url: Url) -> Result<Opener> {
-    let mut builder = dlock_redis::RedisLock::builder();
-    let plain = match url.take::<String>("recipe")?.as_deref() {
-        None => false,
-        Some("plain") => true,
-        Some(_) => return Err(invalid("the URL's `recipe` must be `plain`, or be left out")),
-    };
-    // A plain lock has neither a hand-over nor replicas that acknowledge it: there the keys are not known.
-    if !plain {
-        if let Some(window) = url.take("claim_window")? {
-            builder = builder.claim_window(window);
-        }
-        if let Some(needed) = url.take("replicas")? {
-            builder = builder.replicas(needed);
-        }
-    }
-    let prefix = url.take::<String>("prefix")?;
-    if let Some(prefix) = &prefix {
-        builder = builder.prefix(prefix);
-    }
-    if let Some(timeout) = url.take("timeout")? {
-        builder = builder.timeout(timeout);
-    }
-    if url.take("allow_eviction")?.unwrap_or(false) {
-        builder = builder.allow_eviction();
-    }
-    if let Some(uptime) = url.take("rejoin_after")? {
-        builder = builder.rejoin_after(uptime);
-    }
-    #[cfg(feature = "redis-tls")]
-    {
-        if let Some(path) = url.take::<String>("ca")? {
-            builder = builder.root_certificate(pem("ca", &path)?);
-        }
-        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
-            (Some(cert), Some(key)) => {
-                builder = builder.client_certificate(pem("cert", &cert)?, pem("key", &key)?);
-            }
-            (None, None) => {}
-            _ => return Err(unpaired("cert", "key")),
-        }
-    }
-    #[cfg(feature = "redis-sentinel")]
-    {
-        let user = url.take::<String>("sentinel_user")?;
-        match url.take::<String>("sentinel_password")? {
-            Some(password) => builder = builder.sentinel_login(user.as_deref(), &password),
-            None if user.is_some() => {
-                return Err(invalid(
-                    "the URL gives a `sentinel_user` without a `sentinel_password`",
-                ));
-            }
-            None => {}
-        }
-    }
-    let at = format!("{}://{}", url.scheme(), url.raw_place());
-    url.finish()?;
-    if plain {
-        builder.check_plain_url(&at)?;
-        return Ok(Opener::PlainRedis(builder, at));
-    }
-    builder.check_url(&at)?;
-    Ok(Opener::Redis {
-        builder,
-        url: at,
-        prefix,
-    })
+fn redis(url: Url) -> Result<Opener> {
+    Ok(Opener::Redis(Box::new(dlock_redis::Config::read(url)?)))
 }
 
 /// What the file has that is named by that key.
-#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls"))]
+#[cfg(feature = "zookeeper-tls")]
 fn pem(key: &str, path: &str) -> Result<Vec<u8>> {
     std::fs::read(path)
         .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
@@ -346,7 +277,7 @@ fn zookeeper(mut url: Url) -> Result<Opener> {
     Ok(Opener::ZooKeeper(Box::new(builder), at))
 }
 
-#[cfg(any(feature = "redis-tls", feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
+#[cfg(any(feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
 fn unpaired(one: &str, other: &str) -> dlock_core::Error {
     invalid(format!(
         "the URL gives one of `{one}` and `{other}`, which belong together"

@@ -1,9 +1,47 @@
 //! What the errors of the driver and of the server mean.
 
+use std::sync::Arc;
+
 use dlock_core::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
 
-use crate::link::{Cause, Failed};
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) cause: Cause,
+    /// It may have been carried out.
+    pub(crate) sent: bool,
+}
+
+/// Why nothing came of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    Driver(RedisError),
+    /// The server is there, and not one to ask: of what kind that is, and what is said of it.
+    Refused(ErrorKind, Arc<str>),
+}
+
+impl From<RedisError> for Cause {
+    fn from(e: RedisError) -> Self {
+        Self::Driver(e)
+    }
+}
+
+impl Failed {
+    pub(crate) fn unsent(cause: impl Into<Cause>) -> Self {
+        let cause = cause.into();
+        Self { cause, sent: false }
+    }
+
+    pub(crate) fn sent(cause: impl Into<Cause>) -> Self {
+        let cause = cause.into();
+        Self { cause, sent: true }
+    }
+}
+
+pub(crate) fn timed_out() -> RedisError {
+    RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
+}
 
 const NOT_ALLOWED: &str = "does not let this user do what a lock needs; docs/redis.md has the ACL";
 
@@ -32,15 +70,17 @@ pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
     failed(f, at, kind)
 }
 
-/// For an item of a batch, which failed while the others did not: what the script says of it. What it did before stands, if its slot is
-/// under way to another node; what that makes of the item is for whoever asks to say.
+/// For an item of a batch, which failed while the others did not: what the script says of it. What it did
+/// before stands, if its slot is under way to another node; what that makes of the item is for whoever asks
+/// to say.
 pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
     let e = in_words(&text, at, halfway).unwrap_or_else(|| answered_with_an_error(at));
     let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));
     e.with_source(said)
 }
 
-/// Whether a script was refused something in its middle: nothing is rolled back, so what it did before stands.
+/// Whether a script was refused something in its middle: nothing is rolled back, so what it did before
+/// stands.
 pub(crate) fn stopped_halfway(e: &Error) -> bool {
     let refused = matches!(
         e.kind(),
@@ -78,7 +118,8 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
         Kind::Server(Server::ClusterDown | Server::MasterDown | Server::TryAgain) => CLUSTER_DOWN,
         Kind::Server(Server::Moved | Server::Ask) => (
             ErrorKind::Unavailable,
-            "sends elsewhere and back again, or on to where a slot is being moved: the cluster does not agree yet on whose it is",
+            "sends elsewhere and back again, or on to where a slot is being moved: the cluster does not \
+             agree yet on whose it is",
         ),
         Kind::MasterNameNotFoundBySentinel => (
             ErrorKind::Unavailable,
@@ -105,8 +146,8 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
     Error::new(kind, format!("Redis at {at} {what}")).with_source(e)
 }
 
-/// What a server's error means, by the words in it. Of a command in a script they are in different places: up to 6.x in the middle of an `ERR`,
-/// from 7.0 on in front, and of an item of a batch in the answer.
+/// What a server's error means, by the words in it. Of a command in a script they are in different places: up
+/// to 6.x in the middle of an `ERR`, from 7.0 on in front, and of an item of a batch in the answer.
 fn in_words(text: &str, at: &str, otherwise: ErrorKind) -> Option<Error> {
     let (kind, what) = match text {
         // First, since it may quote the user's own words.
@@ -124,11 +165,13 @@ fn in_words(text: &str, at: &str, otherwise: ErrorKind) -> Option<Error> {
         }
         t if has(t, "DLOCKFOREIGN") || has(t, "WRONGTYPE") => {
             let message = format!(
-                "under a key of the lock in Redis at {at} is something that dlock did not write: remove it, or use another prefix"
+                "under a key of the lock in Redis at {at} is something that dlock did not write: remove it, \
+                 or use another prefix"
             );
             return Some(Error::new(ErrorKind::BackendData, message));
         }
-        // Told of a key that a script makes by itself: what it did before that stands. Whoever asks again finds it, or begins anew.
+        // Told of a key that a script makes by itself: what it did before that stands. Whoever asks again
+        // finds it, or begins anew.
         t if t.contains(MOVING) => (otherwise, "is just moving the slot of that lock to another node"),
         t if t.contains("the cluster is down") => CLUSTER_DOWN,
         t if has(t, "READONLY") => (ErrorKind::Unavailable, "is a read-only replica"),
@@ -138,7 +181,8 @@ fn in_words(text: &str, at: &str, otherwise: ErrorKind) -> Option<Error> {
         ),
         t if has(t, "MISCONF") => (ErrorKind::Unavailable, "cannot save its data and refuses writes"),
         t if has(t, "NOREPLICAS") => (ErrorKind::Unavailable, "has not as many replicas as it must have"),
-        // Not ours: those are short, unless the server itself is stopped while one runs. While it lasts nothing else is carried out.
+        // Not ours: those are short, unless the server itself is stopped while one runs. While it lasts
+        // nothing else is carried out.
         t if has(t, "BUSY") => (
             ErrorKind::Unavailable,
             "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends it)",
@@ -267,7 +311,8 @@ mod tests {
     fn a_server_that_is_busy_with_a_script_is_one_that_is_away() {
         for line in [
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-            "ERR Error running script (call to f_1): @user_script:1: Script killed by user with SCRIPT KILL... ",
+            "ERR Error running script (call to f_1): @user_script:1: Script killed by user with SCRIPT \
+             KILL... ",
         ] {
             let e = perhaps_done(Failed::sent(answered(line)), "there");
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");

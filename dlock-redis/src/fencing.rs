@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Raised};
 use dlock_core::{Error, ErrorKind, Result, Strength, Token};
 
-use crate::lock::{RedisLock, invalid};
+use crate::config::invalid;
+use crate::lock::RedisLock;
 use crate::reply::token;
 
 #[async_trait]
@@ -27,7 +28,7 @@ impl Fencing for RedisLock {
                 i64::MAX
             ))));
         }
-        let c = &self.connection;
+        let c = &self.backend;
         let call = c.about(&c.scripts.raise, lease).window().arg(to.to_string());
         let (_, mut reply) = call.ask().await.map_err(named)?;
         let digits = reply.bytes().map_err(named)?;

@@ -19,7 +19,7 @@ impl RedisLock {
     ) -> Result<Admission> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
-        let c = &self.connection;
+        let c = &self.backend;
         let call = c
             .call(&c.scripts.gate, 1)
             .arg(resource(&c.prefix, name))
@@ -51,7 +51,7 @@ impl FenceGate for RedisLock {
     async fn read(&self, name: &LockName) -> Result<Option<FencedValue>> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
-        let c = &self.connection;
+        let c = &self.backend;
         let mut command = redis::cmd("HMGET");
         command.arg(resource(&c.prefix, name)).arg(&["v", "x", "a"]);
         let fields = c.query(&command).await.map_err(named)?;

@@ -1,10 +1,11 @@
 //! Which keys a name has.
 //!
-//! All keys of a name share a hash tag, so that one script may touch them on a cluster too. The tag is one of 256 buckets: the names of
-//! a bucket share the counter of their tokens, which thus leaves 256 keys behind and not one for each name that ever was locked.
+//! All keys of a name share a hash tag, so that one script may touch them on a cluster too. The tag is one of
+//! 256 buckets: the names of a bucket share the counter of their tokens, which thus leaves 256 keys behind
+//! and not one for each name that ever was locked.
 //!
-//! A script is given two of the keys and makes the others from them. A name stands behind its length: whatever bytes it has, what is put
-//! behind it makes no key of another name.
+//! A script is given two of the keys and makes the others from them. A name stands behind its length:
+//! whatever bytes it has, what is put behind it makes no key of another name.
 
 use dlock_core::LockName;
 use dlock_core::spi::RequestId;
@@ -46,7 +47,8 @@ pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
     to.extend_from_slice(&digits[at..]);
 }
 
-/// Where the holder of a name is, which all other keys of the name begin with; and the channel on which its changes are told.
+/// Where the holder of a name is, which all other keys of the name begin with; and the channel on which its
+/// changes are told.
 pub(crate) fn holder(prefix: &str, name: &LockName) -> Vec<u8> {
     let name = name.as_bytes();
     let mut key = bucket(prefix, name, name.len() + 24);
@@ -74,7 +76,8 @@ pub(crate) fn resource(prefix: &str, resource: &LockName) -> Vec<u8> {
     key
 }
 
-/// The channel of a client: one, or on a cluster one in each bucket. Without a colon: the scripts write it between two.
+/// The channel of a client: one, or on a cluster one in each bucket. Without a colon: the scripts write it
+/// between two.
 pub(crate) fn channel(prefix: &str, of: Option<&LockName>, client: u128) -> Vec<u8> {
     let mut channel = match of {
         Some(name) => bucket(prefix, name.as_bytes(), 35),

@@ -17,24 +17,25 @@ use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _};
 use redis::Value;
 
-use crate::connection::{Connection, millis};
+use crate::backend::{Backend, millis};
+use crate::config::invalid;
 use crate::failure::nothing_done;
 use crate::keys::push_number;
-use crate::pushes::Waiting;
 use crate::reply::{Reply, strange, token};
+use crate::wait::Waiting;
 
 /// Locks in a Redis server.
 ///
 /// Clones share one connection.
 #[derive(Clone)]
 pub struct RedisLock {
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) backend: Arc<Backend>,
     pub(crate) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
 
 impl RedisLock {
-    pub(crate) fn new(connection: Connection, longest_ttl: Option<Duration>) -> Self {
+    pub(crate) fn new(backend: Backend, longest_ttl: Option<Duration>) -> Self {
         let all = Capability::ALL
             .iter()
             .copied()
@@ -51,50 +52,38 @@ impl RedisLock {
             capabilities.max_ttl = capabilities.max_ttl.min(longest);
         }
         Self {
-            connection: Arc::new(connection),
+            backend: Arc::new(backend),
             unanswered: Arc::default(),
             capabilities: Arc::new(capabilities),
         }
     }
 
-    /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is not done. For one that was opened
-    /// [`lazily`](crate::Builder::lazily), and for health checks.
+    /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is
+    /// not done. For one that was opened [`lazily`](crate::Config::lazily), and for health checks.
     ///
     /// # Cancel safety
     /// Nothing is changed, at the server or here.
     ///
     /// # Errors
-    /// As those of [`Builder::open`](crate::Builder::open); `Closed`.
+    /// As those of [`Config::connect`](crate::Config::connect); `Closed`.
     pub async fn ready(&self) -> Result<()> {
-        let c = &self.connection;
+        let c = &self.backend;
         c.open()?;
-        c.link.ready().await.map_err(|e| nothing_done(e, &c.at))
+        c.connection.ready().await.map_err(|e| nothing_done(e, &c.at))
     }
 
-    /// What is unique to the run of the server that is connected to: two addresses that show one are of one server. `None` of a cluster, where
-    /// nothing is connected, and where the user may not ask for `INFO`.
+    /// What is unique to the run of the server that is connected to: two addresses that show one are of one
+    /// server. `None` of a cluster, where nothing is connected, and where the user may not ask for `INFO`.
     pub fn server_run_id(&self) -> Option<Arc<str>> {
-        self.connection.link.run()
+        self.backend.connection.run()
     }
 
     pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
-        match len > max {
-            true => Err(invalid(format!(
-                "the name has {len} bytes, redis takes at most {max}"
-            ))),
-            false => Ok(()),
-        }
+        check_name(&self.capabilities, name)
     }
 
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        match ttl < min || ttl > max {
-            true => Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
-            ))),
-            false => Ok(()),
-        }
+        check_ttl(&self.capabilities, ttl)
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
@@ -115,7 +104,7 @@ impl RedisLock {
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
-        let c = &self.connection;
+        let c = &self.backend;
         c.open()?;
         let joins = request.queue == Queueing::Join;
         // Before the request is sent: a push may overtake the answer.
@@ -163,9 +152,10 @@ impl RedisLock {
         }
     }
 
-    /// A grant that counts: where replicas have to acknowledge it, one that they did. Otherwise it is given back.
+    /// A grant that counts: where replicas have to acknowledge it, one that they did. Otherwise it is given
+    /// back.
     pub(crate) async fn counted(&self, grant: Grant) -> Result<Grant> {
-        let Some(replicas) = &self.connection.replicas else {
+        let Some(replicas) = &self.backend.replicas else {
             return Ok(grant);
         };
         match replicas.confirm(&grant.key, grant.token).await {
@@ -189,7 +179,7 @@ impl RedisLock {
         reply: &mut Reply,
         waiting: Option<Waiting>,
     ) -> Result<Attempt> {
-        let c = &self.connection;
+        let c = &self.backend;
         match reply.bytes()?.as_slice() {
             b"G" => {
                 let (token, life) = (reply.token()?, reply.life()?);
@@ -210,7 +200,7 @@ impl RedisLock {
                 let holder = c.holder(&request.key.name);
                 let mut wait = Wait::new(Wake::Poll {
                     probe: Arc::new(Holder {
-                        connection: Arc::clone(c),
+                        backend: Arc::clone(c),
                         exists: redis::cmd("EXISTS").arg(holder).to_owned(),
                     }),
                     min: LOOK_MIN,
@@ -238,25 +228,41 @@ pub(crate) fn with_life(mut grant: Grant, life: Renewal) -> Grant {
     grant
 }
 
-/// Whether an exclusive holder is in the way yet: a look that changes nothing, where an attempt in full is a script. Whoever waits for
-/// anything else than its end is told that it may pay to ask.
+/// Whether an exclusive holder is in the way yet: a look that changes nothing, where an attempt in full is a
+/// script. Whoever waits for anything else than its end is told that it may pay to ask.
 struct Holder {
-    connection: Arc<Connection>,
+    backend: Arc<Backend>,
     exists: redis::Cmd,
 }
 
 #[async_trait]
 impl Probe for Holder {
     async fn look(&self) -> Result<News> {
-        Ok(match self.connection.query(&self.exists).await? {
+        Ok(match self.backend.query(&self.exists).await? {
             Value::Int(1) => News::Nothing,
             _ => News::Changed,
         })
     }
 }
 
-pub(crate) fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+pub(crate) fn check_name(claimed: &Capabilities, name: &LockName) -> Result<()> {
+    let (len, max, backend) = (name.as_bytes().len(), claimed.max_name_len, claimed.backend);
+    match len > max {
+        true => Err(invalid(format!(
+            "the name has {len} bytes, {backend} takes at most {max}"
+        ))),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn check_ttl(claimed: &Capabilities, ttl: Duration) -> Result<()> {
+    let (min, max) = (claimed.min_ttl, claimed.max_ttl);
+    match ttl < min || ttl > max {
+        true => Err(invalid(format!(
+            "a ttl of {ttl:?} is not between {min:?} and {max:?}"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// A mode as the scripts take it.
@@ -301,7 +307,7 @@ impl Lock for RedisLock {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        let signals = self.connection.pushes.signals();
+        let signals = self.backend.pushes.signals();
         signals.chain(futures::stream::pending()).boxed()
     }
 
@@ -316,7 +322,7 @@ impl Lock for RedisLock {
             Release::KeepFor(d) => d,
             _ => Duration::ZERO,
         };
-        let c = &self.connection;
+        let c = &self.backend;
         let open = self.unanswered.of(lease);
         let mut call = c.about(&c.scripts.release, lease).window();
         if open.acquire || !keep.is_zero() {
@@ -347,7 +353,7 @@ impl Lock for RedisLock {
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        let c = &self.connection;
+        let c = &self.backend;
         join_all(requests.iter().map(|key| async move {
             let named = |e: Error| e.with_name(&key.name);
             let (_, mut reply) = c
@@ -369,10 +375,10 @@ impl Lock for RedisLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.connection.closed.store(true, Ordering::Release);
-        self.connection.pushes.close();
-        self.connection.link.close();
-        if let Some(replicas) = &self.connection.replicas {
+        self.backend.closed.store(true, Ordering::Release);
+        self.backend.pushes.close();
+        self.backend.connection.close();
+        if let Some(replicas) = &self.backend.replicas {
             replicas.close();
         }
         Ok(())
@@ -382,8 +388,8 @@ impl Lock for RedisLock {
 impl fmt::Debug for RedisLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLock")
-            .field("at", &self.connection.at)
-            .field("prefix", &self.connection.prefix)
+            .field("at", &self.backend.at)
+            .field("prefix", &self.backend.prefix)
             .finish_non_exhaustive()
     }
 }

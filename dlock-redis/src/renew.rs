@@ -1,7 +1,8 @@
 //! Leases and queue entries extended, many of them in one script.
 //!
-//! On a cluster they are asked for at several nodes, of which one may hang. Whoever asks drops the whole question after a while, and then knows nothing of
-//! any of them. So each node has less time than that, and what it did not answer by then has failed for itself.
+//! On a cluster they are asked for at several nodes, of which one may hang. Whoever asks drops the whole
+//! question after a while, and then knows nothing of any of them. So each node has less time than that, and
+//! what it did not answer by then has failed for itself.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,19 +16,19 @@ use futures::future::{Either, join_all, select};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use redis::Value;
 
-use crate::connection::millis;
+use crate::backend::millis;
+use crate::failure::{Failed, timed_out};
 use crate::failure::{of_item, perhaps_done};
 use crate::keys::{bucket_of, holder_and_counter, id_bytes};
-use crate::link::{Failed, timed_out};
 use crate::lock::RedisLock;
 use crate::replicas::Replicas;
 use crate::reply::{Reply, strange};
 
 /// How many go into one script: a longer one would keep others waiting.
-const BATCH: usize = 128;
+pub(crate) const BATCH: usize = 128;
 
 /// How many scripts are under way at a time: the server does other work in between.
-const AT_ONCE: usize = 4;
+pub(crate) const AT_ONCE: usize = 4;
 
 /// Items by their numbers, and what became of them.
 type Outcomes = Vec<(usize, RenewOutcome)>;
@@ -47,12 +48,13 @@ fn failed(e: &Error, items: &[RenewItem], batch: &[usize]) -> Outcomes {
 #[async_trait]
 impl Renew for RedisLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        // Leases of one ttl are extended by a short script. What goes together runs on one server: on a cluster, that of a bucket.
+        // Leases of one ttl are extended by a short script. What goes together runs on one server: on a
+        // cluster, that of a bucket.
         let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (n, item) in items.iter().enumerate() {
             let bucket = self
+                .backend
                 .connection
-                .link
                 .is_spread()
                 .then(|| bucket_of(item.key.name.as_bytes()));
             let ttl = (item.kind == RenewKind::Lease).then_some(item.ttl);
@@ -62,8 +64,8 @@ impl Renew for RedisLock {
             .values()
             .flat_map(|all| all.chunks(BATCH).map(<[_]>::to_vec))
             .collect();
-        let all: Vec<Outcomes> = if self.connection.link.is_spread() {
-            let over = self.connection.runtime.sleep(patience(items)).shared();
+        let all: Vec<Outcomes> = if self.backend.connection.is_spread() {
+            let over = self.backend.runtime.sleep(patience(items)).shared();
             join_all(
                 batches
                     .into_iter()
@@ -77,7 +79,7 @@ impl Renew for RedisLock {
         let mut all: Outcomes = all.into_iter().flatten().collect();
         all.sort_by_key(|(n, _)| *n);
         let outcomes = all.into_iter().map(|(_, outcome)| outcome).collect();
-        match &self.connection.replicas {
+        match &self.backend.replicas {
             Some(replicas) => self.counted_all(replicas, items, outcomes).await,
             None => outcomes,
         }
@@ -85,8 +87,8 @@ impl Renew for RedisLock {
 }
 
 impl RedisLock {
-    /// What of it counts: a renewal that the replicas have not acknowledged has failed, and leaves the deadline where it was. It is never a
-    /// loss: the lease is there.
+    /// What of it counts: a renewal that the replicas have not acknowledged has failed, and leaves the
+    /// deadline where it was. It is never a loss: the lease is there.
     async fn counted_all(
         &self,
         replicas: &Arc<Replicas>,
@@ -138,7 +140,7 @@ impl RedisLock {
             Either::Left((outcomes, _)) => outcomes,
             Either::Right(_) => {
                 let late = Failed::sent(timed_out());
-                failed(&perhaps_done(late, &self.connection.at), items, &batch)
+                failed(&perhaps_done(late, &self.backend.at), items, &batch)
             }
         }
     }
@@ -177,9 +179,10 @@ impl RedisLock {
         outcomes
     }
 
-    /// Those that are extended for as long as they were taken for. Answers when it was asked, and which were extended.
+    /// Those that are extended for as long as they were taken for. Answers when it was asked, and which were
+    /// extended.
     async fn extend(&self, items: &[RenewItem], batch: &[usize]) -> Result<(Timestamp, Vec<bool>)> {
-        let c = &self.connection;
+        let c = &self.backend;
         let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.extend, batch.len());
         for item in of() {
@@ -199,7 +202,7 @@ impl RedisLock {
 
     /// Whatever it is: each for itself.
     async fn renew_each(&self, items: &[RenewItem], batch: &[usize]) -> Result<Vec<RenewOutcome>> {
-        let c = &self.connection;
+        let c = &self.backend;
         let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.renew, batch.len() * 2);
         for item in of() {
@@ -228,12 +231,12 @@ impl RedisLock {
     fn outcome(&self, item: &RenewItem, value: Value, sent: Timestamp) -> Result<RenewOutcome> {
         let mut reply = Reply::new(value)?;
         let outcome = self.read_outcome(item, &mut reply, sent);
-        self.connection.pushed(&item.key.name, reply.pushed());
+        self.backend.pushed(&item.key.name, reply.pushed());
         outcome
     }
 
     fn read_outcome(&self, item: &RenewItem, reply: &mut Reply, sent: Timestamp) -> Result<RenewOutcome> {
-        let pushes = &self.connection.pushes;
+        let pushes = &self.backend.pushes;
         Ok(match reply.bytes()?.as_slice() {
             b"L" => {
                 let life = reply.life()?;
@@ -252,7 +255,7 @@ impl RedisLock {
                 RenewOutcome::Queued { recheck_in, ahead }
             }
             b"E" => {
-                let at = &self.connection.at;
+                let at = &self.backend.at;
                 return Err(of_item(reply.text()?, at, ErrorKind::Unknown));
             }
             _ => RenewOutcome::Gone,

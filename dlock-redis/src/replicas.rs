@@ -1,47 +1,56 @@
 //! A grant counts when so many replicas have it.
 //!
-//! Redis answers before its replicas have heard: a lock that was granted last is forgotten by the replica that takes over. `WAIT` tells how
-//! many replicas have what its own connection wrote. In a script it does not wait, and on the connection that everything of a
-//! client goes over it would hold all of it up; so there is a second one. On it one task *marks*: a script shows what became of the leases that
-//! were just granted or renewed, and writes something behind them; `WAIT` then counts who has that write, and with it the leases. Those that
-//! come while it waits share the next mark.
+//! Redis answers before its replicas have heard: a lock that was granted last is forgotten by the replica
+//! that takes over. `WAIT` tells how many replicas have what its own connection wrote. In a script it does
+//! not wait, and on the connection that everything of a client goes over it would hold all of it up; so there
+//! is a second one. On it one task *marks*: a script shows what became of the leases that were just granted
+//! or renewed, and writes something behind them; `WAIT` then counts who has that write, and with it the
+//! leases. Those that come while it waits share the next mark.
 //!
-//! The mark looks at the leases, and does not trust that it comes after them. What could go wrong, and why it does not:
+//! The mark looks at the leases, and does not trust that it comes after them. What could go wrong, and why it
+//! does not:
 //!
-//! * *A failover between the grant and the mark.* The second connection leads to another server than the first did, or the same one
-//!   lost its data. There the mark does not find the lease, or not with this token: it is lost, and asked for anew. Where it finds it, that
-//!   server has it, and `WAIT` counts who has it from there.
-//! * *A renewal instead of a grant, and the new master has the lease with its old end.* The mark says how much of it is left, and that alone
-//!   is what the deadline is counted from. It is counted from when the mark was sent, which is before the server looked.
-//! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and promoted again in between, it would
-//!   count by the offsets of another history; so the id of the history, which changes with each promotion, is asked for before and after.
-//! * *A replica acknowledges, and dies.* It is not asked for again. What was promised is that so many had it at a time.
-//! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant is given back, and the renewal has
-//!   moved nothing. It may get to the replicas later, which does no harm: a lease that nobody believes in lapses.
-//! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: so many as there are have to be asked for.
+//! * *A failover between the grant and the mark.* The second connection leads to another server than the
+//!   first did, or the same one lost its data. There the mark does not find the lease, or not with this
+//!   token: it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has
+//!   it from there.
+//! * *A renewal instead of a grant, and the new master has the lease with its old end.* The mark says how
+//!   much of it is left, and that alone is what the deadline is counted from. It is counted from when the
+//!   mark was sent, which is before the server looked.
+//! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
+//!   promoted again in between, it would count by the offsets of another history; so the id of the history,
+//!   which changes with each promotion, is asked for before and after.
+//! * *A replica acknowledges, and dies.* It is not asked for again. What was promised is that so many had it
+//!   at a time.
+//! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant
+//!   is given back, and the renewal has moved nothing. It may get to the replicas later, which does no harm:
+//!   a lease that nobody believes in lapses.
+//! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: so many as there
+//!   are have to be asked for.
 //! * *The write is in the memory of the replicas*, not on their disks.
 //!
-//! A push is the word of the server that pushes. With replicas it says that it is somebody's turn, and no more: who waits asks, and
-//! that answer is marked. A release is not marked: one that is forgotten costs others what is left of the ttl, and gives nobody a lock.
+//! A push is the word of the server that pushes. With replicas it says that it is somebody's turn, and no
+//! more: who waits asks, and that answer is marked. A release is not marked: one that is forgotten costs
+//! others what is left of the ttl, and gives nobody a lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, Renewal};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LossReason, Result, Timestamp, Token};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use crate::connection::millis;
+use crate::backend::millis;
+use crate::connection::check;
+use crate::connection::server::Server;
+use crate::connection::{Connection, load};
 use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
-use crate::link::{Link, load};
 use crate::reply::{Reply, strange};
 use crate::scripts::Scripts;
-use crate::server;
-use crate::single::Single;
 
 /// How many leases are in one script: a longer one would keep others waiting.
 const BATCH: usize = 128;
@@ -51,19 +60,18 @@ const ROUND: usize = BATCH * 4;
 
 pub(crate) struct Replicas {
     /// How many have to have it.
-    pub(crate) needed: u32,
+    needed: u32,
     /// How long they have.
-    pub(crate) limit: Duration,
-    pub(crate) line: Arc<Single>,
-    pub(crate) scripts: Arc<Scripts>,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) at: Arc<str>,
-    pub(crate) prefix: Arc<str>,
-    pub(crate) queue: Mutex<Queue>,
+    limit: Duration,
+    server: Arc<Server>,
+    scripts: Arc<Scripts>,
+    at: Arc<str>,
+    prefix: Arc<str>,
+    queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
-pub(crate) struct Queue {
+struct Queue {
     asked: Vec<Asked>,
     running: bool,
 }
@@ -83,18 +91,37 @@ struct Seen {
 }
 
 impl Replicas {
+    pub(crate) fn new(
+        needed: u32,
+        limit: Duration,
+        server: Arc<Server>,
+        scripts: Arc<Scripts>,
+        at: Arc<str>,
+        prefix: Arc<str>,
+    ) -> Self {
+        Self {
+            needed,
+            limit,
+            server,
+            scripts,
+            at,
+            prefix,
+            queue: Mutex::default(),
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses a server that has not so many replicas now.
     pub(crate) async fn check(&self) -> Result<()> {
-        let link = Link::Single(self.line.clone());
-        server::check_replicas(&link, &self.at, self.needed).await
+        let connection = Connection::Single(self.server.clone());
+        check::check_replicas(&connection, &self.at, self.needed).await
     }
 
     pub(crate) fn close(&self) {
-        self.line.close();
+        self.server.close();
     }
 
     /// What is left of a lease that so many replicas have, with that token.
@@ -120,7 +147,7 @@ impl Replicas {
         let told: Vec<_> = leases.into_iter().map(ask).collect();
         if !told.is_empty() && !std::mem::replace(&mut queue.running, true) {
             drop(queue);
-            self.runtime.spawn(Arc::clone(self).work().boxed());
+            self.server.setup().runtime.spawn(Arc::clone(self).work().boxed());
         }
         told
     }
@@ -155,8 +182,8 @@ impl Replicas {
     }
 
     async fn round(&self, round: Vec<Asked>) {
-        let asking = self.line.ask(|c| self.exchange(c, &round));
-        let seen = self.line.within(asking).await;
+        let asking = self.server.ask(|c| self.exchange(c, &round));
+        let seen = self.server.setup().within(asking).await;
         // Whether the mark was written is all the same: it changes no lease.
         let seen = seen.map_err(|e| nothing_done(e, &self.at));
         match seen {
@@ -187,7 +214,8 @@ impl Replicas {
     fn too_few(&self, acknowledged: u32) -> Error {
         let (at, limit) = (&self.at, self.limit);
         let message = format!(
-            "{acknowledged} of {} replicas of Redis at {at} acknowledged it within {limit:?}, so it does not count: see that they are \
+            "{acknowledged} of {} replicas of Redis at {at} acknowledged it within {limit:?}, so it does not \
+             count: see that they are \
              connected and keep up (INFO replication), or ask for fewer",
             self.needed
         );
@@ -252,7 +280,8 @@ fn demoted() -> RedisError {
     RedisError::from((Kind::Io, "the server took another part in replication meanwhile"))
 }
 
-/// The marks, what `WAIT` counted, and what the server says of itself. `None` if its history is not the same in all.
+/// The marks, what `WAIT` counted, and what the server says of itself. `None` if its history is not the same
+/// in all.
 fn read(sent: Timestamp, mut answers: Vec<Value>) -> Option<Seen> {
     let history = match answers.pop()? {
         Value::BulkString(b) => String::from_utf8_lossy(&b).into_owned(),

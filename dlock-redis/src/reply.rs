@@ -74,7 +74,7 @@ impl Reply {
         }
     }
 
-    /// What an answer ends with: see [`Connection::pushed`](crate::connection::Connection::pushed).
+    /// What an answer ends with: see [`Connection::pushed`](crate::backend::Backend::pushed).
     pub(crate) fn pushed(&mut self) -> i64 {
         match self.0.next_back() {
             Some(Value::Int(n)) => n,

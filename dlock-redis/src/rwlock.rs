@@ -12,7 +12,7 @@ use crate::reply::Reply;
 impl RwLock for RedisLock {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let named = |e: Error| e.with_name(&lease.name);
-        let c = &self.connection;
+        let c = &self.backend;
         let (mode, limit) = words(to)?;
         let call = c
             .about(&c.scripts.convert, lease)
@@ -29,21 +29,23 @@ impl RwLock for RedisLock {
     }
 }
 
-/// Who was refused may have been converted before that: the engine takes `Unknown` for the weaker of the two modes, and a refusal for the
-/// mode of before.
+/// Who was refused may have been converted before that: the engine takes `Unknown` for the weaker of the two
+/// modes, and a refusal for the mode of before.
 fn halfway(e: Error) -> Error {
     if !stopped_halfway(&e) {
         return e;
     }
-    let message = "the conversion was refused something halfway, so which mode it has is not known: ask again when that is mended";
+    let message = "the conversion was refused something halfway, so which mode it has is not known: ask \
+        again when that is mended";
     Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
 impl RedisLock {
-    /// What the replicas have not acknowledged is done all the same, and cannot be undone: others may have been let in. So it is unknown, the
-    /// guard is believed to have the weaker of the two modes, and asking again settles it.
+    /// What the replicas have not acknowledged is done all the same, and cannot be undone: others may have
+    /// been let in. So it is unknown, the guard is believed to have the weaker of the two modes, and asking
+    /// again settles it.
     async fn converted(&self, grant: Grant) -> Result<Grant> {
-        let Some(replicas) = &self.connection.replicas else {
+        let Some(replicas) = &self.backend.replicas else {
             return Ok(grant);
         };
         match replicas.confirm(&grant.key, grant.token).await {
@@ -65,7 +67,7 @@ impl RedisLock {
         match reply.bytes()?.as_slice() {
             b"G" => {
                 let (token, life) = (reply.token()?, reply.life()?);
-                self.connection.pushes.anchor(sent, reply.number()?);
+                self.backend.pushes.anchor(sent, reply.number()?);
                 Ok(Converted::Done(Grant::new(
                     lease.clone(),
                     Some(token),

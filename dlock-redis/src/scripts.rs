@@ -35,7 +35,8 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// On a cluster a message stays with the slot: `PUBLISH` goes to all nodes, and counts only who listens at its own.
+    /// On a cluster a message stays with the slot: `PUBLISH` goes to all nodes, and counts only who listens
+    /// at its own.
     pub(crate) fn new(is_spread: bool) -> Self {
         let publish = if is_spread { "'SPUBLISH'" } else { "'PUBLISH'" };
         let shared = HEAD.to_owned() + STATE;

@@ -1,15 +1,17 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Redis tells nobody of a lease that runs out unless somebody looks, on a server as it is installed. So a watch knows the first end, and looks
-//! then: that is one script for each lease that ends so, and one every 20 s that keeps the changes being told.
+//! Redis tells nobody of a lease that runs out unless somebody looks, on a server as it is installed. So a
+//! watch knows the first end, and looks then: that is one script for each lease that ends so, and one every
+//! 20 s that keeps the changes being told.
 //!
 //! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
 //!
 //! * *A message is lost.* Changes have numbers, and one is missing.
 //! * *The connection breaks, or whoever watches is too slow.* The channel ends, and is made again.
-//! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the server forgot everything (FLUSHALL, a
-//!   restart). What happens then has no number. But with each look it is asked *since when* changes have been told without a gap, and that
-//!   is another time now; also where another watch was the first to look. The numbers go on from that time, in microseconds, so those of
+//! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the
+//!   server forgot everything (FLUSHALL, a restart). What happens then has no number. But with each look it
+//!   is asked *since when* changes have been told without a gap, and that is another time now; also where
+//!   another watch was the first to look. The numbers go on from that time, in microseconds, so those of
 //!   before are not met again.
 
 use std::num::NonZeroU32;
@@ -24,7 +26,7 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
-use crate::connection::{Connection, millis};
+use crate::backend::{Backend, millis};
 use crate::keys::read_id;
 use crate::lock::RedisLock;
 use crate::reply::{Reply, strange, token};
@@ -45,7 +47,7 @@ struct Seen {
     since: u64,
 }
 
-impl Connection {
+impl Backend {
     /// Changes are told for as long from now on; `None`: not for us any more.
     async fn look(self: &Arc<Self>, name: &LockName, told: Option<Duration>, end_all: bool) -> Result<Seen> {
         let told = told.map_or_else(|| "-1".to_owned(), |time| millis(time).to_string());
@@ -157,7 +159,7 @@ impl Watching {
                 return None;
             }
             let pause = Timestamp::now().until(self.look_at);
-            let sleep = self.lock.connection.runtime.sleep(pause);
+            let sleep = self.lock.backend.runtime.sleep(pause);
             match select(self.receive.next(), sleep).await {
                 Either::Left((Some(message), _)) => match read_change(&message) {
                     Some((number, _)) if number <= self.number || self.behind => {}
@@ -177,7 +179,7 @@ impl Watching {
                 },
                 // The connection is gone, or this client.
                 Either::Left((None, _)) => {
-                    self.receive = self.lock.connection.pushes.watch(&self.channel);
+                    self.receive = self.lock.backend.pushes.watch(&self.channel);
                     if let Some(item) = self.begin_anew().await {
                         return Some(item);
                     }
@@ -188,7 +190,7 @@ impl Watching {
                     }
                 }
                 Either::Right(_) => {
-                    match self.lock.connection.look(&self.name, Some(TOLD_FOR), false).await {
+                    match self.lock.backend.look(&self.name, Some(TOLD_FOR), false).await {
                         // Nobody was told for a while.
                         Ok(seen) if seen.since != self.since => return Some(Ok(self.begin(seen, true))),
                         // What this look has brought about is told on the channel, with its numbers.
@@ -208,7 +210,7 @@ impl Watching {
 
     /// After something was missed: the state as a whole, as soon as it can be had.
     async fn begin_anew(&mut self) -> Option<Result<Change>> {
-        match self.lock.connection.look(&self.name, Some(TOLD_FOR), false).await {
+        match self.lock.backend.look(&self.name, Some(TOLD_FOR), false).await {
             Ok(seen) => Some(Ok(self.begin(seen, true))),
             Err(e) if e.is_retryable() || e.kind() == dlock_core::ErrorKind::Unknown => {
                 self.behind = true;
@@ -223,20 +225,20 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.receive.close();
-        let connection = Arc::clone(&self.lock.connection);
+        let connection = Arc::clone(&self.lock.backend);
         connection.pushes.unwatch(&self.channel);
-        if let Some(turn) = connection.listening.end(&self.channel) {
+        if let Some(turn) = connection.subscriptions.end(&self.channel) {
             let channel = std::mem::take(&mut self.channel);
             let runtime = connection.runtime.clone();
             let name = self.name.clone();
             let stopping = async move {
                 {
                     let _alone = turn.lock().await;
-                    if !connection.listening.is_over(&channel, &turn) {
+                    if !connection.subscriptions.is_over(&channel, &turn) {
                         return;
                     }
                     connection.unsubscribe(&channel).await;
-                    connection.listening.ended(&channel);
+                    connection.subscriptions.ended(&channel);
                 }
                 // Where this fails, changes are told to nobody for a while.
                 let _ = connection.look(&name, None, false).await;
@@ -251,12 +253,12 @@ impl Watch for RedisLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
-        let c = &self.connection;
+        let c = &self.backend;
         c.open().map_err(named)?;
         let channel = c.holder(name);
-        // First the ear, then the look: what comes between the two is heard, and its number shows that it was seen. It takes itself
-        // back, also if this is dropped on the way.
-        let turn = c.listening.begin(&channel);
+        // First the ear, then the look: what comes between the two is heard, and its number shows that it was
+        // seen. It takes itself back, also if this is dropped on the way.
+        let turn = c.subscriptions.begin(&channel);
         let mut watching = Watching {
             lock: self.clone(),
             name: name.clone(),
@@ -283,13 +285,13 @@ impl Watch for RedisLock {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.check_name(name).map_err(|e| e.with_name(name))?;
-        let seen = self.connection.look(name, Some(Duration::ZERO), false).await;
+        let seen = self.backend.look(name, Some(Duration::ZERO), false).await;
         seen.map(|s| s.now).map_err(|e| e.with_name(name))
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name).map_err(|e| e.with_name(name))?;
-        let seen = self.connection.look(name, Some(Duration::ZERO), true).await;
+        let seen = self.backend.look(name, Some(Duration::ZERO), true).await;
         seen.map(|s| s.ended).map_err(|e| e.with_name(name))
     }
 }

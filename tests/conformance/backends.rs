@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::combinators::Quorum;
-use dlock::redis::{PlainLock, RedisLock};
+use dlock::redis::Config;
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
@@ -389,7 +389,8 @@ impl Subjects {
         let runtime = kind.start();
         let (on, url) = (runtime.clone(), place.url(None));
         let opening = async move {
-            RedisLock::open(&url, on)
+            Config::from_url(&url)?
+                .connect(on)
                 .await
                 .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
@@ -406,7 +407,8 @@ impl Subjects {
         let url = format!("redis://{address}");
         let on = runtime.clone();
         let opening = async move {
-            PlainLock::open(&url, on)
+            Config::from_url(&url)?
+                .connect_plain(on)
                 .await
                 .map(|l| Arc::new(l) as Arc<dyn Lock>)
         };
@@ -540,11 +542,11 @@ impl Subjects {
     }
 
     async fn redis_at(&self, url: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        let builder = RedisLock::builder().timeout(TIMEOUT);
+        let config = Config::from_url(url)?.timeout(TIMEOUT);
         if let Store::PlainRedis { .. } = self.store {
-            return Ok(Arc::new(builder.open_plain(url, runtime).await?));
+            return Ok(Arc::new(config.connect_plain(runtime).await?));
         }
-        Ok(Arc::new(builder.prefix(PREFIX).open(url, runtime).await?))
+        Ok(Arc::new(config.prefix(PREFIX).connect(runtime).await?))
     }
 
     fn client(&self, backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::combinators::Quorum;
-use dlock::redis::RedisLock;
+use dlock::redis::Config;
 use dlock::spi::Lock;
 use dlock::{LockName, Result, Runtime};
 use dlock_conformance::hooks::{Hooks, Offer, Restart, Step, Vitals};
@@ -26,10 +26,11 @@ pub(crate) async fn quorum(
     connect: bool,
 ) -> Result<Arc<dyn Lock>> {
     let open = |address: &SocketAddr| {
-        let builder = RedisLock::builder().prefix(prefix).timeout(timeout).lazily();
-        let (url, runtime) = (format!("redis://{address}"), runtime.clone());
+        let config = Config::from_url(&format!("redis://{address}"));
+        let runtime = runtime.clone();
         async move {
-            let opened = builder.open(&url, runtime).await?;
+            let config = config?.prefix(prefix).timeout(timeout).lazily();
+            let opened = config.connect(runtime).await?;
             if connect {
                 // What is wrong with it is said to who asks for a lock.
                 let _ = opened.ready().await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::redis::RedisLock;
+use dlock::redis::Config;
 use dlock::spi::Lock;
 use dlock::sqlite::SqliteLock;
 use dlock::{Capability, Guard, Strength, runtime};
@@ -21,8 +21,9 @@ async fn tokens_grow_over_every_majority_of_redis_and_sqlite() {
     let here = runtime::detect().unwrap();
     let mut members: Vec<Arc<dyn Lock>> = Vec::new();
     for server in &redis {
-        let builder = RedisLock::builder().timeout(Duration::from_secs(1)).lazily();
-        members.push(Arc::new(builder.open(&server.url(), here.clone()).await.unwrap()));
+        let config = Config::from_url(&server.url()).unwrap();
+        let config = config.timeout(Duration::from_secs(1)).lazily();
+        members.push(Arc::new(config.connect(here.clone()).await.unwrap()));
     }
     let file = SqliteLock::open(directory.path().join("locks.sqlite"), here)
         .await

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dlock::redis::RedisLock;
+use dlock::redis::Config;
 use dlock::spi::{Admission, FenceGate as _};
 use dlock::{LockName, Token, runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -24,7 +24,8 @@ const TOLD: &str = "DLOCK_REDLOCK_CHILD";
 
 /// Whether a write with that token comes through. The resource is a Redis server too, and no member.
 async fn writes(resource: SocketAddr, token: Option<Token>) -> bool {
-    let resource = RedisLock::open(&format!("redis://{resource}"), runtime::detect().unwrap()).await;
+    let resource = Config::new(&resource.ip().to_string(), resource.port());
+    let resource = resource.connect(runtime::detect().unwrap()).await;
     let name = LockName::new(NAME).unwrap();
     let written = resource.unwrap().write(&name, token.unwrap(), b"sold").await;
     written.unwrap() == Admission::Admitted
@@ -38,7 +39,7 @@ async fn child_that_is_stopped() {
     let file = told.next().unwrap();
     let mut places: Vec<SocketAddr> = told.map(|at| at.parse().unwrap()).collect();
     let resource = places.remove(0);
-    let client = client(&places, RedisLock::builder(), TTL).await;
+    let client = client(&places, |config| config, TTL).await;
     let guard = client.lock(NAME).unwrap().acquire().await.unwrap();
     let mut out = fs::File::create(file).unwrap();
     writeln!(out, "held").unwrap();

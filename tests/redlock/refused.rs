@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use dlock::redis::RedisLock;
 use dlock::spi::{Acquire, LeaseKey, Queueing, RequestId};
 use dlock::{Capability, ErrorKind, LockName, LockOptions, Mode};
 
@@ -11,7 +10,7 @@ use crate::site::{NAME, client};
 #[tokio::test]
 async fn permits_queues_and_priorities_are_unsupported_before_anything_is_sent() {
     let nowhere = [([127, 0, 0, 1], 9).into(); 5];
-    let client = client(&nowhere, RedisLock::builder(), Duration::from_secs(1)).await;
+    let client = client(&nowhere, |config| config, Duration::from_secs(1)).await;
     for absent in [
         Capability::Permits,
         Capability::Queue,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::combinators::Quorum;
-use dlock::redis::{Builder, RedisLock};
+use dlock::redis::Config;
 use dlock::spi::{Admission, Lock};
 use dlock::{Client, Guard, LockName, LockOptions, LossReason, Memory, Timestamp, Token, runtime};
 use dlock_conformance::network::{Fault, FaultGuard, Network};
@@ -79,11 +79,11 @@ impl Site {
         self.servers.iter().map(RedisServer::address).collect()
     }
 
-    fn builder(&self) -> Builder {
-        let builder = RedisLock::builder().timeout(Duration::from_secs(1));
+    fn set(&self, config: Config) -> Config {
+        let config = config.timeout(Duration::from_secs(1));
         match self.rejoin_after {
-            Some(uptime) => builder.rejoin_after(uptime),
-            None => builder,
+            Some(uptime) => config.rejoin_after(uptime),
+            None => config,
         }
     }
 
@@ -92,7 +92,7 @@ impl Site {
         let servers: Vec<_> = self.addresses().into_iter().map(Into::into).collect();
         let net = ProxyNetwork::start(&servers).unwrap();
         let addresses: Vec<_> = net.addresses().iter().map(|at| at.tcp().unwrap()).collect();
-        let client = client(&addresses, self.builder(), ttl).await;
+        let client = client(&addresses, |config| self.set(config), ttl).await;
         Party {
             client,
             net,
@@ -160,13 +160,18 @@ impl Party {
 }
 
 /// Of a quorum of those servers, none of which is asked yet.
-pub(crate) async fn client(addresses: &[SocketAddr], builder: Builder, ttl: Duration) -> Client {
+pub(crate) async fn client(
+    addresses: &[SocketAddr],
+    set: impl Fn(Config) -> Config,
+    ttl: Duration,
+) -> Client {
     let runtime = runtime::detect().unwrap();
     let open = |at: &SocketAddr| {
-        let (builder, url, runtime) = (builder.clone().lazily(), format!("redis://{at}"), runtime.clone());
+        let config = set(Config::from_url(&format!("redis://{at}")).unwrap()).lazily();
+        let runtime = runtime.clone();
         async move {
-            builder
-                .open(&url, runtime)
+            config
+                .connect(runtime)
                 .await
                 .map(|lock| Arc::new(lock) as Arc<dyn Lock>)
         }

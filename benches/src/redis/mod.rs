@@ -13,7 +13,7 @@ mod table;
 use std::sync::Arc;
 
 use dlock_core::{Client, Runtime, runtime};
-use dlock_redis::RedisLock;
+use dlock_redis::{Config, RedisLock};
 
 pub use crowd::{Contender, Seen, Spell, crowd};
 pub use cycles::{rate, timed};
@@ -30,7 +30,9 @@ pub fn here() -> Arc<dyn Runtime> {
 
 /// Our backend, on a connection of its own.
 pub async fn backend(server: &Server) -> RedisLock {
-    RedisLock::open(&server.url(), here())
+    Config::from_url(&server.url())
+        .expect("a URL")
+        .connect(here())
         .await
         .expect("the server is there")
 }

@@ -15,9 +15,9 @@ use futures::stream::{BoxStream, StreamExt as _};
 use redis::Value;
 
 use super::{Plain, PlainLock, call};
-use crate::connection::millis;
+use crate::backend::millis;
 use crate::failure::nothing_done;
-use crate::lock::invalid;
+use crate::lock::{check_name, check_ttl};
 use crate::reply::{Reply, strange};
 
 /// How soon who waits looks again, and how late.
@@ -26,13 +26,8 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 
 impl Plain {
     fn check(&self, request: &Acquire) -> Result<()> {
-        let (len, max) = (request.key.name.as_bytes().len(), self.capabilities.max_name_len);
-        if len > max {
-            return Err(invalid(format!(
-                "the name has {len} bytes, redis-plain takes at most {max}"
-            )));
-        }
-        self.check_ttl(request.ttl)?;
+        check_name(&self.capabilities, &request.key.name)?;
+        check_ttl(&self.capabilities, request.ttl)?;
         let asked = !request.mode.is_exclusive()
             || request.queue == Queueing::Join
             || request.priority != Acquire::DEFAULT_PRIORITY
@@ -45,17 +40,8 @@ impl Plain {
         }
     }
 
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        match ttl < min || ttl > max {
-            true => Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    /// Deletes the lock if it is of that request: whether it was. With a tombstone against what may be on its way.
+    /// Deletes the lock if it is of that request: whether it was. With a tombstone against what may be on its
+    /// way.
     async fn delete(&self, lease: &LeaseKey, tombstone: bool) -> Result<bool> {
         let key = self.key(&lease.name);
         let mut command = call(&self.scripts.release, 2);
@@ -118,7 +104,7 @@ impl Probe for IsFree {
         self.plain.check_open()?;
         let mut command = redis::cmd("EXISTS");
         command.arg(&self.key);
-        let answer = self.plain.link.query(&command).await;
+        let answer = self.plain.connection.query(&command).await;
         match answer.map_err(|e| nothing_done(e, &self.plain.at))? {
             // Whoever it is by now: there is nothing to be had.
             Value::Int(1) => Ok(News::Nothing),
@@ -182,7 +168,7 @@ impl Lock for PlainLock {
     async fn close(&self) -> Result<()> {
         self.0.closed.store(true, Ordering::Release);
         self.0.pushes.close();
-        self.0.link.close();
+        self.0.connection.close();
         Ok(())
     }
 }

@@ -1,17 +1,22 @@
-//! The plain recipe, `SET key id NX PX ttl` and compare-and-delete: for locks that are shared with other clients.
+//! The plain recipe, `SET key id NX PX ttl` and compare-and-delete: for locks that are shared with other
+//! clients.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds itself, and is told what is left.
-//! * *A request is given up, and arrives late*, on a connection that was given up too. Abandoning it leaves a tombstone, a key of its own that goes by
-//!   itself after a minute; the acquire, a script, looks for that first. The keys of locks are not touched by this: other clients see none of it.
-//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step; whatever else is there stays.
-//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted; there is nothing to be asked for sooner.
+//! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds
+//!   itself, and is told what is left.
+//! * *A request is given up, and arrives late*, on a connection that was given up too. Abandoning it leaves a
+//!   tombstone, a key of its own that goes by itself after a minute; the acquire, a script, looks for that
+//!   first. The keys of locks are not touched by this: other clients see none of it.
+//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step; whatever else
+//!   is there stays.
+//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted;
+//!   there is nothing to be asked for sooner.
 //! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
-//! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it after a failover, and nobody can tell.
+//! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it
+//!   after a failover, and nobody can tell.
 
 mod lock;
-mod open;
 mod renew;
 
 use std::fmt;
@@ -23,39 +28,45 @@ use dlock_core::spi::{RequestId, Unanswered};
 use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Result, Timestamp};
 use redis::{Cmd, Value};
 
+use crate::config::invalid;
+use crate::connection::Connection;
 use crate::failure::perhaps_done;
-use crate::link::Link;
-use crate::lock::invalid;
-use crate::pushes::Pushes;
 use crate::scripts::Script;
+use crate::wait::Pushes;
 
-/// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an expiry.
+/// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an
+/// expiry.
 ///
-/// It excludes, and is excluded by, redis-py's `Lock`, node-redlock, redsync, rslock on one server, and whoever else sets a key with `NX` and an
-/// expiry and deletes it only when it has its own value. That is what it is for. Where all programs are yours, take
-/// [`RedisLock`](crate::RedisLock): it costs as little, and has all that is missing here.
+/// It excludes, and is excluded by, redis-py's `Lock`, node-redlock, redsync, rslock on one server, and
+/// whoever else sets a key with `NX` and an expiry and deletes it only when it has its own value. That is
+/// what it is for. Where all programs are yours, take [`RedisLock`](crate::RedisLock): it costs as little,
+/// and has all that is missing here.
 ///
 /// # What it guarantees
 ///
-/// On one server, or one master that does not change, whose clock is not set: no two holders at a time; a holder that vanished is one for the ttl at
-/// most; a loss is told by the deadline; an acquire that is sent again, and a release that comes late, do no harm.
+/// On one server, or one master that does not change, whose clock is not set: no two holders at a time; a
+/// holder that vanished is one for the ttl at most; a loss is told by the deadline; an acquire that is sent
+/// again, and a release that comes late, do no harm.
 ///
 /// # What it does not
 ///
-/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor, and nothing refuses it. The store may forget
-///   locks (failover, restart, eviction), and then two holders are not told apart.
-/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it. There is no fairness, no priority, and no
-///   hand-over; somebody may wait for ever.
-/// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`. All of that answers `Unsupported`.
-/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Other data under it is in the way: text is somebody's
-///   lock for as long as it is there, and anything else is `BackendData`.
+/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor, and nothing
+///   refuses it. The store may forget locks (failover, restart, eviction), and then two holders are not told
+///   apart.
+/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it. There is
+///   no fairness, no priority, and no hand-over; somebody may wait for ever.
+/// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`.
+///   All of that answers `Unsupported`.
+/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Other
+///   data under it is in the way: text is somebody's lock for as long as it is there, and anything else is
+///   `BackendData`.
 ///
-/// Opened by [`Builder::open_plain`](crate::Builder::open_plain). Clones share one connection.
+/// Opened by [`Config::connect_plain`](crate::Config::connect_plain). Clones share one connection.
 #[derive(Clone)]
 pub struct PlainLock(Arc<Plain>);
 
 struct Plain {
-    link: Link,
+    connection: Connection,
     /// The address without a password, for messages.
     at: Arc<str>,
     prefix: Arc<str>,
@@ -66,14 +77,14 @@ struct Plain {
     closed: AtomicBool,
 }
 
-struct Scripts {
+pub(crate) struct Scripts {
     acquire: Script,
     release: Script,
     extend: Script,
 }
 
 impl Scripts {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let script = |text: &str| Script::new(text.to_owned());
         Self {
             acquire: script(include_str!("scripts/acquire.lua")),
@@ -82,8 +93,29 @@ impl Scripts {
         }
     }
 
-    fn all(&self) -> [&Script; 3] {
+    pub(crate) fn all(&self) -> [&Script; 3] {
         [&self.acquire, &self.release, &self.extend]
+    }
+}
+
+impl PlainLock {
+    pub(crate) fn new(
+        connection: Connection,
+        at: Arc<str>,
+        prefix: Arc<str>,
+        scripts: Scripts,
+        pushes: Arc<Pushes>,
+    ) -> Self {
+        Self(Arc::new(Plain {
+            connection,
+            at,
+            prefix,
+            scripts,
+            pushes,
+            unanswered: Unanswered::default(),
+            capabilities: capabilities(),
+            closed: AtomicBool::new(false),
+        }))
     }
 }
 
@@ -114,9 +146,11 @@ impl Plain {
         match slot(key) {
             Slot::ByTag => Ok([key, end.as_bytes()].concat()),
             Slot::Whole => Ok([b"{", key, b"}", end.as_bytes()].concat()),
-            Slot::Unsure if !self.link.is_spread() => Ok([key, end.as_bytes()].concat()),
+            Slot::Unsure if !self.connection.is_spread() => Ok([key, end.as_bytes()].concat()),
             Slot::Unsure => Err(invalid(
-                "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is sure to be in its slot".to_owned(),
+                "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is \
+                 sure to be in its slot"
+                    .to_owned(),
             )),
         }
     }
@@ -130,9 +164,9 @@ impl Plain {
     ) -> Result<(Timestamp, Value)> {
         self.check_open()?;
         let sent = Timestamp::now();
-        let asking = self.link.invoke(script, &command);
+        let asking = self.connection.invoke(script, &command);
         let answer = match limit {
-            Some(limit) => self.link.at_most(limit, asking).await,
+            Some(limit) => self.connection.at_most(limit, asking).await,
             None => asking.await,
         };
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))

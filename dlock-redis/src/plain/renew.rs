@@ -9,21 +9,17 @@ use std::time::Duration;
 
 use super::lock::unsupported;
 use super::{PlainLock, call};
-use crate::connection::millis;
-use crate::renew::patience;
+use crate::backend::millis;
+use crate::lock::check_ttl;
+use crate::renew::{AT_ONCE, BATCH, patience};
 use crate::reply::{Reply, strange};
-
-/// How many go into one script: a longer one would keep others waiting.
-const BATCH: usize = 128;
-
-/// How many scripts are under way at a time: the server does other work in between.
-const AT_ONCE: usize = 4;
 
 #[async_trait]
 impl Renew for PlainLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        // On a cluster each name may be on another server, and one that hangs holds up no other: see the renewal of the other recipe.
-        let (batch, at_once, limit) = match self.0.link.is_spread() {
+        // On a cluster each name may be on another server, and one that hangs holds up no other: see the
+        // renewal of the other recipe.
+        let (batch, at_once, limit) = match self.0.connection.is_spread() {
             true => (1, items.len(), Some(patience(items))),
             false => (BATCH, AT_ONCE, None),
         };
@@ -52,7 +48,7 @@ impl PlainLock {
             if item.kind != RenewKind::Lease {
                 return Err(unsupported("a plain lock has no queue"));
             }
-            plain.check_ttl(item.ttl)?;
+            check_ttl(&plain.capabilities, item.ttl)?;
             command.arg(plain.key(&item.key.name));
         }
         for item in items {

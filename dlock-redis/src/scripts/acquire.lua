@@ -1,13 +1,14 @@
 -- Asks for a name; idempotent in the id.
 --
--- Sent again (its answer was lost) it finds its own hold or its own place in the queue, and answers what is left of it: no second hold, no
--- second place. Arrived late, after it was abandoned, it finds the tombstone and is refused. Between the check and the grant nothing can
--- happen: a script runs alone. Who queues is told by a push; who dies in the queue is gone when its queue lease is over.
--- KEYS: x, t. ARGV: id, ttl, owner, and in one mode:limit:queue ttl (0: does not queue):priority:window:channel
+-- Sent again (its answer was lost) it finds its own hold or its own place in the queue, and answers what is
+-- left of it: no second hold, no second place. Arrived late, after it was abandoned, it finds the tombstone
+-- and is refused. Between the check and the grant nothing can happen: a script runs alone. Who queues is told
+-- by a push; who dies in the queue is gone when its queue lease is over. KEYS: x, t. ARGV: id, ttl, owner,
+-- and in one mode:limit:queue ttl (0: does not queue):priority:window:channel
 local id, ttl, owner = ARGV[1], ARGV[2], ARGV[3]
 local mode, limit, qttl, priority, window, chan
--- The short ways, for exclusive requests. They do what the rest would do and no more: most of what a script costs are the functions that
--- it makes, and these make none.
+-- The short ways, for exclusive requests. They do what the rest would do and no more: most of what a script
+-- costs are the functions that it makes, and these make none.
 if ARGV[4]:byte() == 120 then
   local call, x, e = redis.call, KEYS[1], KEYS[1] .. ':e'
   local there = call('EXISTS', x, e, KEYS[2] .. ':' .. id)
@@ -25,7 +26,8 @@ if ARGV[4]:byte() == 120 then
     return token
   end
   mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
-  -- Somebody else holds it alone, nobody shares or wants to, the request is new and queues: it has to wait, whatever stands in the queue.
+  -- Somebody else holds it alone, nobody shares or wants to, the request is new and queues: it has to wait,
+  -- whatever stands in the queue.
   local v = qttl ~= '0' and call('GET', x)
   if v and v:find('^1[hpk]') and v:sub(3, 26) ~= id then
     local fields = call('HMGET', e, 'h', 'n', id)
@@ -82,7 +84,8 @@ else
     admit()
     return {'M', other, finish()}
   end
-  w = {id = id, phase = 'q', mode = mode, limit = limit, ttl = ttl, token = '0', ends = now + qttl, chan = chan, owner = owner}
+  w = {id = id, phase = 'q', mode = mode, limit = limit, ttl = ttl, token = '0',
+    ends = now + qttl, chan = chan, owner = owner}
   admit(mode == 's' and id or nil)
   if admissible(mode, limit) and call('ZCOUNT', q, '-inf', '(' .. string.format('%.0f', AWAY)) == 0 then
     join(w)

@@ -1,9 +1,10 @@
--- Extends leases that are extended for the time that they were taken for, exclusive or shared: what nearly every renewal is. Answers 1 for each that was; a 0
--- says nothing but that renew.lua has to be asked.
+-- Extends leases that are extended for the time that they were taken for, exclusive or shared: what nearly
+-- every renewal is. Answers 1 for each that was; a 0 says nothing but that renew.lua has to be asked.
 --
--- A lease is kept with the time that it was given, so not more than that is left of it: none is made shorter. One that was pushed and is not
--- confirmed becomes a whole one. Nothing is let go here, so nobody can be admitted. The order of the writes: see `although_full` in state.lua.
--- KEYS: x of each. ARGV: the ttl, then the id of each
+-- A lease is kept with the time that it was given, so not more than that is left of it: none is made shorter.
+-- One that was pushed and is not confirmed becomes a whole one. Nothing is let go here, so nobody can be
+-- admitted. The order of the writes: see `although_full` in state.lua. KEYS: x of each. ARGV: the ttl, then
+-- the id of each
 local call, pcall, ttl, answers, now = redis.call, redis.pcall, ARGV[1], {}, nil
 local kept = ':' .. ttl .. ':'
 for i = 1, #KEYS do

@@ -1,5 +1,5 @@
--- Who holds it, and how many wait. ARGV: window; for how long changes are told (0: as they are; -1: not for whoever asks, who has stopped
--- to listen); whether all holders are ended. KEYS: x, t
+-- Who holds it, and how many wait. ARGV: window; for how long changes are told (0: as they are; -1: not for
+-- whoever asks, who has stopped to listen); whether all holders are ended. KEYS: x, t
 local window, watching = ARGV[1], tonumber(ARGV[2])
 --state
 at(KEYS[1], KEYS[2], '')

@@ -1,14 +1,17 @@
--- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step: no gap, no race, no herd.
+-- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step: no
+-- gap, no race, no herd.
 --
--- By its id: a lease that is over and given to another is not touched. Sent again it finds nothing and says so; the client knows that it
--- had sent it before. Where a copy of the acquire may still be on its way a tombstone is left, or it would be granted to nobody.
--- KEYS: x, t. ARGV: id, window, and where it is not an ordinary one: how long it is kept (0: not at all), whether it may come again
+-- By its id: a lease that is over and given to another is not touched. Sent again it finds nothing and says
+-- so; the client knows that it had sent it before. Where a copy of the acquire may still be on its way a
+-- tombstone is left, or it would be granted to nobody. KEYS: x, t. ARGV: id, window, and where it is not an
+-- ordinary one: how long it is kept (0: not at all), whether it may come again
 local id, window, keep = ARGV[1], ARGV[2], tonumber(ARGV[3] or '0')
 if ARGV[4] == '1' then
   redis.call('DEL', KEYS[2] .. ':')
   redis.call('SET', KEYS[2] .. ':' .. id, '', 'PX', 60000)
 end
--- The short ways. They do what the rest would do and no more: most of what a script costs are the functions that it makes, and these make none.
+-- The short ways. They do what the rest would do and no more: most of what a script costs are the functions
+-- that it makes, and these make none.
 if keep == 0 then
   local call, x, e = redis.call, KEYS[1], KEYS[1] .. ':e'
   local v = call('GET', x)
@@ -18,7 +21,8 @@ if keep == 0 then
       call('DEL', x)
       return 'R'
     end
-    -- Who is next waits to have it alone, is there, and hears of it; nobody shares or wants to, nobody watches.
+    -- Who is next waits to have it alone, is there, and hears of it; nobody shares or wants to, nobody
+    -- watches.
     local q = x .. ':q'
     local first = call('ZRANGEBYSCORE', q, '-inf', '(4503599627370496', 'LIMIT', '0', '2')
     local head = first[1]
@@ -47,7 +51,8 @@ if keep == 0 then
           redis.set_repl(redis.REPL_ALL)
           if heard > 0 then
             local phase = life < tonumber(ttl) and 'p' or 'h'
-            call('SET', x, '1' .. phase .. head .. token .. ':' .. ttl .. ':' .. owner, 'PX', string.format('%d', life))
+            local held = '1' .. phase .. head .. token .. ':' .. ttl .. ':' .. owner
+            call('SET', x, held, 'PX', string.format('%d', life))
             call('ZREM', q, head)
             if first[2] or call('ZCARD', q) > 0 then
               call('HDEL', e, head)

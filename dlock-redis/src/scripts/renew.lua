@@ -1,8 +1,9 @@
 -- Extends leases and queue entries, and asks again for the latter; many in one script, each for itself.
 --
--- A lease that is over is not revived: somebody else may have had it meanwhile. One is never made shorter, so that renewals that overtake
--- one another do no harm. The first renewal of a grant that was pushed makes it a whole one.
--- KEYS: x and t for each item. ARGV: window, then for each item its id, whether it is queued (1) or a lease (0), and the ttl
+-- A lease that is over is not revived: somebody else may have had it meanwhile. One is never made shorter, so
+-- that renewals that overtake one another do no harm. The first renewal of a grant that was pushed makes it a
+-- whole one. KEYS: x and t for each item. ARGV: window, then for each item its id, whether it is queued (1)
+-- or a lease (0), and the ttl
 local window = ARGV[1]
 --state
 local answers = {}

@@ -1,39 +1,48 @@
--- The state of one name, and the one admission rule that every change runs. A script says by `at` which name it is about, does its work, and
--- ends with `finish`.
+-- The state of one name, and the one admission rule that every change runs. A script says by `at` which name
+-- it is about, does its work, and ends with `finish`.
 --
 -- KEYS are two for a name, x and t; the others are made from them, and are in the same slot.
 -- x           string  the exclusive holder, or what a minimum hold keeps; it goes by its own PX
--- x:e         hash    who waits, who shares, and a few fields of one letter; all of it may go by its PX, which no entry outlives
--- x:q         zset    who waits, by place: priority, then arrival; behind all of them, AWAY further on, who could not be reached
+-- x:e         hash    who waits, who shares, and a few fields of one letter; no entry outlives its PX
+-- x:q         zset    who waits, by place: priority, then arrival; AWAY further on, who could not be reached
 -- x:s         zset    who shares, by the end of the lease
 -- t           string  the last token of the bucket, for ever
 -- t:<id>      string  a request that was abandoned, or released after it may have been sent twice
--- The fields of e: h the exclusive holder as it was last seen here, o until when changes are told, b since when without a gap (in microseconds),
--- i the number of the last one (they go on from b), a how many arrived,
--- n how many entries are of a shared mode, c their class, u who wants to be alone, and until when that counts.
+-- The fields of e: h the exclusive holder as it was last seen here, o until when changes are told, b since
+-- when without a gap (in microseconds), i the number of the last one (they go on from b), a how many arrived,
+-- n how many entries are of a shared mode, c their class, u who wants to be alone, and until when that
+-- counts.
 --
--- Invariants: while `x` exists `s` is empty. A member of q or s has its field in e, and no other field of 24 bytes is in e. Where `e`
--- does not exist nobody waits, shares or watches. c is there while n is above nought.
+-- Invariants: while `x` exists `s` is empty. A member of q or s has its field in e, and no other field of 24
+-- bytes is in e. Where `e` does not exist nobody waits, shares or watches. c is there while n is above
+-- nought.
 local x, e, q, s, t, z
 -- What is known of it, read once: the exclusive hold; the field h; whether changes are told; the field n.
 local hold, noted, watched, sharing
 -- What is not written yet.
 local renoted
--- The longest claim window of those that were pushed a grant, and whether there were more to be tried: each answer ends with it, and whoever
--- asked comes by again, when it is over or at once.
+-- The longest claim window of those that were pushed a grant, and whether there were more to be tried: each
+-- answer ends with it, and whoever asked comes by again, when it is over or at once.
 local pushed, unfinished
 
--- The first write of every script that makes more than one, but of the short ways of acquire.lua, which begin by asking for a key that is not here.
+-- The first write of every script that makes more than one, but of the short ways of acquire.lua, which begin
+-- by asking for a key that is not here.
 --
--- Where memory is full Redis refuses the first write of a script that may need some, and no later one. Whoever lets go or keeps what it has makes
--- its first write one that needs none. And where the slot is on its way to another node, what touches a key that is not here is refused, also in
--- the middle of a script, and what was written before stands. This key never is here, so such a script ends before it has changed anything.
+-- Where memory is full Redis refuses the first write of a script that may need some, and no later one.
+-- Whoever lets go or keeps what it has makes its first write one that needs none. And where the slot is on
+-- its way to another node, what touches a key that is not here is refused, also in the middle of a script,
+-- and what was written before stands. This key never is here, so such a script ends before it has changed
+-- anything.
 local function although_full() call('DEL', KEYS[2] .. ':') end
 
--- Something else than what this release writes: of a newer one (a digit, then a letter), or not dlock's at all.
-local function refuse(v) error(v:match('^%d%l') and v:sub(1, 1) ~= VERSION and 'DLOCKVERSION' or 'DLOCKFOREIGN') end
+-- Something else than what this release writes: of a newer one (a digit, then a letter), or not dlock's at
+-- all.
+local function refuse(v)
+  error(v:match('^%d%l') and v:sub(1, 1) ~= VERSION and 'DLOCKVERSION' or 'DLOCKFOREIGN')
+end
 
--- An exclusive hold: version, phase (h held, p for a claim window, k kept by a minimum hold), id, token, ttl, owner.
+-- An exclusive hold: version, phase (h held, p for a claim window, k kept by a minimum hold), id, token, ttl,
+-- owner.
 local function read_x()
   local v = call('GET', x)
   if not v then return nil end
@@ -42,7 +51,8 @@ local function read_x()
   if not token then refuse(v) end
   return {phase = v:sub(2, 2), id = v:sub(3, 26), token = token, ttl = tonumber(ttl), owner = owner}
 end
--- For as long; without `life` for as long as it has, which may be nought milliseconds and is then no number to be set.
+-- For as long; without `life` for as long as it has, which may be nought milliseconds and is then no number
+-- to be set.
 local function write_x(h, life)
   hold = h
   local v = VERSION .. h.phase .. h.id .. h.token .. ':' .. string.format('%d', h.ttl) .. ':' .. h.owner
@@ -64,20 +74,22 @@ local function at(key, counter, id)
   noted, watched, sharing = fields[1], fields[2] and tonumber(fields[2]) > now, tonumber(fields[3] or '0')
 end
 
--- An entry of e: version, phase (q queued, h, p, k), mode (x or s), limit, ttl, token, end of the queue lease, channel, owner.
+-- An entry of e: version, phase (q queued, h, p, k), mode (x or s), limit, ttl, token, end of the queue
+-- lease, channel, owner.
 local function read_e(id)
   local v = call('HGET', e, id)
   if not v then return nil end
   if v:sub(1, 1) ~= VERSION then refuse(v) end
-  local phase, mode, limit, ttl, token, ends, chan, owner = v:match('^%d(%l)(%l):(%d+):(%d+):(%d+):(%d+):([^:]*):(.*)$')
+  local phase, mode, limit, ttl, token, ends, chan, owner =
+    v:match('^%d(%l)(%l):(%d+):(%d+):(%d+):(%d+):([^:]*):(.*)$')
   if not phase then refuse(v) end
-  return {id = id, phase = phase, mode = mode, limit = limit, ttl = tonumber(ttl), token = token, ends = tonumber(ends),
-    chan = chan, owner = owner, written = true}
+  return {id = id, phase = phase, mode = mode, limit = limit, ttl = tonumber(ttl), token = token,
+    ends = tonumber(ends), chan = chan, owner = owner, written = true}
 end
 local function write_e(w)
   w.written = true
-  call('HSET', e, w.id, table.concat({VERSION .. w.phase .. w.mode, w.limit, string.format('%d', w.ttl), w.token,
-    string.format('%d', w.ends), w.chan, w.owner}, ':'))
+  call('HSET', e, w.id, table.concat({VERSION .. w.phase .. w.mode, w.limit,
+    string.format('%d', w.ttl), w.token, string.format('%d', w.ends), w.chan, w.owner}, ':'))
 end
 -- No entry outlives its keys. The key that an entry was added to may be new.
 local function last(life, key)
@@ -96,8 +108,9 @@ local function count(by)
   if sharing <= 0 then call('HDEL', e, 'n', 'c') end
 end
 
--- A message is for those who listen here. A replica would hand it to its own listeners: to clients of a server that was a master when they
--- came, who would take a turn that this one then gave to another. That must not stay so for the writes after it, whatever became of the message.
+-- A message is for those who listen here. A replica would hand it to its own listeners: to clients of a
+-- server that was a master when they came, who would take a turn that this one then gave to another. That
+-- must not stay so for the writes after it, whatever became of the message.
 local function publish(channel, message)
   redis.set_repl(redis.REPL_NONE)
   local heard = redis.pcall(PUBLISH, channel, message)
@@ -125,13 +138,15 @@ local function forget(w)
   if w.mode == 's' then count(-1) end
 end
 
--- Who cannot be reached has no turn, and keeps the place: it is back there when it asks again. So a dead waiter is tried once.
+-- Who cannot be reached has no turn, and keeps the place: it is back there when it asks again. So a dead
+-- waiter is tried once.
 local function is_away(place) return place >= AWAY end
 local function come_back(id)
   local place = tonumber(call('ZSCORE', q, id))
   if place and is_away(place) then call('ZADD', q, place - AWAY, id) end
 end
--- A client that did not claim what it was given has been stopped, or is cut off: all that it waits for would go the same way.
+-- A client that did not claim what it was given has been stopped, or is cut off: all that it waits for would
+-- go the same way.
 local function all_away(chan)
   local waiting = call('ZRANGE', q, 0, 999, 'WITHSCORES')
   for i = 1, #waiting, 2 do
@@ -164,7 +179,8 @@ local function settle()
   end
 end
 
--- Larger than the last one, and not less than the time: so it grows even after the last one was lost, as far as the clock does.
+-- Larger than the last one, and not less than the time: so it grows even after the last one was lost, as far
+-- as the clock does.
 local function mint()
   local old = call('SET', t, micros, 'GET')
   if not old or #old < #micros or (#old == #micros and old < micros) then return micros end
@@ -197,8 +213,8 @@ local function grant(w, life, token)
   tell('G', w.id, described(w.mode, w.limit, w.token, life, w.owner))
 end
 
--- Admits from the head of the queue while the head is admissible. `asker` is there for sure, and gets all of its ttl; all others are told
--- by a message, for a claim window. Whom no message reaches is away from now on.
+-- Admits from the head of the queue while the head is admissible. `asker` is there for sure, and gets all of
+-- its ttl; all others are told by a message, for a claim window. Whom no message reaches is away from now on.
 local function admit(asker)
   local tried, given = 0, nil
   while not hold do
@@ -227,7 +243,8 @@ local function admit(asker)
       tried = tried + 1
       local life = math.min(w.ttl, WINDOW)
       local token = mint()
-      local message = table.concat({id .. token, string.format('%d', now), string.format('%d', now + life)}, ':')
+      local began, ends = string.format('%d', now), string.format('%d', now + life)
+      local message = table.concat({id .. token, began, ends}, ':')
       if publish(w.chan, message) == 0 then
         call('ZADD', q, place + AWAY, id)
       else
@@ -246,8 +263,8 @@ local function hint()
   if w then publish(w.chan, id) end
 end
 
--- Writes what is not written yet. Where nobody waits, shares or watches any more there is no e, and the next acquire is a short one. Answers
--- what answers end with.
+-- Writes what is not written yet. Where nobody waits, shares or watches any more there is no e, and the next
+-- acquire is a short one. Answers what answers end with.
 local function finish()
   if sharing <= 0 and not watched and call('ZCARD', q) == 0 then
     call('DEL', e)
@@ -257,7 +274,8 @@ local function finish()
   return unfinished and -1 or pushed
 end
 
--- Where a request stands in line. More than 2^48 arrivals at one name while somebody is at it there will not be.
+-- Where a request stands in line. More than 2^48 arrivals at one name while somebody is at it there will not
+-- be.
 local function queue_up(w, priority)
   local arrival = call('HINCRBY', e, 'a', 1)
   call('ZADD', q, string.format('%.0f', (10 - priority) * 281474976710656 + arrival), w.id)
@@ -301,8 +319,8 @@ local function recheck()
   return first and tonumber(first) - now or -1
 end
 
--- An item of a batch fails alone. Unless it is that the server is a replica, which it is to all of them, and at the first write already: so
--- nothing was written, and whoever asks is to leave.
+-- An item of a batch fails alone. Unless it is that the server is a replica, which it is to all of them, and
+-- at the first write already: so nothing was written, and whoever asks is to leave.
 local function item(work)
   local ok, answer = pcall(work)
   if ok then return answer end

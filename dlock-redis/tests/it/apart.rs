@@ -6,7 +6,7 @@ use dlock_core::ErrorKind;
 use dlock_redis::{Apart, RedisLock};
 
 use crate::servers::RedisServer;
-use crate::{builder, here, until};
+use crate::{config, here, until};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -16,7 +16,7 @@ async fn of_two_that_lead_to_one_server_one_is_refused_whenever_it_comes() {
     let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     server.crash().unwrap();
     let all = Apart::default();
-    let open = async |url: &str| builder().lazily().apart(&all).open(url, here()).await.unwrap();
+    let open = async |url: &str| config(url).lazily().apart(&all).connect(here()).await.unwrap();
     let one = open(&server.url()).await;
     let two = open(&format!("{}/1", server.url())).await;
     let three = open(&other.url()).await;
@@ -36,7 +36,8 @@ async fn of_two_that_lead_to_one_server_one_is_refused_whenever_it_comes() {
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
     until("it is back", SOON, async || one.ready().await.is_ok()).await;
     is_refused(&two).await;
-    // Another run of it, to which the other one happens to come first; or the one, which comes back by itself.
+    // Another run of it, to which the other one happens to come first; or the one, which comes back by
+    // itself.
     server.crash().unwrap();
     server.start_again().unwrap();
     let (ready, late) = match two.ready().await {

@@ -1,16 +1,21 @@
-//! What goes wrong is said: of what kind it is, where, and what to do, within the operation's time, and without a password.
+//! What goes wrong is said: of what kind it is, where, and what to do, within the operation's time, and
+//! without a password.
 
 use std::time::{Duration, Instant};
 
 use dlock_core::{Error, ErrorKind};
-use dlock_redis::RedisLock;
+use dlock_redis::Config;
 
 use crate::servers::{RedisOptions, RedisServer};
-use crate::{builder, client, client_of, here, open};
+use crate::{client, client_of, config, here, open};
 
 async fn refusal(url: &str) -> Error {
     let from = Instant::now();
-    let e = builder().open(url, here()).await.expect_err(url);
+    let opened = match Config::from_url(url) {
+        Ok(config) => config.timeout(Duration::from_secs(1)).connect(here()).await,
+        Err(e) => Err(e),
+    };
+    let e = opened.expect_err(url);
     assert!(
         from.elapsed() < Duration::from_secs(4),
         "{:?}: {e}",
@@ -33,7 +38,7 @@ async fn a_wrong_password_is_told_from_a_missing_one() {
         assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e:?}");
         assert!(e.to_string().contains(&at.to_string()), "{e}");
     }
-    builder().open(&server.url(), here()).await.unwrap();
+    config(&server.url()).connect(here()).await.unwrap();
 }
 
 #[tokio::test]
@@ -83,9 +88,9 @@ async fn a_server_that_evicts_is_refused_unless_it_is_allowed() {
     let e = refusal(&server.url()).await;
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
     assert!(e.to_string().contains("volatile-lru"), "{e}");
-    let lock = builder()
+    let lock = config(&server.url())
         .allow_eviction()
-        .open(&server.url(), here())
+        .connect(here())
         .await
         .unwrap();
     client_of(lock).lock("x").unwrap().acquire().await.unwrap();
@@ -146,47 +151,48 @@ async fn foreign_data_is_said_and_kept() {
 async fn options_that_cannot_be_are_refused_before_anything_is_opened() {
     let nowhere = "redis://127.0.0.1:1";
     let long = "x".repeat(65);
-    for builder in [
-        RedisLock::builder().prefix(""),
-        RedisLock::builder().prefix("a b"),
-        RedisLock::builder().prefix("{a}"),
-        RedisLock::builder().prefix(&long),
-        RedisLock::builder().claim_window(Duration::from_millis(49)),
-        RedisLock::builder().claim_window(Duration::from_secs(61)),
-        RedisLock::builder().timeout(Duration::ZERO),
-        RedisLock::builder().timeout(Duration::from_secs(3601)),
-        RedisLock::builder().timeout(Duration::MAX),
-        RedisLock::builder().rejoin_after(Duration::from_millis(50)),
+    let nobody = || Config::from_url(nowhere).unwrap();
+    for config in [
+        nobody().prefix(""),
+        nobody().prefix("a b"),
+        nobody().prefix("{a}"),
+        nobody().prefix(&long),
+        nobody().claim_window(Duration::from_millis(49)),
+        nobody().claim_window(Duration::from_secs(61)),
+        nobody().timeout(Duration::ZERO),
+        nobody().timeout(Duration::from_secs(3601)),
+        nobody().timeout(Duration::MAX),
+        nobody().rejoin_after(Duration::from_millis(50)),
     ] {
-        let e = builder.open(nowhere, here()).await.unwrap_err();
+        let e = config.connect(here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     }
     #[cfg(feature = "sentinel")]
     {
-        let builder = RedisLock::builder().rejoin_after(Duration::from_secs(40));
-        let e = builder.check_url("redis+sentinel://h/mymaster").unwrap_err();
+        let config = Config::from_url("redis+sentinel://h/mymaster").unwrap();
+        let config = config.rejoin_after(Duration::from_secs(40));
+        let e = config.check().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     }
     // A cluster is given twice that to be connected to.
     #[cfg(feature = "cluster")]
     {
-        let builder = RedisLock::builder().timeout(Duration::MAX);
-        let e = builder
-            .open("redis+cluster://127.0.0.1:1", here())
-            .await
-            .unwrap_err();
+        let config = Config::from_url("redis+cluster://127.0.0.1:1").unwrap();
+        let e = config.timeout(Duration::MAX).connect(here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     }
-    let plain = RedisLock::builder().timeout(Duration::MAX);
-    let e = plain.open_plain(nowhere, here()).await.unwrap_err();
+    let plain = nobody().timeout(Duration::MAX);
+    let e = plain.connect_plain(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     assert!(e.to_string().contains("3600s at most"), "{e}");
     #[cfg(feature = "cluster")]
-    for builder in [
-        RedisLock::builder().rejoin_after(Duration::from_secs(40)),
-        RedisLock::builder().lazily(),
+    for config in [
+        Config::from_url("redis+cluster://h")
+            .unwrap()
+            .rejoin_after(Duration::from_secs(40)),
+        Config::from_url("redis+cluster://h").unwrap().lazily(),
     ] {
-        let e = builder.check_url("redis+cluster://h").unwrap_err();
+        let e = config.check().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     }
 }

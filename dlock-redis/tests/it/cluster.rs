@@ -8,7 +8,7 @@ use dlock_core::{Client, Error, ErrorKind};
 use futures::future::join_all;
 
 use crate::servers::{RedisCluster, RedisOptions, RedisServer};
-use crate::{builder, client_of, here, until};
+use crate::{client_of, config, here, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -18,7 +18,7 @@ fn url(cluster: &RedisCluster) -> String {
 }
 
 pub(crate) async fn client(cluster: &RedisCluster) -> Client {
-    client_of(builder().open(&url(cluster), here()).await.unwrap())
+    client_of(config(&url(cluster)).connect(here()).await.unwrap())
 }
 
 /// Blocking work, off the runtime.
@@ -57,7 +57,8 @@ async fn name_at(cluster: &RedisCluster, client: &Client, master: usize) -> Stri
     unreachable!("there are names everywhere")
 }
 
-/// How often each node was asked where the slots are, in two seconds in which fifty tasks of one client try in vain to have that lock.
+/// How often each node was asked where the slots are, in two seconds in which fifty tasks of one client try
+/// in vain to have that lock.
 async fn looks_while_nobody_has(cluster: &RedisCluster, client: &Client, name: &str) -> Vec<u64> {
     let looks = || -> Vec<_> {
         let running = cluster.nodes().iter().filter(|node| node.pid().is_some());
@@ -80,11 +81,12 @@ async fn looks_while_nobody_has(cluster: &RedisCluster, client: &Client, name: &
         .collect()
 }
 
-/// Plain locks too: each where its name is, with whatever braces, and what is remembered of it in the same slot.
+/// Plain locks too: each where its name is, with whatever braces, and what is remembered of it in the same
+/// slot.
 #[tokio::test]
 async fn plain_locks_are_where_their_names_are() {
     let cluster = apart(|| RedisCluster::start().unwrap()).await;
-    let open = async || builder().open_plain(&url(&cluster), here()).await.unwrap();
+    let open = async || config(&url(&cluster)).connect_plain(here()).await.unwrap();
     let client = |lock| {
         let client = Client::builder(Arc::new(lock), here());
         client.op_timeout(Duration::from_secs(1)).build().unwrap()
@@ -141,11 +143,12 @@ async fn names_are_spread_handed_over_and_renewed() {
     }
 }
 
-/// A slot that moves takes holders, queues and counters with it; waiters are told by the node that it moved to.
+/// A slot that moves takes holders, queues and counters with it; waiters are told by the node that it moved
+/// to.
 #[tokio::test]
 async fn a_watch_that_begins_just_as_another_one_is_dropped_hears() {
     let cluster = apart(|| RedisCluster::start().unwrap()).await;
-    let lock = builder().open(&url(&cluster), here()).await.unwrap();
+    let lock = config(&url(&cluster)).connect(here()).await.unwrap();
     crate::watches::watch_again_at_once(&lock).await;
 }
 
@@ -172,8 +175,8 @@ async fn a_slot_moves_under_a_holder_and_its_waiters() {
     next.release().await.unwrap();
 }
 
-/// In a slot that is under way a script is refused what is not there, also in its middle. A downgrade that took the hold away and then could not
-/// write down who shares would let the next writer in beside it.
+/// In a slot that is under way a script is refused what is not there, also in its middle. A downgrade that
+/// took the hold away and then could not write down who shares would let the next writer in beside it.
 #[tokio::test]
 async fn a_downgrade_in_a_slot_that_moves_is_done_or_not() {
     let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
@@ -204,8 +207,9 @@ async fn a_downgrade_in_a_slot_that_moves_is_done_or_not() {
     next.release().await.unwrap();
 }
 
-/// The node that gives a slot away says so to whoever listens there, unasked. What is asked of it at that time gets the answers that belong
-/// to it: one that got another's would believe in a grant that it does not have.
+/// The node that gives a slot away says so to whoever listens there, unasked. What is asked of it at that
+/// time gets the answers that belong to it: one that got another's would believe in a grant that it does not
+/// have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_not_mixed_up_when_a_slot_moves_away() {
     let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
@@ -281,7 +285,8 @@ async fn a_master_dies_and_its_replica_goes_on() {
     .await;
 }
 
-/// One that nobody replaces: its names are out of reach, which is said within the operation's time; the others go on.
+/// One that nobody replaces: its names are out of reach, which is said within the operation's time; the
+/// others go on.
 #[tokio::test]
 async fn a_cluster_that_is_down_is_said() {
     let cluster = apart(|| RedisCluster::start().unwrap()).await;
@@ -310,7 +315,7 @@ async fn a_cluster_that_is_down_is_said() {
     }
     // Whoever comes now is told too, at the latest when it asks for something.
     let from = Instant::now();
-    let e = match builder().open(&url(&cluster), here()).await {
+    let e = match config(&url(&cluster)).connect(here()).await {
         Ok(opened) => client_of(opened)
             .lock("x")
             .unwrap()
@@ -343,14 +348,15 @@ async fn a_wrong_password_is_told_by_a_cluster_too() {
     for who in ["app:hunter2@", "nobody:hunter2@", ""] {
         let url = url(&cluster).replace("//", &format!("//{who}"));
         let from = Instant::now();
-        let e = builder().open(&url, here()).await.unwrap_err();
+        let e = config(&url).connect(here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{who}: {e} {e:?}");
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
         assert!(from.elapsed() < Duration::from_secs(3), "{:?}", from.elapsed());
     }
 }
 
-/// Where a cluster goes on without some of its slots, the names in those are out of reach and the others are not.
+/// Where a cluster goes on without some of its slots, the names in those are out of reach and the others are
+/// not.
 #[tokio::test]
 async fn a_slot_that_nobody_serves_is_said() {
     let options = RedisOptions::new().line("cluster-require-full-coverage no");
@@ -400,12 +406,12 @@ async fn nodes_that_send_to_and_fro_are_said() {
 async fn a_node_is_no_server_and_a_server_no_cluster() {
     let cluster = apart(|| RedisCluster::start().unwrap()).await;
     let node = format!("redis://{}", cluster.addresses()[0]);
-    let e = builder().open(&node, here()).await.unwrap_err();
+    let e = config(&node).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
     assert!(e.to_string().contains("redis+cluster"), "{e}");
     let server = RedisServer::start().unwrap();
     let url = format!("redis+cluster://{}", server.address());
-    builder().open(&url, here()).await.unwrap_err();
+    config(&url).connect(here()).await.unwrap_err();
 }
 
 /// What one master says of the time is nothing that another one goes by: a grant that it pushes is asked for.
@@ -506,12 +512,13 @@ async fn a_master_that_hangs_costs_no_lease_at_the_others() {
     join_all(busy).await;
 }
 
-/// It runs on, says at once that it knows of no slots, and is all that the client was told of. What the client has found out since is worth more.
+/// It runs on, says at once that it knows of no slots, and is all that the client was told of. What the
+/// client has found out since is worth more.
 #[tokio::test]
 async fn a_seed_that_left_the_cluster_is_not_believed() {
     let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
     let url = format!("redis+cluster://{}", cluster.addresses()[0]);
-    let client = client_of(builder().open(&url, here()).await.unwrap());
+    let client = client_of(config(&url).connect(here()).await.unwrap());
     let name = name_at(&cluster, &client, 0).await;
     let leaving = cluster.clone();
     apart(move || leaving.leave(0, 1).unwrap()).await;

@@ -123,8 +123,9 @@ async fn nothing_is_left_of_those_who_watched() {
     .await;
 }
 
-/// However long it waited, and however long ago the client heard of the server's time: one command to join the line, one that hands over, and where it is
-/// held for longer than a part of the claim window one that confirms.
+/// However long it waited, and however long ago the client heard of the server's time: one command to join
+/// the line, one that hands over, and where it is held for longer than a part of the claim window one that
+/// confirms.
 #[tokio::test]
 async fn a_hand_over_to_a_client_that_was_idle_is_three_commands() {
     let server = RedisServer::start().unwrap();
@@ -145,7 +146,8 @@ async fn a_hand_over_to_a_client_that_was_idle_is_three_commands() {
             "held for {hold:?}"
         );
         next.release().await.unwrap();
-        // So long that the visit at the end of the claim window, which is no part of a hand-over, is not counted in the next one.
+        // So long that the visit at the end of the claim window, which is no part of a hand-over, is not
+        // counted in the next one.
         tokio::time::sleep(Duration::from_millis(1_200)).await;
     }
 }

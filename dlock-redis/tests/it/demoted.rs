@@ -1,5 +1,5 @@
-//! A master that becomes a replica while clients stay connected to it: they hear nothing of it, and what its new master tells *its* clients
-//! is not for them.
+//! A master that becomes a replica while clients stay connected to it: they hear nothing of it, and what its
+//! new master tells *its* clients is not for them.
 
 use std::time::Duration;
 

@@ -8,14 +8,15 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::servers::{Proxy, RedisServer};
-use crate::{builder, here, is_granted, key, open, queued, until};
+use crate::{config, here, is_granted, key, open, queued, until};
 
 const SOON: Duration = Duration::from_secs(5);
 
 /// A silent connection is asked every ten seconds, and has one to answer.
 const PROBED: Duration = Duration::from_secs(15);
 
-/// A request whose lease and whose place in the line outlast the test: nothing but a push says that it is its turn.
+/// A request whose lease and whose place in the line outlast the test: nothing but a push says that it is its
+/// turn.
 fn lasting(name: &str, client: u128) -> Acquire {
     let mut request = queued(&key(name, client, 1));
     (request.ttl, request.queue_ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -95,7 +96,7 @@ async fn a_connection_that_a_nat_forgot_is_given_up_before_long() {
     let proxy = Proxy::start(server.address()).unwrap();
     let holder = open(&server).await;
     let url = format!("redis://{}", proxy.address());
-    let waiter = builder().open(&url, here()).await.unwrap();
+    let waiter = config(&url).connect(here()).await.unwrap();
     let (a, b) = (lasting("x", 1), lasting("x", 2));
     assert!(is_granted(&holder.attempt(&a).await.unwrap()));
     let pushes = in_line(&waiter, &b).await;
@@ -143,7 +144,7 @@ mod of_a_cluster {
     async fn reached_by(proxies: &[Proxy]) -> RedisLock {
         let nodes: Vec<_> = proxies.iter().map(|p| p.address().to_string()).collect();
         let url = format!("redis+cluster://{}", nodes.join(","));
-        builder().open(&url, here()).await.unwrap()
+        config(&url).connect(here()).await.unwrap()
     }
 
     /// One that is asked on is there all the time. Only the one that is listened on is forgotten.
@@ -161,8 +162,8 @@ mod of_a_cluster {
         has_its_turn(&waiter, &b, pushes, SOON).await;
     }
 
-    /// Both lines to a node are lost. Whoever waits is in line again by the one that is asked on, and passed over as long as the other one is not
-    /// there.
+    /// Both lines to a node are lost. Whoever waits is in line again by the one that is asked on, and passed
+    /// over as long as the other one is not there.
     #[tokio::test]
     async fn ears_that_come_back_late_have_missed_nothing() {
         let (cluster, proxies) = behind_proxies().await;
@@ -265,8 +266,9 @@ mod of_a_cluster {
         }
     }
 
-    /// The slots go to a node that cannot be reached, and come back: at the first one it is listened to again. Once that is a node of
-    /// the URL, whose connection is kept, and once one that it only told of, and which is given up.
+    /// The slots go to a node that cannot be reached, and come back: at the first one it is listened to
+    /// again. Once that is a node of the URL, whose connection is kept, and once one that it only told of,
+    /// and which is given up.
     #[tokio::test]
     async fn a_slot_that_comes_back_is_listened_to_again() {
         for is_given_up in [false, true] {
@@ -280,8 +282,8 @@ mod of_a_cluster {
             }));
             let nodes = [here_first, other].map(|port| Played::start(port, &script));
             let seed = nodes[usize::from(is_given_up)].port.address();
-            let lock = builder()
-                .open(&format!("redis+cluster://{seed}"), here())
+            let lock = config(&format!("redis+cluster://{seed}"))
+                .connect(here())
                 .await
                 .unwrap();
             let script = &nodes[0].script;
@@ -307,7 +309,8 @@ mod of_a_cluster {
         }
     }
 
-    /// It has no slots any more, so nothing of it is kept; then it has them again. That was seen by looks which were made for something else.
+    /// It has no slots any more, so nothing of it is kept; then it has them again. That was seen by looks
+    /// which were made for something else.
     #[tokio::test]
     async fn at_a_node_that_was_given_up_it_is_listened_to_again() {
         let [port, elsewhere, other] = [(); 3].map(|()| Port::free().unwrap());
@@ -320,7 +323,7 @@ mod of_a_cluster {
         }));
         let nodes = [port, other].map(|port| Played::start(port, &script));
         let url = format!("redis+cluster://{}", nodes[1].port.address());
-        let lock = builder().open(&url, here()).await.unwrap();
+        let lock = config(&url).connect(here()).await.unwrap();
         lock.attempt(&lasting("x", 1))
             .await
             .expect_err("nothing is locked");

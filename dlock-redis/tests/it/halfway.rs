@@ -1,11 +1,12 @@
-//! Scripts that are stopped in their middle. Redis rolls nothing back: what was written before stands, and nobody may take it for nothing.
+//! Scripts that are stopped in their middle. Redis rolls nothing back: what was written before stands, and
+//! nobody may take it for nothing.
 
 use std::time::Duration;
 
 use dlock_core::{ErrorKind, Mode};
 
 use crate::servers::{RedisOptions, RedisServer};
-use crate::{builder, client_of, here, until};
+use crate::{client_of, config, here, until};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -17,7 +18,7 @@ fn server_without(right: &str) -> RedisServer {
 
 async fn client(server: &RedisServer) -> dlock_core::Client {
     let url = format!("redis://app:secret@{}", server.address());
-    client_of(builder().open(&url, here()).await.unwrap())
+    client_of(config(&url).connect(here()).await.unwrap())
 }
 
 fn keys(server: &RedisServer, pattern: &str) -> usize {
@@ -42,7 +43,8 @@ async fn a_downgrade_that_is_refused_halfway_lets_no_writer_in() {
     assert!(lock.try_acquire().await.unwrap().is_some());
 }
 
-/// Refused after it was done, as it told the next one: that one may come in at any time, so the guard does not count as exclusive.
+/// Refused after it was done, as it told the next one: that one may come in at any time, so the guard does
+/// not count as exclusive.
 #[tokio::test]
 async fn a_downgrade_that_is_refused_at_its_end_is_not_taken_for_none() {
     let server = server_without("+publish ");

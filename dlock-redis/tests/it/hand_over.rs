@@ -6,21 +6,22 @@ use dlock_core::spi::{Acquire, Attempt, Lock as _, Push, Release, Wake};
 use futures::StreamExt as _;
 
 use crate::servers::RedisServer;
-use crate::{builder, client, here, is_granted, key, open, queued, until};
+use crate::{client, config, here, is_granted, key, open, queued, until};
 
 const WINDOW: Duration = Duration::from_millis(400);
 /// What a busy machine may add.
 const SLACK: Duration = Duration::from_millis(600);
 
 async fn with_window(server: &RedisServer) -> dlock_redis::RedisLock {
-    builder()
+    config(&server.url())
         .claim_window(WINDOW)
-        .open(&server.url(), here())
+        .connect(here())
         .await
         .unwrap()
 }
 
-/// A waiter that was stopped when its turn came: its connection is there and hears the push, and nobody says so.
+/// A waiter that was stopped when its turn came: its connection is there and hears the push, and nobody says
+/// so.
 #[tokio::test]
 async fn one_that_does_not_answer_costs_a_window() {
     let server = RedisServer::start().unwrap();
@@ -172,13 +173,14 @@ async fn a_reader_that_lets_go_within_its_minimum_hold_is_waited_for_no_longer_t
     assert!(took >= WINDOW && took < WINDOW + SLACK, "{took:?}");
 }
 
-/// A short window, and a client that has heard nothing of the server for longer than the window can bear: it asks, and keeps its place.
+/// A short window, and a client that has heard nothing of the server for longer than the window can bear: it
+/// asks, and keeps its place.
 #[tokio::test]
 async fn one_that_was_idle_for_long_is_served_in_a_short_window_too() {
     let server = RedisServer::start().unwrap();
-    let lock = builder().claim_window(Duration::from_millis(50));
+    let lock = config(&server.url()).claim_window(Duration::from_millis(50));
     let (one, two) = (
-        crate::client_of(lock.open(&server.url(), here()).await.unwrap()),
+        crate::client_of(lock.connect(here()).await.unwrap()),
         client(&server).await,
     );
     let held = one.lock("x").unwrap().acquire().await.unwrap();
@@ -225,9 +227,9 @@ async fn it_is_handed_over_and_renewed_where_memory_is_full() {
 async fn a_short_window_behind_a_long_one_is_looked_after_in_time() {
     let server = RedisServer::start().unwrap();
     let (holder, stopped, next) = (
-        builder()
+        config(&server.url())
             .claim_window(Duration::from_secs(3))
-            .open(&server.url(), here())
+            .connect(here())
             .await
             .unwrap(),
         open(&server).await,

@@ -1,5 +1,5 @@
-//! The Redis backend against real servers, which these tests start and stop: what the conformance kit, which takes any backend, cannot
-//! know of this one.
+//! The Redis backend against real servers, which these tests start and stop: what the conformance kit, which
+//! takes any backend, cannot know of this one.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Queueing, RequestId};
 use dlock_core::{Client, LockName, Runtime, runtime};
-use dlock_redis::{Builder, RedisLock};
+use dlock_redis::{Config, RedisLock};
 
 use servers::RedisServer;
 
@@ -49,12 +49,13 @@ pub(crate) fn here() -> Arc<dyn Runtime> {
     runtime::detect().unwrap()
 }
 
-pub(crate) fn builder() -> Builder {
-    RedisLock::builder().timeout(Duration::from_secs(1))
+/// That URL, with a timeout of the tests' own.
+pub(crate) fn config(url: &str) -> Config {
+    Config::from_url(url).unwrap().timeout(Duration::from_secs(1))
 }
 
 pub(crate) async fn open(server: &RedisServer) -> RedisLock {
-    builder().open(&server.url(), here()).await.unwrap()
+    config(&server.url()).connect(here()).await.unwrap()
 }
 
 pub(crate) fn client_of(lock: RedisLock) -> Client {

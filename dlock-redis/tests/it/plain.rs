@@ -1,4 +1,5 @@
-//! The plain recipe: what it writes, what it takes from others, and that it shares locks with redis-py's `Lock` for real.
+//! The plain recipe: what it writes, what it takes from others, and that it shares locks with redis-py's
+//! `Lock` for real.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,15 +10,15 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Lock as _, Release, Released, Renew as _, RenewItem, RenewOutcome,
 };
 use dlock_core::{Capability, Client, ErrorKind, LockOptions, LossReason};
-use dlock_redis::{PlainLock, RedisLock};
+use dlock_redis::{Config, PlainLock};
 
 use crate::servers::{RedisServer, Value};
-use crate::{builder, here, is_granted, key, until};
+use crate::{config, here, is_granted, key, until};
 
 const TTL: Duration = Duration::from_secs(2);
 
 async fn open(server: &RedisServer) -> PlainLock {
-    builder().open_plain(&server.url(), here()).await.unwrap()
+    config(&server.url()).connect_plain(here()).await.unwrap()
 }
 
 async fn client(server: &RedisServer) -> Client {
@@ -79,9 +80,9 @@ async fn a_lock_is_a_key_of_its_name_with_the_holder_and_an_expiry() {
     );
     assert_eq!(server.ask(&["DBSIZE"]).unwrap().number().unwrap(), 0);
     // And with a prefix.
-    let lock = builder()
+    let lock = config(&server.url())
         .prefix("lock:")
-        .open_plain(&server.url(), here())
+        .connect_plain(here())
         .await
         .unwrap();
     lock.attempt(&Acquire::new(lease.clone(), TTL)).await.unwrap();
@@ -194,13 +195,14 @@ async fn what_is_no_lock_is_said_and_kept() {
 #[tokio::test]
 async fn options_that_it_does_not_have_are_refused() {
     let nowhere = "redis://127.0.0.1:1";
-    for builder in [
-        RedisLock::builder().claim_window(Duration::from_secs(1)),
-        RedisLock::builder().replicas(1),
-        RedisLock::builder().prefix("a b"),
-        RedisLock::builder().timeout(Duration::ZERO),
+    let nobody = || Config::from_url(nowhere).unwrap();
+    for config in [
+        nobody().claim_window(Duration::from_secs(1)),
+        nobody().replicas(1),
+        nobody().prefix("a b"),
+        nobody().timeout(Duration::ZERO),
     ] {
-        let e = builder.open_plain(nowhere, here()).await.unwrap_err();
+        let e = config.connect_plain(here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     }
 }
@@ -285,7 +287,8 @@ fn times(server: &RedisServer) -> i64 {
     text(server, "times").map_or(0, |n| n.parse().unwrap())
 }
 
-/// First each as it comes, and then in turns: who was inside waits for the other one to be, and asks while it is.
+/// First each as it comes, and then in turns: who was inside waits for the other one to be, and asks while it
+/// is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_py_and_dlock_never_overlap_in_two_hundred_turns() {
     const FREE: i64 = 50;

@@ -1,20 +1,21 @@
-//! Delayed restart: a server that was just started is kept out, by every client, at each connection; and what that goes by.
+//! Delayed restart: a server that was just started is kept out, by every client, at each connection; and what
+//! that goes by.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock_core::{Client, Error, ErrorKind, LockOptions};
-use dlock_redis::{Builder, RedisLock};
+use dlock_redis::{Config, RedisLock};
 
 use crate::servers::{RedisOptions, RedisServer};
-use crate::{builder, here, until};
+use crate::{config, here, until};
 
 /// Of these tests. Two seconds are the shortest that shows both sides: the start of a server is known to one.
 const AFTER: Duration = Duration::from_secs(2);
 const TTL: Duration = Duration::from_millis(1_500);
 
-fn delayed() -> Builder {
-    builder().rejoin_after(AFTER)
+fn delayed(url: &str) -> Config {
+    config(url).rejoin_after(AFTER)
 }
 
 fn client(lock: RedisLock) -> Client {
@@ -22,8 +23,12 @@ fn client(lock: RedisLock) -> Client {
     client.op_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
-async fn refusal(server: &RedisServer, builder: Builder) -> Error {
-    builder.open(&server.url(), here()).await.unwrap_err()
+async fn refusal(server: &RedisServer, after: Duration) -> Error {
+    config(&server.url())
+        .rejoin_after(after)
+        .connect(here())
+        .await
+        .unwrap_err()
 }
 
 fn says_that_it_was_started_lately(e: &Error, server: &RedisServer) {
@@ -44,10 +49,10 @@ fn says_that_it_was_started_lately(e: &Error, server: &RedisServer) {
 async fn a_server_that_was_just_started_is_refused_until_it_has_been_up_for_long_enough() {
     let began = Instant::now();
     let server = RedisServer::start().unwrap();
-    says_that_it_was_started_lately(&refusal(&server, delayed()).await, &server);
+    says_that_it_was_started_lately(&refusal(&server, AFTER).await, &server);
     // Whoever does not ask for that is not kept out.
-    builder().open(&server.url(), here()).await.unwrap();
-    let opens = async || delayed().open(&server.url(), here()).await.is_ok();
+    config(&server.url()).connect(here()).await.unwrap();
+    let opens = async || delayed(&server.url()).connect(here()).await.is_ok();
     until("the server is let in", AFTER * 3, opens).await;
     let after = began.elapsed();
     assert!(
@@ -59,11 +64,12 @@ async fn a_server_that_was_just_started_is_refused_until_it_has_been_up_for_long
     assert!(after < late, "let in {after:?} after it was started");
 }
 
-/// Those who were connected before are sent away like the others, at once each time, and come back by themselves.
+/// Those who were connected before are sent away like the others, at once each time, and come back by
+/// themselves.
 #[tokio::test]
 async fn a_restart_is_noticed_by_who_connects_again() {
     let server = RedisServer::start().unwrap();
-    let lock = delayed().lazily().open(&server.url(), here()).await.unwrap();
+    let lock = delayed(&server.url()).lazily().connect(here()).await.unwrap();
     let up = async || lock.ready().await.is_ok();
     until("the server is let in", AFTER * 3, up).await;
     let (first, client) = (lock.server_run_id().unwrap(), client(lock.clone()));
@@ -101,14 +107,15 @@ async fn a_restart_is_noticed_by_who_connects_again() {
     held.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Not by a connection that is made each time: a member of a quorum that is kept out must not make the others wait.
+/// Not by a connection that is made each time: a member of a quorum that is kept out must not make the others
+/// wait.
 #[tokio::test]
 async fn while_it_is_kept_out_it_is_not_connected_to() {
     let server = RedisServer::start().unwrap();
-    let lock = builder()
+    let lock = config(&server.url())
         .rejoin_after(Duration::from_secs(600))
         .lazily()
-        .open(&server.url(), here())
+        .connect(here())
         .await
         .unwrap();
     assert!(lock.ready().await.is_err());
@@ -128,19 +135,24 @@ async fn while_it_is_kept_out_it_is_not_connected_to() {
     assert!(made() - before <= 2, "{} connections", made() - before);
 }
 
-/// Redis knows how long it has been up by its wall clock alone. So this is what the documentation excludes, and why.
+/// Redis knows how long it has been up by its wall clock alone. So this is what the documentation excludes,
+/// and why.
 #[tokio::test]
 async fn it_goes_by_the_servers_wall_clock() {
     let server = RedisServer::with(RedisOptions::new().own_clock()).unwrap();
-    let minute = || builder().rejoin_after(Duration::from_secs(60));
-    let e = refusal(&server, minute()).await;
+    let minute = Duration::from_secs(60);
+    let e = refusal(&server, minute).await;
     assert!(e.to_string().contains("for 60s"), "{e}");
     // Forward, as where the machine learns the time after the server was started: let in too early.
     server.clock().unwrap().set(3_600_000).unwrap();
-    minute().open(&server.url(), here()).await.unwrap();
+    config(&server.url())
+        .rejoin_after(minute)
+        .connect(here())
+        .await
+        .unwrap();
     // Back: it stays out, and for no longer than one that was just started.
     server.clock().unwrap().set(-3_600_000).unwrap();
-    let e = refusal(&server, minute()).await;
+    let e = refusal(&server, minute).await;
     assert!(
         e.to_string().contains("0ns ago") && e.to_string().contains("60s more"),
         "{e}"
@@ -152,9 +164,9 @@ async fn a_user_who_may_not_ask_is_refused_where_it_matters_and_nowhere_else() {
     let options = RedisOptions::new().user("default off");
     let server = RedisServer::with(options.user("app on >secret ~* &* +@all -info")).unwrap();
     let url = format!("redis://app:secret@{}", server.address());
-    let e = delayed().open(&url, here()).await.unwrap_err();
+    let e = delayed(&url).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
-    let lock = builder().open(&url, here()).await.unwrap();
+    let lock = config(&url).connect(here()).await.unwrap();
     assert_eq!(lock.server_run_id(), None);
 }
 
@@ -162,8 +174,8 @@ async fn a_user_who_may_not_ask_is_refused_where_it_matters_and_nowhere_else() {
 #[tokio::test]
 async fn leases_that_are_too_long_for_it_are_refused() {
     let nowhere = "redis://127.0.0.1:1";
-    let lock = builder().rejoin_after(Duration::from_secs(40)).lazily();
-    let lock = lock.open(nowhere, here()).await.unwrap();
+    let lock = config(nowhere).rejoin_after(Duration::from_secs(40)).lazily();
+    let lock = lock.connect(here()).await.unwrap();
     let max = Client::builder(Arc::new(lock), here())
         .build()
         .unwrap()
@@ -173,8 +185,8 @@ async fn leases_that_are_too_long_for_it_are_refused() {
         max >= Duration::from_secs(30) && max < Duration::from_secs(40),
         "{max:?}"
     );
-    let lock = builder().rejoin_after(Duration::from_secs(30)).lazily();
-    let lock = lock.open(nowhere, here()).await.unwrap();
+    let lock = config(nowhere).rejoin_after(Duration::from_secs(30)).lazily();
+    let lock = lock.connect(here()).await.unwrap();
     let e = Client::builder(Arc::new(lock), here()).build().unwrap_err();
     assert_eq!(
         e.kind(),
@@ -189,7 +201,7 @@ async fn what_is_opened_lazily_may_be_away() {
     let server = RedisServer::start().unwrap();
     server.crash().unwrap();
     let url = server.url();
-    let lock = builder().lazily().open(&url, here()).await.unwrap();
+    let lock = config(&url).lazily().connect(here()).await.unwrap();
     assert_eq!(lock.ready().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(lock.server_run_id(), None);
     let client = client(lock.clone());
@@ -204,7 +216,7 @@ async fn what_is_opened_lazily_may_be_away() {
         .ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
         .unwrap();
     server.ask(&["CONFIG", "SET", "maxmemory", "100000000"]).unwrap();
-    let lock = builder().lazily().open(&url, here()).await.unwrap();
+    let lock = config(&url).lazily().connect(here()).await.unwrap();
     let e = lock.ready().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
 }

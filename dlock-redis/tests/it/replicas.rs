@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use dlock_core::spi::{Acquire, Attempt, Lock as _, Release, Renew as _, RenewItem, RenewOutcome};
 use dlock_core::{Client, ErrorKind, LossReason};
-use dlock_redis::RedisLock;
+use dlock_redis::{Config, RedisLock};
 
 use crate::counts::calls;
 use crate::servers::{self, RedisOptions, RedisPair, RedisServer};
-use crate::{builder, client, here, is_granted, key, queued, until};
+use crate::{client, config, here, is_granted, key, queued, until};
 
 /// An operation of these clients, and the last try that it began within that time.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -39,8 +39,12 @@ fn join_again(pair: &RedisPair) {
 
 async fn open(pair: &RedisPair) -> RedisLock {
     let url = format!("redis://{}", pair.address());
-    let builder = builder().timeout(TIMEOUT).replicas(1);
-    builder.open(&url, here()).await.unwrap()
+    config(&url)
+        .timeout(TIMEOUT)
+        .replicas(1)
+        .connect(here())
+        .await
+        .unwrap()
 }
 
 async fn strict(pair: &RedisPair) -> Client {
@@ -56,7 +60,7 @@ fn client_of(lock: RedisLock) -> Client {
 async fn after_failover(pair: &RedisPair) -> Client {
     let from = Instant::now();
     loop {
-        match builder().open(&pair.serving().url(), here()).await {
+        match config(&pair.serving().url()).connect(here()).await {
             Ok(lock) => return crate::client_of(lock),
             Err(e) => assert!(from.elapsed() < Duration::from_secs(20), "{e}"),
         }
@@ -347,9 +351,9 @@ async fn those_that_come_together_share_what_they_ask() {
 async fn a_server_without_the_replicas_is_refused() {
     let server = RedisServer::start().unwrap();
     let from = Instant::now();
-    let e = builder()
+    let e = config(&server.url())
         .replicas(1)
-        .open(&server.url(), here())
+        .connect(here())
         .await
         .unwrap_err();
     assert!(from.elapsed() < Duration::from_secs(2));
@@ -357,20 +361,24 @@ async fn a_server_without_the_replicas_is_refused() {
     assert!(e.to_string().contains("has 0 replicas in sync, and 1"), "{e}");
     let pair = pair();
     let url = format!("redis://{}", pair.address());
-    let e = builder().replicas(2).open(&url, here()).await.unwrap_err();
+    let e = config(&url).replicas(2).connect(here()).await.unwrap_err();
     assert!(e.to_string().contains("has 1 replicas in sync, and 2"), "{e}");
     // A client that is there already, with the second connection of its own.
     let own = dlock_redis::redis::Client::open(url).unwrap();
-    let lock = builder().replicas(1).open_client(own, here()).await.unwrap();
+    let lock = Config::from_client(own)
+        .replicas(1)
+        .connect(here())
+        .await
+        .unwrap();
     client_of(lock).lock("x").unwrap().acquire().await.unwrap();
 }
 
 #[cfg(feature = "cluster")]
 #[tokio::test]
 async fn a_cluster_is_refused_before_it_is_asked() {
-    let e = builder()
+    let e = config("redis+cluster://127.0.0.1:9")
         .replicas(1)
-        .open("redis+cluster://127.0.0.1:9", here())
+        .connect(here())
         .await
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_core::{Client, ErrorKind};
 
 use crate::servers::RedisSentinel;
-use crate::{builder, client_of, here, until};
+use crate::{client_of, config, here, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -16,7 +16,7 @@ fn url(all: &RedisSentinel) -> String {
 }
 
 async fn client(all: &RedisSentinel) -> Client {
-    client_of(builder().open(&url(all), here()).await.unwrap())
+    client_of(config(&url(all)).connect(here()).await.unwrap())
 }
 
 /// Blocking work, off the runtime.
@@ -68,8 +68,8 @@ async fn a_client_follows_the_master() {
 #[tokio::test]
 async fn a_grant_that_counts_outlives_the_master() {
     let all = Arc::new(apart(|| RedisSentinel::start().unwrap()).await);
-    let builder = builder().timeout(Duration::from_secs(4)).replicas(1);
-    let client = client_of(builder.open(&url(&all), here()).await.unwrap());
+    let config = config(&url(&all)).timeout(Duration::from_secs(4)).replicas(1);
+    let client = client_of(config.connect(here()).await.unwrap());
     let lock = client.lock("x").unwrap();
     let held = Arc::new(std::sync::Mutex::new(None));
     until("it is granted", LIMIT, async || match lock.try_acquire().await {
@@ -95,12 +95,12 @@ async fn a_grant_that_counts_outlives_the_master() {
 async fn a_master_that_they_do_not_know_is_said() {
     let all = apart(|| RedisSentinel::start().unwrap()).await;
     let url = url(&all).replace(all.name(), "nobody");
-    let e = builder().open(&url, here()).await.unwrap_err();
+    let e = config(&url).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     assert!(e.to_string().contains("no master of that name"), "{e}");
     // A sentinel is not a server.
-    let e = builder()
-        .open(&format!("redis://{}", all.sentinels()[0]), here())
+    let e = config(&format!("redis://{}", all.sentinels()[0]))
+        .connect(here())
         .await
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
@@ -115,9 +115,9 @@ async fn a_first_sentinel_that_says_nothing_hides_no_master() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = url(&all).replace("//", &format!("//{},", silent.local_addr().unwrap()));
     // Less than the driver gives each of them.
-    let builder = || builder().timeout(Duration::from_millis(800));
+    let config = config(&url).timeout(Duration::from_millis(800));
     until("the master is found", Duration::from_secs(10), async || {
-        builder().open(&url, here()).await.is_ok()
+        config.clone().connect(here()).await.is_ok()
     })
     .await;
 }

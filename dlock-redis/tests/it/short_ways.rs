@@ -1,5 +1,6 @@
-//! Two scripts have short ways, which make none of the functions that the rest needs. They have to do what the rest would do: here both
-//! run side by side, on the same requests, and their answers and all that they leave behind are compared after each.
+//! Two scripts have short ways, which make none of the functions that the rest needs. They have to do what
+//! the rest would do: here both run side by side, on the same requests, and their answers and all that they
+//! leave behind are compared after each.
 
 use std::time::Duration;
 

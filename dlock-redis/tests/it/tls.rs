@@ -3,7 +3,7 @@
 use dlock_core::ErrorKind;
 
 use crate::servers::{RedisOptions, RedisServer, Tls};
-use crate::{builder, client_of, here};
+use crate::{client_of, config, here};
 
 fn url(server: &RedisServer) -> String {
     format!("rediss://localhost:{}", server.tls_address().unwrap().port())
@@ -13,9 +13,9 @@ fn url(server: &RedisServer) -> String {
 async fn a_server_whose_certificate_is_trusted_is_used() {
     let server = RedisServer::with(RedisOptions::new().tls(Tls::Server)).unwrap();
     let ca = std::fs::read(server.certificates().unwrap().authority()).unwrap();
-    let lock = builder()
+    let lock = config(&url(&server))
         .root_certificate(ca)
-        .open(&url(&server), here())
+        .connect(here())
         .await
         .unwrap();
     let client = client_of(lock);
@@ -27,7 +27,7 @@ async fn a_server_whose_certificate_is_trusted_is_used() {
 #[tokio::test]
 async fn one_whose_certificate_is_not_is_refused() {
     let server = RedisServer::with(RedisOptions::new().tls(Tls::Server)).unwrap();
-    let e = builder().open(&url(&server), here()).await.unwrap_err();
+    let e = config(&url(&server)).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
 }
 
@@ -36,13 +36,13 @@ async fn a_client_says_who_it_is() {
     let server = RedisServer::with(RedisOptions::new().tls(Tls::Both)).unwrap();
     let certificates = server.certificates().unwrap();
     let ca = std::fs::read(certificates.authority()).unwrap();
-    let nobody = builder().root_certificate(ca.clone());
-    nobody.open(&url(&server), here()).await.unwrap_err();
+    let nobody = config(&url(&server)).root_certificate(ca.clone());
+    nobody.connect(here()).await.unwrap_err();
     let (certificate, key) = certificates.client();
     let (certificate, key) = (std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap());
-    let known = builder()
+    let known = config(&url(&server))
         .root_certificate(ca)
         .client_certificate(certificate, key);
-    let client = client_of(known.open(&url(&server), here()).await.unwrap());
+    let client = client_of(known.connect(here()).await.unwrap());
     client.lock("x").unwrap().acquire().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Fencing tokens grow: through what a server can lose, as far as its clock does not go back; and what happens where it does.
+//! Fencing tokens grow: through what a server can lose, as far as its clock does not go back; and what
+//! happens where it does.
 
 use std::time::Duration;
 
@@ -73,8 +74,9 @@ async fn they_grow_over_a_failover_to_a_stale_replica() {
     );
 }
 
-/// Beyond what is declared: the counter is lost *and* the clock is behind the last token. Tokens fall, and until the clock has caught up the gate
-/// cannot tell the last holder of before from its successors: whichever of them wrote first.
+/// Beyond what is declared: the counter is lost *and* the clock is behind the last token. Tokens fall, and
+/// until the clock has caught up the gate cannot tell the last holder of before from its successors:
+/// whichever of them wrote first.
 #[tokio::test]
 async fn where_both_are_lost_the_gate_may_admit_the_last_holder_of_before() {
     let keeps = RedisServer::start().unwrap();
@@ -92,7 +94,8 @@ async fn where_both_are_lost_the_gate_may_admit_the_last_holder_of_before() {
     server.clock().unwrap().step(-3_600_000).unwrap();
     let fallen = token(&client).await;
     assert!(fallen < old, "an hour back and nothing left to count on");
-    // The last one has written: the older ones are refused as ever, the new one is too, and the last one is not.
+    // The last one has written: the older ones are refused as ever, the new one is too, and the last one is
+    // not.
     assert!(!admits("written before", old).await && !admits("written before", fallen).await);
     assert!(admits("written before", last).await);
     // It has not: the new one is admitted, and the last one after it, which shuts the new one out.

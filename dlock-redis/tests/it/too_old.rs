@@ -1,5 +1,5 @@
-//! Servers that are too old. None can be had where these tests run, so this speaks as they do, as far as they are asked: it knows no
-//! command of locks.
+//! Servers that are too old. None can be had where these tests run, so this speaks as they do, as far as they
+//! are asked: it knows no command of locks.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::ErrorKind;
 
-use crate::{builder, here};
+use crate::{config, here};
 
 /// What an old server answers to `HELLO 3`.
 #[derive(Clone, Copy)]
@@ -103,7 +103,7 @@ async fn a_server_that_is_too_old_is_told_what_is_needed() {
     ] {
         let url = format!("{scheme}://{}", server(old));
         let from = Instant::now();
-        let e = builder().open(&url, here()).await.expect_err(&url);
+        let e = config(&url).connect(here()).await.expect_err(&url);
         assert!(
             from.elapsed() < Duration::from_secs(3),
             "{:?}: {e}",
@@ -114,9 +114,10 @@ async fn a_server_that_is_too_old_is_told_what_is_needed() {
     }
 }
 
-/// What the pretence is worth: the same with the oldest version that does is let in, and fails only where it has to be a server.
+/// What the pretence is worth: the same with the oldest version that does is let in, and fails only where it
+/// has to be a server.
 #[tokio::test]
 async fn one_that_is_not_too_old_is_not_refused_for_it() {
     let url = format!("redis://{}", server(Old::Says("6.2.0")));
-    builder().open(&url, here()).await.unwrap();
+    config(&url).connect(here()).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Readers that want to be alone: of two of them the second is told to give up, and one that has given up itself keeps nobody from it.
+//! Readers that want to be alone: of two of them the second is told to give up, and one that has given up
+//! itself keeps nobody from it.
 
 use std::time::{Duration, Instant};
 

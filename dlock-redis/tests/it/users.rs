@@ -14,7 +14,7 @@ use crate::servers::RedisCluster;
 #[cfg(feature = "sentinel")]
 use crate::servers::{Connection, RedisSentinel};
 use crate::servers::{RedisOptions, RedisServer};
-use crate::{builder, client_of, here, until};
+use crate::{client_of, config, here, until};
 
 /// All that the scripts and the connection need.
 pub(crate) const LEAST: &str = "app on >secret ~dlock{* &dlock* -@all +hello +auth +ping +info +select \
@@ -51,7 +51,7 @@ async fn the_documented_rights_are_enough() {
 }
 
 async fn opened(url: &str) -> RedisLock {
-    builder().open(url, here()).await.unwrap()
+    config(url).connect(here()).await.unwrap()
 }
 
 /// All that a user does: once each, with one who waits and one who watches.
@@ -152,17 +152,17 @@ async fn the_documented_rights_are_enough_at_sentinels() {
         sentinels.join(","),
         all.name()
     );
-    let builder = || builder().sentinel_login(Some("app"), "hush");
-    let lock = builder().open(&url, here()).await.unwrap();
-    everything(&lock, builder().open(&url, here()).await.unwrap()).await;
+    let known = config(&url).sentinel_login(Some("app"), "hush");
+    let lock = known.clone().connect(here()).await.unwrap();
+    everything(&lock, known.connect(here()).await.unwrap()).await;
     nothing_was_refused(&all.servers().iter().collect::<Vec<_>>());
     for sentinel in all.sentinels() {
         let refused = Connection::open(sentinel).unwrap().ask(&["ACL", "LOG"]).unwrap();
         assert!(refused.clone().list().unwrap().is_empty(), "{refused:?}");
     }
     // A wrong password there is told from one at the servers.
-    let builder = crate::builder().sentinel_login(Some("app"), "hunter2");
-    let e = builder.open(&url, here()).await.unwrap_err();
+    let stranger = config(&url).sentinel_login(Some("app"), "hunter2");
+    let e = stranger.connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
 }
 
@@ -176,12 +176,12 @@ async fn the_right_to_wait_is_enough_for_replicas() {
         .line("masterauth of-the-tests");
     let replica = RedisServer::with(options.replica_of(master.address())).unwrap();
     replica.wait_until_in_sync(Duration::from_secs(20)).unwrap();
-    let builder = || builder().timeout(Duration::from_secs(4)).replicas(1);
+    let config = config(&url(&master)).timeout(Duration::from_secs(4)).replicas(1);
     until("it has its replica", Duration::from_secs(20), async || {
-        builder().open(&url(&master), here()).await.is_ok()
+        config.clone().connect(here()).await.is_ok()
     })
     .await;
-    let lock = builder().open(&url(&master), here()).await.unwrap();
+    let lock = config.connect(here()).await.unwrap();
     client_of(lock).lock("x").unwrap().acquire().await.unwrap();
     let refused = master.ask(&["ACL", "LOG"]).unwrap().list().unwrap();
     assert!(refused.is_empty(), "{refused:?}");
@@ -205,7 +205,7 @@ async fn the_documented_rights_of_plain_locks_are_enough() {
     );
     let server = server(PLAIN);
     let open = async || {
-        let lock = builder().open_plain(&url(&server), here()).await.unwrap();
+        let lock = config(&url(&server)).connect_plain(here()).await.unwrap();
         Client::builder(Arc::new(lock), here()).build().unwrap()
     };
     let (one, two) = (open().await, open().await);
@@ -231,7 +231,7 @@ async fn the_documented_rights_of_plain_locks_are_enough() {
 #[tokio::test]
 async fn what_is_missing_is_said() {
     let server = server(&LEAST.replace("+publish ", "").replace("+zadd ", ""));
-    let client = client_of(builder().open(&url(&server), here()).await.unwrap());
+    let client = client_of(config(&url(&server)).connect(here()).await.unwrap());
     let held = client.lock("x").unwrap().acquire().await.unwrap();
     let e = client.lock("x").unwrap().acquire().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
@@ -243,9 +243,9 @@ async fn what_is_missing_is_said() {
 #[tokio::test]
 async fn another_prefix_is_refused() {
     let server = server(LEAST);
-    let lock = builder()
+    let lock = config(&url(&server))
         .prefix("other")
-        .open(&url(&server), here())
+        .connect(here())
         .await
         .unwrap();
     let e = client_of(lock).lock("x").unwrap().acquire().await.unwrap_err();

@@ -78,7 +78,8 @@ async fn a_disk_that_is_full_for_a_while_ends_no_wait() {
     it_has_its_turn(waiting).await;
 }
 
-/// The master is made a replica, without an end of its connections, and has all that it had. Nothing but the wait asks there.
+/// The master is made a replica, without an end of its connections, and has all that it had. Nothing but the
+/// wait asks there.
 #[tokio::test]
 async fn a_client_that_only_waits_leaves_a_master_that_was_demoted() {
     let one = RedisServer::start().unwrap();

@@ -146,7 +146,8 @@ async fn what_was_not_told_for_a_while_is_said_to_be_skipped() {
     let_go(&other, 2).await;
     assert!(begins_anew(&mut changes).await);
     hears(&mut changes, &other, 3).await;
-    // Another one is the first to look, and then there is a change: it is told with a number that does not go on from the last one.
+    // Another one is the first to look, and then there is a change: it is told with a number that does not go
+    // on from the last one.
     no_longer_told();
     take(&other, 4).await;
     let_go(&other, 4).await;

@@ -1,5 +1,6 @@
--- Compare and extend, many in one script; never made shorter. One whose expiry somebody took away gets it back. Answers what is left of
--- each, -2 where it is not held by that id. KEYS: the locks. ARGV: the id and the ttl of each
+-- Compare and extend, many in one script; never made shorter. One whose expiry somebody took away gets it
+-- back. Answers what is left of each, -2 where it is not held by that id. KEYS: the locks. ARGV: the id and
+-- the ttl of each
 local answers = {}
 for i, key in ipairs(KEYS) do
   answers[i] = -2

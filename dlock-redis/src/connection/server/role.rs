@@ -13,7 +13,8 @@ pub(crate) enum Role {
     /// To ask on. Nothing is listened to.
     #[cfg(feature = "cluster")]
     Commands,
-    /// To listen on, at a node of a cluster: channels are those of its slots. `moved` is told of one that is not heard there any more.
+    /// To listen on, at a node of a cluster: channels are those of its slots. `moved` is told of one that is
+    /// not heard there any more.
     #[cfg(feature = "cluster")]
     Ears { moved: Moved },
 }

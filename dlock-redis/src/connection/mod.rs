@@ -1,4 +1,13 @@
-//! The way to the servers, whichever they are.
+//! The connections to the servers, whichever they are.
+
+pub(crate) mod check;
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
+pub(crate) mod members;
+pub(crate) mod rejoin;
+#[cfg(feature = "sentinel")]
+pub(crate) mod sentinel;
+pub(crate) mod server;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -9,46 +18,13 @@ use std::time::Duration;
 use dlock_core::Runtime;
 use futures::future::{Either, select};
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
 #[cfg(feature = "cluster")]
-use crate::cluster::Cluster;
+use self::cluster::Cluster;
+use self::server::{Server, Setup};
+use crate::failure::{Failed, timed_out};
 use crate::scripts::Script;
-use crate::single::Single;
-
-/// A request that failed.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) cause: Cause,
-    /// It may have been carried out.
-    pub(crate) sent: bool,
-}
-
-/// Why nothing came of it.
-#[derive(Clone, Debug)]
-pub(crate) enum Cause {
-    Driver(RedisError),
-    /// The server is there, and not one to ask: of what kind that is, and what is said of it.
-    Refused(dlock_core::ErrorKind, Arc<str>),
-}
-
-impl From<RedisError> for Cause {
-    fn from(e: RedisError) -> Self {
-        Self::Driver(e)
-    }
-}
-
-impl Failed {
-    pub(crate) fn unsent(cause: impl Into<Cause>) -> Self {
-        let cause = cause.into();
-        Self { cause, sent: false }
-    }
-
-    pub(crate) fn sent(cause: impl Into<Cause>) -> Self {
-        let cause = cause.into();
-        Self { cause, sent: true }
-    }
-}
 
 /// Gives a request that long.
 pub(crate) async fn within<T>(
@@ -62,8 +38,9 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// Sleeps, and lets others run. The timers of a runtime that shuts down complete at once: a loop of such pauses, and of requests that fail at once then,
-/// would keep its thread to itself, and the runtime from its end.
+/// Sleeps, and lets others run. The timers of a runtime that shuts down complete at once: a loop of such
+/// pauses, and of requests that fail at once then, would keep its thread to itself, and the runtime from its
+/// end.
 pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
     sleep.await;
     let mut has_let = false;
@@ -77,17 +54,13 @@ pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
     .await;
 }
 
-pub(crate) fn timed_out() -> RedisError {
-    RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
-}
-
-pub(crate) enum Link {
-    Single(Arc<Single>),
+pub(crate) enum Connection {
+    Single(Arc<Server>),
     #[cfg(feature = "cluster")]
     Cluster(Arc<Cluster>),
 }
 
-impl Link {
+impl Connection {
     /// Runs a script. Whoever calls limits the time.
     pub(crate) async fn invoke(&self, script: &Script, command: &Cmd) -> Result<Value, Failed> {
         match self {
@@ -123,16 +96,20 @@ impl Link {
         }
     }
 
+    fn setup(&self) -> &Setup {
+        match self {
+            Self::Single(single) => single.setup(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.setup(),
+        }
+    }
+
     /// Gives a request as much time as it may take.
     pub(crate) async fn within<T>(
         &self,
         request: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Failed> {
-        match self {
-            Self::Single(single) => single.within(request).await,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.within(request).await,
-        }
+        self.setup().within(request).await
     }
 
     /// Gives a request that long.
@@ -141,12 +118,7 @@ impl Link {
         limit: Duration,
         request: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Failed> {
-        let runtime = match self {
-            Self::Single(single) => single.runtime(),
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.runtime(),
-        };
-        within(runtime, limit, request).await
+        within(&*self.setup().runtime, limit, request).await
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
@@ -187,7 +159,8 @@ async fn query(mut connection: impl ConnectionLike, command: &Cmd) -> RedisResul
     command.query_async(&mut connection).await
 }
 
-/// Runs a script by its hash; a server that does not have it, since it was told to forget all or was started anew, is given it first.
+/// Runs a script by its hash; a server that does not have it, since it was told to forget all or was started
+/// anew, is given it first.
 async fn invoke(mut connection: impl ConnectionLike, script: &Script, command: &Cmd) -> RedisResult<Value> {
     match command.query_async(&mut connection).await {
         Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {

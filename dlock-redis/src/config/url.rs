@@ -1,4 +1,5 @@
-//! The URL of Redis, taken apart. No message made here repeats any part of it: a mistyped one can have a password anywhere.
+//! The URL of Redis, taken apart. No message made here repeats any part of it: a mistyped one can have a
+//! password anywhere.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use dlock_core::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo};
 
-use crate::lock::invalid;
+use super::invalid;
 
 const PORT: u16 = 6379;
 #[cfg(feature = "sentinel")]
@@ -41,48 +42,35 @@ pub(crate) enum Node {
     Socket(PathBuf),
 }
 
-/// Where that URL leads, without user, password and database: two that are written alike lead to one server.
-///
-/// # Errors
-/// `InvalidInput` if it is no URL of Redis, or one of a cluster or of sentinels; `Unsupported` for a form whose feature is not enabled.
-pub fn single_server(url: &str) -> Result<String> {
-    let address = Address::parse(url)?;
-    match address.form {
-        Form::Server => Ok(address.to_string()),
-        #[cfg(any(feature = "cluster", feature = "sentinel"))]
-        _ => Err(invalid(
-            "the URL is that of a cluster or of sentinels, where a single server is asked for: of several, one may take \
-             over that knows nothing of a lock"
-                .to_owned(),
-        )),
-    }
-}
-
 impl Address {
-    /// `scheme://[[user]:password@]where[/what]`; the forms are listed at [`Builder::open`](crate::Builder::open).
+    /// `scheme://[[user]:password@]where[/what]`; the forms are listed at
+    /// [`Config::from_url`](crate::Config::from_url).
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-            invalid("the URL of a Redis server begins with its scheme, as in `redis://localhost`".to_owned())
+            invalid("the URL of a Redis server begins with its scheme, as in `redis://localhost`")
         })?;
-        if rest.contains(['?', '#']) {
+        if rest.contains('#') {
             return Err(invalid(
-                "the URL of a Redis server has no query and no fragment here: a `?` or `#` that belongs to it is written `%3F` or `%23`"
-                    .to_owned(),
+                "the URL of a Redis server has no fragment: a `#` that belongs to it is written `%23`, and \
+                 servers \
+                 whose certificates nobody vouches for (`#insecure`) are not asked",
             ));
         }
-        let (tls, form) = match scheme.to_ascii_lowercase().as_str() {
+        let scheme = scheme.to_ascii_lowercase();
+        let scheme = scheme.replacen("valkey", "redis", 1);
+        let (tls, form) = match scheme.as_str() {
             "redis" => (false, "server"),
             "rediss" => (true, "server"),
             "redis+cluster" => (false, "cluster"),
             "rediss+cluster" => (true, "cluster"),
             "redis+sentinel" => (false, "sentinel"),
             "rediss+sentinel" => (true, "sentinel"),
-            "redis+unix" => (false, "unix"),
+            "redis+unix" | "unix" => (false, "unix"),
             _ => {
                 return Err(invalid(
-                    "the scheme of the URL is not known; known are: redis, rediss, redis+cluster, rediss+cluster, \
-                     redis+sentinel, rediss+sentinel, redis+unix"
-                        .to_owned(),
+                    "the scheme of the URL is not known; known are: redis, rediss, redis+cluster, \
+                     rediss+cluster, \
+                     redis+sentinel, rediss+sentinel, redis+unix, and the same with valkey and valkeys",
                 ));
             }
         };
@@ -117,8 +105,8 @@ impl Address {
             "unix" => {
                 if !hosts.is_empty() || path.is_empty() {
                     return Err(invalid(
-                        "a `redis+unix` URL names a socket by its whole path, as in `redis+unix:///run/redis/redis.sock`"
-                            .to_owned(),
+                        "a `redis+unix` URL names a socket by its whole path, as in \
+                         `redis+unix:///run/redis/redis.sock`",
                     ));
                 }
                 address.nodes = vec![Node::Socket(PathBuf::from(format!("/{}", decode(path)?)))];
@@ -129,8 +117,7 @@ impl Address {
                 address.form = Form::Cluster;
                 if !path.is_empty() {
                     return Err(invalid(
-                        "a Redis Cluster has no numbered databases: nothing comes behind the hosts"
-                            .to_owned(),
+                        "a Redis Cluster has no numbered databases: nothing comes behind the hosts",
                     ));
                 }
                 ("", PORT)
@@ -140,8 +127,8 @@ impl Address {
                 let (master, database) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
                     return Err(invalid(
-                        "behind the sentinels comes the name of the master, as in `redis+sentinel://host1,host2,host3/mymaster`"
-                            .to_owned(),
+                        "behind the sentinels comes the name of the master, as in \
+                         `redis+sentinel://host1,host2,host3/mymaster`",
                     ));
                 }
                 let master = decode(master)?;
@@ -157,11 +144,26 @@ impl Address {
             .collect::<Result<_>>()?;
         if address.form == Form::Server && address.nodes.len() > 1 {
             return Err(invalid(
-                "several hosts are those of a cluster or of sentinels: `redis+cluster` or `redis+sentinel`"
-                    .to_owned(),
+                "several hosts are those of a cluster or of sentinels: `redis+cluster` or `redis+sentinel`",
             ));
         }
         Ok(address)
+    }
+
+    /// One server, by its name.
+    pub(crate) fn server(host: &str, port: u16) -> Self {
+        Self {
+            form: Form::Server,
+            nodes: vec![Node::Host(host.to_owned(), port)],
+            user: None,
+            password: None,
+            database: 0,
+            tls: false,
+        }
+    }
+
+    pub(crate) fn is_socket(&self) -> bool {
+        matches!(self.nodes[..], [Node::Socket(_)])
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -191,7 +193,7 @@ impl Address {
         };
         let info = addr
             .into_connection_info()
-            .map_err(|_| invalid("the address of the Redis server cannot be used".to_owned()))?;
+            .map_err(|_| invalid("the address of the Redis server cannot be used"))?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         Ok(info.set_redis_settings(self.settings()).set_tcp_settings(tcp))
     }
@@ -234,8 +236,8 @@ impl fmt::Display for Address {
 fn credentials(who: &str) -> Result<(Option<String>, Option<String>)> {
     let Some((user, password)) = who.split_once(':') else {
         return Err(invalid(
-            "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` or `redis://user:password@host`"
-                .to_owned(),
+            "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` or \
+             `redis://user:password@host`",
         ));
     };
     let (user, password) = (decode(user)?, decode(password)?);
@@ -243,8 +245,7 @@ fn credentials(who: &str) -> Result<(Option<String>, Option<String>)> {
 }
 
 fn node(text: &str, default: u16) -> Result<Node> {
-    let bad =
-        || invalid("a host in the URL is not of the form `host`, `host:port` or `[::1]:port`".to_owned());
+    let bad = || invalid("a host in the URL is not of the form `host`, `host:port` or `[::1]:port`");
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
@@ -266,18 +267,18 @@ fn node(text: &str, default: u16) -> Result<Node> {
     Ok(Node::Host(host.to_owned(), port))
 }
 
-fn number(database: &str) -> Result<i64> {
+pub(super) fn number(database: &str) -> Result<i64> {
     let read = match database {
         "" => Some(0),
         digits => digits.parse().ok().filter(|n| *n >= 0),
     };
-    read.ok_or_else(|| invalid("the number of the database in the URL is none".to_owned()))
+    read.ok_or_else(|| invalid("the number of the database in the URL is none"))
 }
 
 fn decode(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded: Result<_, _> = decoded.map(std::borrow::Cow::into_owned);
-    decoded.map_err(|_| -> Error { invalid("the URL, percent-decoded, is not UTF-8".to_owned()) })
+    decoded.map_err(|_| -> Error { invalid("the URL, percent-decoded, is not UTF-8") })
 }
 
 #[cfg(all(test, feature = "tls", feature = "cluster", feature = "sentinel"))]
@@ -352,7 +353,7 @@ mod tests {
             "redis://:hunter2@h:70000",
             "redis://:hunter2@h/one",
             "redis://:hunter2@h/-1",
-            "redis://:hunter2@h?x=hunter2",
+            "redis://:hunter2@h#hunter2",
             "redis://:hunter2@a,b",
             "redis://:hunter2@[::1",
             "redis://:hunter2@h/hunter2@",

@@ -1,22 +1,25 @@
 //! The connection to the one server that is the master: made, kept, made again.
 //!
-//! Everything of a client goes over one connection, which the driver multiplexes; grants and changes are pushed on it. The driver has a
-//! manager that makes a connection again, but not all that a lock needs of one:
+//! Everything of a client goes over one connection, which the driver multiplexes; grants and changes are
+//! pushed on it. The driver has a manager that makes a connection again, but not all that a lock needs of
+//! one:
 //!
-//! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or that is polled on a foreign thread, neither
-//!   cuts it short nor decides where it lives.
-//! * What was subscribed to is subscribed to again before anybody can ask on a new connection: who asks again after a loss cannot miss its
-//!   push.
+//! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or that is
+//!   polled on a foreign thread, neither cuts it short nor decides where it lives.
+//! * What was subscribed to is subscribed to again before anybody can ask on a new connection: who asks again
+//!   after a loss cannot miss its push.
 //! * A new connection finds the scripts there.
 //! * It is known whether a request was sent at all: what was not is no unknown outcome.
-//! * A connection that answers nothing (a black hole, a peer that was switched off) is found out by a PING and given up. TCP would notice
-//!   after minutes. A request that is given up has it asked; and one that is listened on and silent is asked every ten seconds, since who only
-//!   listens asks nothing. A NAT that forgot a connection would otherwise leave a waiter deaf for as long as it waits, and each hand-off pass it over.
+//! * A connection that answers nothing (a black hole, a peer that was switched off) is found out by a PING
+//!   and given up. TCP would notice after minutes. A request that is given up has it asked; and one that is
+//!   listened on and silent is asked every ten seconds, since who only listens asks nothing. A NAT that
+//!   forgot a connection would otherwise leave a waiter deaf for as long as it waits, and each hand-off pass
+//!   it over.
 //! * A master that became a replica is left, and looked up anew: by its name, or at the sentinels.
-//! * Whatever is connected to is looked at first, each time: another server may be there than was before, or the same one may have been
-//!   started again (`server.rs`, `rejoin.rs`).
+//! * Whatever is connected to is looked at first, each time: another server may be there than was before, or
+//!   the same one may have been started again (`server.rs`, `rejoin.rs`).
 
-mod probing;
+mod probe;
 mod role;
 
 use std::collections::BTreeSet;
@@ -33,16 +36,17 @@ use futures::future::{BoxFuture, Either, Shared, select};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult};
 
-use self::probing::Asked;
+use self::probe::Asked;
 pub(crate) use self::role::Role;
-use crate::failure::is_of_a_replica;
-use crate::link::{Cause, Failed, load, timed_out, within};
-use crate::pushes::Pushes;
-use crate::rejoin::Bar;
-use crate::scripts::Script;
+use crate::connection::check::{self, Demands, Refusal};
+use crate::connection::rejoin::Bar;
 #[cfg(feature = "sentinel")]
-use crate::sentinels::Sentinels;
-use crate::server::{self, Demands, Refusal};
+use crate::connection::sentinel::Sentinels;
+use crate::connection::{load, within};
+use crate::failure::is_of_a_replica;
+use crate::failure::{Cause, Failed, timed_out};
+use crate::scripts::Script;
+use crate::wait::Pushes;
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -57,14 +61,31 @@ pub(crate) enum Source {
     Sentinel(Sentinels),
 }
 
-pub(crate) struct Single {
+/// What all connections of a client have in common.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) demands: Demands,
+    /// How long a connection may take to be made, and a request without a limit of its own.
+    pub(crate) timeout: Duration,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) scripts: Arc<[Script]>,
+    pub(crate) pushes: Arc<Pushes>,
+}
+
+impl Setup {
+    /// Gives a request as much time as it may take.
+    pub(crate) async fn within<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failed>>,
+    ) -> Result<T, Failed> {
+        within(&*self.runtime, self.timeout, request).await
+    }
+}
+
+pub(crate) struct Server {
     source: Source,
     role: Role,
-    demands: Demands,
-    timeout: Duration,
-    runtime: Arc<dyn Runtime>,
-    scripts: Arc<[Script]>,
-    pushes: Arc<Pushes>,
+    setup: Setup,
     state: Mutex<State>,
     /// When the last request was sent that was answered, in nanoseconds of [`Timestamp`].
     heard: AtomicU64,
@@ -108,24 +129,12 @@ struct State {
     closed: bool,
 }
 
-impl Single {
-    pub(crate) fn new(
-        source: Source,
-        role: Role,
-        demands: Demands,
-        timeout: Duration,
-        runtime: Arc<dyn Runtime>,
-        scripts: Arc<[Script]>,
-        pushes: Arc<Pushes>,
-    ) -> Arc<Self> {
+impl Server {
+    pub(crate) fn new(setup: Setup, source: Source, role: Role) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             source,
             role,
-            demands,
-            timeout,
-            runtime,
-            scripts,
-            pushes,
+            setup,
             state: Mutex::new(State {
                 generation: 0,
                 line: Line::Down,
@@ -174,7 +183,7 @@ impl Single {
             self.probe(&mut state);
         }
         let asked = self.ask(|mut c| async move { self.role.subscribe(&mut c, channel).await });
-        let subscribed = self.within(asked).await;
+        let subscribed = self.setup.within(asked).await;
         #[cfg(feature = "cluster")]
         if subscribed.is_err() && self.role.moved().is_some() {
             // Whoever asked finds the place for it.
@@ -199,19 +208,11 @@ impl Single {
         self.state().channels.remove(channel);
         let asked = self.ask(|mut c| async move { self.role.unsubscribe(&mut c, channel).await });
         // Where it fails the subscription costs a message now and then, which nobody hears.
-        let _ = self.within(asked).await;
+        let _ = self.setup.within(asked).await;
     }
 
-    pub(crate) fn runtime(&self) -> &dyn Runtime {
-        &*self.runtime
-    }
-
-    /// Gives a request as much time as it may take.
-    pub(crate) async fn within<T>(
-        &self,
-        request: impl Future<Output = Result<T, Failed>>,
-    ) -> Result<T, Failed> {
-        within(&*self.runtime, self.timeout, request).await
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
     }
 
     pub(crate) fn close(&self) {
@@ -240,7 +241,8 @@ impl Single {
                 Line::Up(up) => return Ok(up.clone()),
                 Line::Connecting(attempt) => attempt.clone(),
                 Line::Down => {
-                    // At once, and not after a connection that is made for nothing: there are others who wait for their answer.
+                    // At once, and not after a connection that is made for nothing: there are others who wait
+                    // for their answer.
                     if let Some(cause) = state.bar.as_ref().and_then(Bar::stands) {
                         return Err(cause);
                     }
@@ -269,7 +271,7 @@ impl Single {
                     Refusal::Bar(bar) => bar.into(),
                 }));
             };
-            self.runtime.spawn(connecting.boxed());
+            self.setup.runtime.spawn(connecting.boxed());
         }
         attempt
     }
@@ -297,7 +299,7 @@ impl Single {
             let connection = client.get_multiplexed_async_connection_with_config(&config);
             let mut connection = connection.await.map_err(Cause::Driver)?;
             let asked = connection.clone();
-            let run = server::check(&self.demands, move |command| {
+            let run = check::check(&self.setup.demands, move |command| {
                 let mut connection = asked.clone();
                 async move { Ok(command.query_async(&mut connection).await?) }
             });
@@ -317,7 +319,7 @@ impl Single {
                 run,
             })
         };
-        match select(pin!(connecting), self.runtime.sleep(self.timeout)).await {
+        match select(pin!(connecting), self.setup.runtime.sleep(self.setup.timeout)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(Cause::Driver(timed_out()).into()),
         }
@@ -349,9 +351,10 @@ impl Single {
         }
     }
 
-    /// Gives the server the scripts that it does not have: a request must not take three round trips where one is counted with.
+    /// Gives the server the scripts that it does not have: a request must not take three round trips where
+    /// one is counted with.
     async fn load(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        let scripts = &self.scripts;
+        let scripts = &self.setup.scripts;
         if scripts.is_empty() {
             return Ok(());
         }
@@ -385,7 +388,7 @@ impl Single {
                 let was_lost = std::mem::take(&mut state.lost);
                 drop(state);
                 if was_lost {
-                    self.pushes.back();
+                    self.setup.pushes.back();
                 }
             }
             _ => {
@@ -408,9 +411,9 @@ impl Single {
             .saturating_mul(1 << state.failures.min(8))
             .min(RETRY_MAX);
         let mut random = [0];
-        self.runtime.fill_random(&mut random);
+        self.setup.runtime.fill_random(&mut random);
         let pause = longest / 2 + longest / 2 * u32::from(random[0]) / 255;
-        let (sleep, me) = (self.runtime.sleep(pause), self.me.clone());
+        let (sleep, me) = (self.setup.runtime.sleep(pause), self.me.clone());
         let retrying = async move {
             sleep.await;
             let Some(me) = me.upgrade() else { return };
@@ -420,7 +423,7 @@ impl Single {
                 drop(me.begin(&mut state));
             }
         };
-        self.runtime.spawn(retrying.boxed());
+        self.setup.runtime.spawn(retrying.boxed());
     }
 
     fn hear(&self, generation: u64, push: PushInfo) {
@@ -437,12 +440,12 @@ impl Single {
             return self.lost(generation);
         }
         if self.state().generation == generation {
-            self.pushes.take(push);
+            self.setup.pushes.take(push);
         }
     }
 
-    /// Whether the node has ended a subscription by itself: its slot is no longer there. The driver may have taken that for an answer, so
-    /// the connection is of no more use.
+    /// Whether the node has ended a subscription by itself: its slot is no longer there. The driver may have
+    /// taken that for an answer, so the connection is of no more use.
     #[cfg(feature = "cluster")]
     fn is_deaf_to(&self, generation: u64, push: &PushInfo) -> bool {
         let (Some(moved), Some(redis::Value::BulkString(channel))) = (self.role.moved(), push.data.first())
@@ -470,7 +473,7 @@ impl Single {
         let attempt = self.begin(&mut state);
         drop(state);
         drop(attempt);
-        self.pushes.disconnected();
+        self.setup.pushes.disconnected();
     }
 }
 

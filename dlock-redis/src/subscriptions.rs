@@ -1,14 +1,17 @@
 //! Which channels are watched, and who begins and ends to listen to them.
 //!
-//! All watches of a name share a subscription, which the last one ends as it is dropped: in a task, since a drop does not wait. What could go wrong,
-//! and why it does not:
+//! All watches of a name share a subscription, which the last one ends as it is dropped: in a task, since a
+//! drop does not wait. What could go wrong, and why it does not:
 //!
-//! * *Somebody watches again before that task runs.* It asks once more whether nobody watches, in the channel's turn; there is one.
-//! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the UNSUBSCRIBE.
-//! * *That watch is dropped too, at once or half-way.* Then there are two such tasks. Whichever has the turn first ends the subscription, and the
-//!   other one finds nothing to be ended, or another turn than its own.
-//! * *The connection broke, or a watch was too slow*, and nothing is told to it any more until it begins anew. It counts as before: what
-//!   is counted are the watches that there are, and not those that hear something.
+//! * *Somebody watches again before that task runs.* It asks once more whether nobody watches, in the
+//!   channel's turn; there is one.
+//! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the
+//!   UNSUBSCRIBE.
+//! * *That watch is dropped too, at once or half-way.* Then there are two such tasks. Whichever has the turn
+//!   first ends the subscription, and the other one finds nothing to be ended, or another turn than its own.
+//! * *The connection broke, or a watch was too slow*, and nothing is told to it any more until it begins
+//!   anew. It counts as before: what is counted are the watches that there are, and not those that hear
+//!   something.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) type Turn = Arc<futures::lock::Mutex<()>>;
 
 #[derive(Default)]
-pub(crate) struct Listening(Mutex<HashMap<Vec<u8>, Channel>>);
+pub(crate) struct Subscriptions(Mutex<HashMap<Vec<u8>, Channel>>);
 
 #[derive(Default)]
 struct Channel {
@@ -25,7 +28,7 @@ struct Channel {
     turn: Turn,
 }
 
-impl Listening {
+impl Subscriptions {
     fn channels(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Channel>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,7 +41,8 @@ impl Listening {
         entry.turn.clone()
     }
 
-    /// There is one less. After the last one somebody has to unsubscribe, in that turn, if it [`is_over`](Self::is_over) then.
+    /// There is one less. After the last one somebody has to unsubscribe, in that turn, if it
+    /// [`is_over`](Self::is_over) then.
     pub(crate) fn end(&self, channel: &[u8]) -> Option<Turn> {
         let mut channels = self.channels();
         let entry = channels.get_mut(channel)?;
@@ -68,13 +72,14 @@ mod tests {
 
     #[test]
     fn the_last_one_ends_it_unless_another_one_has_come() {
-        let all = Listening::default();
+        let all = Subscriptions::default();
         let first = all.begin(b"x");
         assert!(Arc::ptr_eq(&first, &all.begin(b"x")));
         assert!(all.end(b"x").is_none());
         let turn = all.end(b"x").unwrap();
         assert!(all.is_over(b"x", &turn));
-        // One comes before the task has run, and goes before it has run as well: there are two tasks, and one has nothing to do.
+        // One comes before the task has run, and goes before it has run as well: there are two tasks, and one
+        // has nothing to do.
         let again = all.begin(b"x");
         assert!(Arc::ptr_eq(&turn, &again) && !all.is_over(b"x", &turn));
         let second = all.end(b"x").unwrap();
@@ -89,7 +94,7 @@ mod tests {
 
     #[test]
     fn who_comes_while_it_is_ended_keeps_the_turn() {
-        let all = Listening::default();
+        let all = Subscriptions::default();
         all.begin(b"x");
         let turn = all.end(b"x").unwrap();
         assert!(all.is_over(b"x", &turn));

@@ -1,15 +1,19 @@
 //! The members of a quorum, each on a server of its own.
 //!
-//! Two addresses may lead to one server: a name and a number, two interfaces, two databases of it. It would have two votes. It says itself which it
-//! is, by what is unique to each run of a server; so each member looks at that whenever it connects, and is refused where another one has been
-//! before. What could go wrong, and why it does no harm:
+//! Two addresses may lead to one server: a name and a number, two interfaces, two databases of it. It would
+//! have two votes. It says itself which it is, by what is unique to each run of a server; so each member
+//! looks at that whenever it connects, and is refused where another one has been before. What could go wrong,
+//! and why it does no harm:
 //!
-//! * *The server was away when the members were opened*, and so nobody could compare. They are compared when they connect.
-//! * *It is started again.* Then it is another run, and of the two whichever connects first has it. Who was there before has lost its connection, and is
-//!   refused when it comes back. While it has not noticed, it asks nobody.
+//! * *The server was away when the members were opened*, and so nobody could compare. They are compared when
+//!   they connect.
+//! * *It is started again.* Then it is another run, and of the two whichever connects first has it. Who was
+//!   there before has lost its connection, and is refused when it comes back. While it has not noticed, it
+//!   asks nobody.
 //! * *Both connect at once.* The list is under a lock, and one is first.
 //! * *It does not say*, since the user may not ask for `INFO`: then nothing is compared.
-//! * *One of them is closed, or dropped.* What it was connected to stays in the list: the members of a quorum end together.
+//! * *One of them is closed, or dropped.* What it was connected to stays in the list: the members of a quorum
+//!   end together.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_core::ErrorKind;
 
-use crate::link::Cause;
+use crate::failure::Cause;
 
-/// What members of one quorum know of one another: see [`Builder::apart`](crate::Builder::apart).
+/// What members of one quorum know of one another: see [`Config::apart`](crate::Config::apart).
 ///
 /// Clones are one.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +61,8 @@ impl Member {
     pub(crate) fn comes_to(&self, run: &str) -> Result<(), Cause> {
         let mut runs = self.all.0.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.iter().any(|(n, other)| *n != self.number && **other == *run) {
-            let what = "is the same server as another member's, and has one vote in a quorum: name as many servers as there are members";
+            let what = "is the same server as another member's, and has one vote in a quorum: name as many \
+                servers as there are members";
             return Err(Cause::Refused(ErrorKind::InvalidInput, what.into()));
         }
         runs.insert(self.number, run.into());

@@ -1,28 +1,31 @@
 //! Keeping a server out that was started a short while ago.
 //!
-//! A member of a quorum that was started again without its leases lets a second holder in: it is the member that two majorities have in
-//! common, and it has forgotten the first. So it stays out until whatever it may have forgotten has run out by itself. (*Delayed restart*, of
-//! the description of Redlock.) The clients keep it out: nothing has to be done to the server, and no restart is overlooked.
+//! A member of a quorum that was started again without its leases lets a second holder in: it is the member
+//! that two majorities have in common, and it has forgotten the first. So it stays out until whatever it may
+//! have forgotten has run out by itself. (*Delayed restart*, of the description of Redlock.) The clients keep
+//! it out: nothing has to be done to the server, and no restart is overlooked.
 //!
-//! How long a server has been up it says in INFO: `uptime_in_seconds`, in Redis the wall clock of now less that of when the process was
-//! set up, each in whole seconds. So the start is known to a second only, and is taken to be late in it: what is made of it here is never longer
-//! than the server was up. A lease that it forgot was given or renewed before that.
+//! How long a server has been up it says in INFO: `uptime_in_seconds`, in Redis the wall clock of now less
+//! that of when the process was set up, each in whole seconds. So the start is known to a second only, and is
+//! taken to be late in it: what is made of it here is never longer than the server was up. A lease that it
+//! forgot was given or renewed before that.
 //!
-//! | what happens | what becomes of it |
-//! |---|---|
-//! | it is started again, in order or not, on the same machine or another | out for that long, for each client from its next connection on; a process that ends takes its connections with it |
-//! | it kept its leases (`appendfsync always`) | out all the same: who has no need of this does not ask for it |
-//! | its wall clock is set *back* after the start | out for longer, by as much |
-//! | its wall clock is set *forward* after the start, as on a machine that boots before it knows the time | **let in too early, by as much.** Start it after the clock is right (`time-sync.target`) |
-//! | `FLUSHALL`, `DEL`, eviction, a replica that is promoted, a machine put back to a snapshot | **not seen**: it was up all the time. The rights in docs/redis.md forbid the first two, and `noeviction` the third; a member is no replica |
-//! | a lease is longer than that | not to be had here: it is the longest ttl, with the drift margin on top |
+//! * *It is started again*, in order or not, on the same machine or another: out for that long, for each
+//!   client from its next connection on; a process that ends takes its connections with it. So too where it
+//!   kept its leases (`appendfsync always`): who has no need of this does not ask for it.
+//! * *Its wall clock is set back* after the start: out for longer, by as much.
+//! * *Its wall clock is set forward* after the start, as on a machine that boots before it knows the time:
+//!   **let in too early, by as much.** Start it after the clock is right (`time-sync.target`).
+//! * *`FLUSHALL`, `DEL`, eviction, a machine put back to a snapshot*: **not seen**, since it was up all the
+//!   time. The rights in docs/redis.md forbid the first two, and `noeviction` the third.
+//! * *A lease is longer than that*: not to be had here. It is the longest ttl, with the drift margin on top.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{Drift, ErrorKind, Timestamp};
 
-use crate::link::Cause;
+use crate::failure::Cause;
 
 /// The start of a server is known to that.
 const GRAIN: Duration = Duration::from_secs(1);
@@ -51,7 +54,8 @@ impl Rejoin {
         Duration::from_millis(u64::try_from(longest.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Whether a server that says this has been up for long enough. Its clock is in microseconds since 1970, if it says that.
+    /// Whether a server that says this has been up for long enough. Its clock is in microseconds since 1970,
+    /// if it says that.
     pub(crate) fn admits(self, uptime: i64, clock: Option<u64>) -> Result<(), Bar> {
         let up = up_at_least(uptime, clock);
         if up >= self.0 {
@@ -88,7 +92,8 @@ impl Bar {
         // Rounded up: whoever comes back by then is not sent away once more.
         let left = whole(left + Duration::from_millis(1));
         let what = format!(
-            "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held still: by `rejoin_after` it \
+            "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held \
+             still: by `rejoin_after` it \
              stays out for {after:?} from its start, which is {left:?} more"
         );
         Cause::Refused(ErrorKind::Unavailable, Arc::from(what))
@@ -111,7 +116,8 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    /// A server that was set up at 10.000 000 s to 10.999 999 s says in all of these cases that it began at 10.
+    /// A server that was set up at 10.000 000 s to 10.999 999 s says in all of these cases that it began at
+    /// 10.
     #[test]
     fn what_is_made_of_an_uptime_is_never_more_than_it_was() {
         for began in [10_000_000_u64, 10_000_001, 10_500_000, 10_999_999] {

@@ -10,18 +10,18 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::lock::Mutex;
 use redis::{Cmd, Value};
 
+use crate::connection::Connection;
 use crate::failure::{nothing_done, perhaps_done};
+use crate::handoff::HandOffs;
 use crate::keys::{bucket_of, channel, holder, holder_and_counter, id_bytes};
-use crate::link::Link;
-use crate::listening::Listening;
-use crate::pushes::Pushes;
 use crate::replicas::Replicas;
 use crate::reply::Reply;
 use crate::scripts::{Script, Scripts};
-use crate::tending::Tending;
+use crate::subscriptions::Subscriptions;
+use crate::wait::Pushes;
 
-pub(crate) struct Connection {
-    pub(crate) link: Link,
+pub(crate) struct Backend {
+    pub(crate) connection: Connection,
     /// The address without a password, for messages.
     pub(crate) at: Arc<str>,
     pub(crate) prefix: Arc<str>,
@@ -30,8 +30,8 @@ pub(crate) struct Connection {
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) pushes: Arc<Pushes>,
     /// Which names are watched.
-    pub(crate) listening: Listening,
-    pub(crate) tending: Tending,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) handoffs: HandOffs,
     /// Who has to acknowledge a grant, if anybody.
     pub(crate) replicas: Option<Arc<Replicas>>,
     /// Where this client is told what it was granted, but for the bucket.
@@ -50,12 +50,45 @@ pub(crate) struct Channel {
 
 /// What is asked of a script.
 pub(crate) struct Call<'a> {
-    connection: &'a Connection,
+    backend: &'a Backend,
     script: &'a Script,
     command: Cmd,
 }
 
-impl Connection {
+impl Backend {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is one field, and there is one caller"
+    )]
+    pub(crate) fn new(
+        connection: Connection,
+        scripts: Arc<Scripts>,
+        at: Arc<str>,
+        prefix: Arc<str>,
+        window: Duration,
+        runtime: Arc<dyn Runtime>,
+        pushes: Arc<Pushes>,
+        replicas: Option<Arc<Replicas>>,
+    ) -> Self {
+        let mut random = [0; 16];
+        runtime.fill_random(&mut random);
+        Self {
+            connection,
+            scripts,
+            at,
+            prefix,
+            window,
+            runtime,
+            pushes,
+            subscriptions: Subscriptions::default(),
+            handoffs: HandOffs::default(),
+            replicas,
+            client: u128::from_ne_bytes(random),
+            channels: std::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
     pub(crate) fn open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             true => Err(Error::new(ErrorKind::Closed, "this Redis backend was closed")),
@@ -85,15 +118,16 @@ impl Connection {
         let mut command = Cmd::with_capacity(10, 512);
         command.arg("EVALSHA").arg(&script.hash).arg(keys);
         Call {
-            connection: self,
+            backend: self,
             script,
             command,
         }
     }
 
-    /// Has this client told of its grants of that name, and where. A subscription that is gone is made again by the link.
+    /// Has this client told of its grants of that name, and where. A subscription that is gone is made again
+    /// by the connection.
     pub(crate) async fn listen(&self, name: &LockName) -> Result<Arc<Channel>> {
-        let spread = self.link.is_spread();
+        let spread = self.connection.is_spread();
         let channel = {
             let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
             let bucket = if spread { bucket_of(name.as_bytes()) } else { 0 };
@@ -117,18 +151,18 @@ impl Connection {
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<()> {
-        let subscribed = self.link.subscribe(channel).await;
+        let subscribed = self.connection.subscribe(channel).await;
         subscribed.map_err(|e| nothing_done(e, &self.at))
     }
 
     pub(crate) async fn unsubscribe(&self, channel: &[u8]) {
-        self.link.unsubscribe(channel).await;
+        self.connection.unsubscribe(channel).await;
     }
 
     /// A command that changes nothing.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
         self.open()?;
-        let answer = self.link.query(command).await;
+        let answer = self.connection.query(command).await;
         answer.map_err(|e| nothing_done(e, &self.at))
     }
 }
@@ -146,25 +180,28 @@ impl Call<'_> {
 
     /// The claim window.
     pub(crate) fn window(self) -> Self {
-        let window = millis(self.connection.window);
+        let window = millis(self.backend.window);
         self.number(window)
     }
 
     /// Runs it: when it was sent, and the answer. Whoever calls limits the time.
     pub(crate) async fn run(self) -> Result<(Timestamp, Value)> {
-        let c = self.connection;
+        let c = self.backend;
         c.open()?;
         let sent = Timestamp::now();
-        let answer = c.link.invoke(self.script, &self.command).await;
+        let answer = c.connection.invoke(self.script, &self.command).await;
         Ok((sent, answer.map_err(|e| perhaps_done(e, &c.at))?))
     }
 
     /// The same, for what runs where nobody limits the time.
     pub(crate) async fn run_within(self) -> Result<(Timestamp, Value)> {
-        let c = self.connection;
+        let c = self.backend;
         c.open()?;
         let sent = Timestamp::now();
-        let answer = c.link.within(c.link.invoke(self.script, &self.command)).await;
+        let answer = c
+            .connection
+            .within(c.connection.invoke(self.script, &self.command))
+            .await;
         Ok((sent, answer.map_err(|e| perhaps_done(e, &c.at))?))
     }
 

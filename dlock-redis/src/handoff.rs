@@ -1,11 +1,12 @@
 //! Coming by when a claim window is over.
 //!
-//! A grant that is pushed to a waiter is good for a claim window, in which the waiter has to say that it is there. Redis has no timer
-//! that would notice one that does not. So whoever caused the push comes by when the window is over, and lets the next one have its
-//! turn. For each name that is once in a window and client, however many grants there were in it; with nobody waiting it is never.
+//! A grant that is pushed to a waiter is good for a claim window, in which the waiter has to say that it is
+//! there. Redis has no timer that would notice one that does not. So whoever caused the push comes by when
+//! the window is over, and lets the next one have its turn. For each name that is once in a window and
+//! client, however many grants there were in it; with nobody waiting it is never.
 //!
-//! *If this client dies too*, or is cut off: the next one in line finds out when it extends its place in the queue, at a third of its own
-//! lease's length.
+//! *If this client dies too*, or is cut off: the next one in line finds out when it extends its place in the
+//! queue, at a third of its own lease's length.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -17,8 +18,8 @@ use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{join_all, select};
 
-use crate::connection::Connection;
-use crate::link;
+use crate::backend::Backend;
+use crate::connection;
 use crate::reply::strange;
 
 /// Not before the server thinks so.
@@ -28,7 +29,7 @@ const AFTER: Duration = Duration::from_millis(2);
 const TOGETHER: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
-pub(crate) struct Tending(Mutex<State>);
+pub(crate) struct HandOffs(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -48,29 +49,30 @@ enum Todo {
 }
 
 impl State {
-    /// It is due at that time, unless it is sooner: what is sooner is asked about what comes later as well. So too after a visit: while that
-    /// was under way, or failed, a push may have opened a window that ends before the one that the visit knew of.
+    /// It is due at that time, unless it is sooner: what is sooner is asked about what comes later as well.
+    /// So too after a visit: while that was under way, or failed, a push may have opened a window that ends
+    /// before the one that the visit knew of.
     fn sooner(&mut self, name: &LockName, at: Timestamp) {
         let due = self.due.entry(name.clone()).or_insert(at);
         *due = at.min(*due);
     }
 }
 
-impl Tending {
+impl HandOffs {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There will be something to do for that name.
-    fn due(&self, connection: &Arc<Connection>, name: &LockName, at: Timestamp) {
+    fn due(&self, backend: &Arc<Backend>, name: &LockName, at: Timestamp) {
         let mut state = self.state();
         if state.due.values().all(|other| at < *other) {
             drop(state.wake.take());
         }
         state.sooner(name, at);
         if !std::mem::replace(&mut state.running, true) {
-            let (weak, runtime) = (Arc::downgrade(connection), connection.runtime.clone());
-            connection.runtime.spawn(tend(weak, runtime).boxed());
+            let (weak, runtime) = (Arc::downgrade(backend), backend.runtime.clone());
+            backend.runtime.spawn(tend(weak, runtime).boxed());
         }
     }
 
@@ -91,15 +93,15 @@ impl Tending {
     }
 }
 
-async fn tend(connection: Weak<Connection>, runtime: Arc<dyn Runtime>) {
+async fn tend(backend: Weak<Backend>, runtime: Arc<dyn Runtime>) {
     loop {
-        let Some(c) = connection.upgrade() else { return };
-        match c.tending.take() {
+        let Some(c) = backend.upgrade() else { return };
+        match c.handoffs.take() {
             Todo::Nothing => return,
             Todo::Sleep(pause, woken) => {
-                // Without the connection: it may be given up meanwhile.
+                // Without the backend: it may be given up meanwhile.
                 drop(c);
-                select(pin!(link::pause(runtime.sleep(pause))), woken).await;
+                select(pin!(connection::pause(runtime.sleep(pause))), woken).await;
             }
             Todo::Visit(names) => {
                 join_all(names.iter().map(|name| c.tend(name))).await;
@@ -108,7 +110,7 @@ async fn tend(connection: Weak<Connection>, runtime: Arc<dyn Runtime>) {
     }
 }
 
-impl Connection {
+impl Backend {
     async fn tend(&self, name: &LockName) {
         let answer = self.on(&self.scripts.tend, name).window().run_within().await;
         let again = match answer.and_then(|(_, value)| match value {
@@ -122,18 +124,19 @@ impl Connection {
             Err(_) => return,
         };
         let at = Timestamp::now() + again + if again.is_zero() { Duration::ZERO } else { AFTER };
-        self.tending.state().sooner(name, at);
+        self.handoffs.state().sooner(name, at);
     }
 
-    /// Takes in what answers end with: the milliseconds of the longest window that was opened, 0 for none, less where there is more to do.
+    /// Takes in what answers end with: the milliseconds of the longest window that was opened, 0 for none,
+    /// less where there is more to do.
     pub(crate) fn pushed(self: &Arc<Self>, name: &LockName, window: i64) {
         let now = Timestamp::now();
         match u64::try_from(window) {
             Ok(0) => {}
             Ok(window) => self
-                .tending
+                .handoffs
                 .due(self, name, now + Duration::from_millis(window) + AFTER),
-            Err(_) => self.tending.due(self, name, now),
+            Err(_) => self.handoffs.due(self, name, now),
         }
     }
 }

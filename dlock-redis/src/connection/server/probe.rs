@@ -1,4 +1,5 @@
-//! Whether a connection still answers: asked when a request went without an answer, and now and then where it is only listened on.
+//! Whether a connection still answers: asked when a request went without an answer, and now and then where it
+//! is only listened on.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -10,26 +11,26 @@ use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::{Line, Single, State};
-use crate::link;
+use super::{Line, Server, State};
+use crate::connection;
 
 /// How long a request may be without an answer, when it is given up, before the connection is suspected.
 const SUSPICIOUS: Duration = Duration::from_millis(100);
 
-/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a wait renews its place, with a lease as
-/// long as usual.
+/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a
+/// wait renews its place, with a lease as long as usual.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// A request that is under way. Dropped without an answer after a while, it makes the connection suspicious.
 pub(super) struct Asked<'a> {
-    single: &'a Single,
+    single: &'a Server,
     generation: u64,
     since: Timestamp,
     answered: bool,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(single: &'a Single, generation: u64) -> Self {
+    pub(super) fn new(single: &'a Server, generation: u64) -> Self {
         Self {
             single,
             generation,
@@ -55,7 +56,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-impl Single {
+impl Server {
     /// Finds out whether that connection still answers.
     fn suspect(&self, generation: u64) {
         let mut state = self.state();
@@ -67,7 +68,7 @@ impl Single {
             return;
         }
         drop(state);
-        let (limit, me) = (self.runtime.sleep(self.timeout), self.me.clone());
+        let (limit, me) = (self.setup.runtime.sleep(self.setup.timeout), self.me.clone());
         let checking = async move {
             let mut connection = connection;
             let ping = redis::cmd("PING");
@@ -83,7 +84,7 @@ impl Single {
                 me.lost(generation);
             }
         };
-        self.runtime.spawn(checking.boxed());
+        self.setup.runtime.spawn(checking.boxed());
     }
 
     /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
@@ -93,11 +94,13 @@ impl Single {
         }
         let (probing, ended) = oneshot::channel();
         state.probing = Some(probing);
-        self.runtime
-            .spawn(probe(self.me.clone(), self.runtime.clone(), ended).boxed());
+        self.setup
+            .runtime
+            .spawn(probe(self.me.clone(), self.setup.runtime.clone(), ended).boxed());
     }
 
-    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is listened to.
+    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is
+    /// listened to.
     fn probed(&self) -> Option<Duration> {
         let mut state = self.state();
         if state.closed || state.channels.is_empty() {
@@ -120,11 +123,11 @@ impl Single {
 }
 
 /// As long as anything is listened to: asks on the connection when it has been silent.
-async fn probe(me: Weak<Single>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
+async fn probe(me: Weak<Server>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
     let mut pause = PROBE;
     loop {
         // Without the connection: it may be given up meanwhile.
-        if let Either::Right(_) = select(pin!(link::pause(runtime.sleep(pause))), &mut ended).await {
+        if let Either::Right(_) = select(pin!(connection::pause(runtime.sleep(pause))), &mut ended).await {
             return;
         }
         let Some(me) = me.upgrade() else { return };

@@ -1,4 +1,5 @@
-//! What a server says of itself when it is connected to: a server that cannot keep locks is refused here, and not by an accident later.
+//! What a server says of itself when it is connected to: a server that cannot keep locks is refused here, and
+//! not by an accident later.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,10 +8,11 @@ use std::sync::Arc;
 use dlock_core::{Error, ErrorKind, Result};
 use redis::{Cmd, FromRedisValue as _, Value, cmd};
 
-use crate::apart::Member;
+use crate::connection::Connection;
+use crate::connection::members::Member;
+use crate::connection::rejoin::{Bar, Rejoin};
+use crate::failure::Cause;
 use crate::failure::nothing_done;
-use crate::link::{Cause, Link};
-use crate::rejoin::{Bar, Rejoin};
 
 /// `SET` with `GET`, which the scripts use, is of that release.
 const OLDEST: (u64, u64) = (6, 2);
@@ -39,7 +41,8 @@ impl From<Cause> for Refusal {
     }
 }
 
-/// Asks the server, and refuses it if locks would not be safe there; what is unique to its run, if it says that.
+/// Asks the server, and refuses it if locks would not be safe there; what is unique to its run, if it says
+/// that.
 pub(crate) async fn check<F>(demands: &Demands, ask: impl Fn(Cmd) -> F) -> Result<Option<String>, Refusal>
 where
     F: Future<Output = Result<Value, Cause>>,
@@ -63,7 +66,8 @@ where
     match (text("mode").as_str(), demands.is_cluster) {
         ("sentinel", _) => {
             return Err(refused(
-                "is a sentinel: the URL of what it watches over is `redis+sentinel://host/name-of-the-master`",
+                "is a sentinel: the URL of what it watches over is \
+                 `redis+sentinel://host/name-of-the-master`",
             )
             .into());
         }
@@ -120,8 +124,8 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// Refuses a server that throws keys away when its memory is full: a lock that is evicted is a lock that two have. A user who may not ask
-/// is believed.
+/// Refuses a server that throws keys away when its memory is full: a lock that is evicted is a lock that two
+/// have. A user who may not ask is believed.
 async fn refuse_eviction<F>(ask: &impl Fn(Cmd) -> F) -> Result<(), Cause>
 where
     F: Future<Output = Result<Value, Cause>>,
@@ -134,7 +138,8 @@ where
         let policy = field(&text, "maxmemory_policy").unwrap_or_default();
         if limited && !policy.is_empty() && policy != "noeviction" {
             return Err(refused(&format!(
-                "throws keys away when its memory is full (maxmemory-policy {policy}), and with them locks that are held: set it to noeviction, or give the locks a server of their own"
+                "throws keys away when its memory is full (maxmemory-policy {policy}), and with them locks \
+                 that are held: set it to noeviction, or give the locks a server of their own"
             )));
         }
     }
@@ -142,13 +147,16 @@ where
 }
 
 /// Refuses a server that has not so many replicas: no grant of it would count.
-pub(crate) async fn check_replicas(link: &Link, at: &str, needed: u32) -> Result<()> {
-    let answer = link.within(link.query(cmd("INFO").arg("replication"))).await;
+pub(crate) async fn check_replicas(connection: &Connection, at: &str, needed: u32) -> Result<()> {
+    let answer = connection
+        .within(connection.query(cmd("INFO").arg("replication")))
+        .await;
     let text = texts(answer.map_err(|e| nothing_done(e, at))?).concat();
     let there = online_replicas(&text);
     if there < needed as usize {
         let message = format!(
-            "Redis at {at} has {there} replicas in sync, and {needed} have to acknowledge each grant: connect more, or ask for fewer"
+            "Redis at {at} has {there} replicas in sync, and {needed} have to acknowledge each grant: \
+             connect more, or ask for fewer"
         );
         return Err(Error::new(ErrorKind::Unavailable, message));
     }

@@ -1,23 +1,27 @@
 //! The servers of a Redis Cluster: a connection of its own to each, and which of them has which slot.
 //!
-//! Each node is a [`Single`], so all that is true of the connection to one server is true here: what was not sent is told from what may have
-//! been, subscriptions are there before anybody can ask, a node that answers nothing is found out. What a node does not do keeps nobody from the others. The driver's
-//! own client of clusters is not used: it asks all nodes in turn for the slots, and nobody meanwhile; one that hangs thereby cost every lease at
-//! the others.
+//! Each node is a [`Server`], so all that is true of the connection to one server is true here: what was not
+//! sent is told from what may have been, subscriptions are there before anybody can ask, a node that answers
+//! nothing is found out. What a node does not do keeps nobody from the others. The driver's own client of
+//! clusters is not used: it asks all nodes in turn for the slots, and nobody meanwhile; one that hangs
+//! thereby cost every lease at the others.
 //!
-//! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for there.
-//! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again until half of the time that an
-//!   operation has is over, and who gave up knows that nothing was done.
-//! * *A node dies.* Whoever was not heard by it looks for the slots anew (`looking.rs`), at other nodes; the first that knows all is believed. If it is behind,
-//!   the node that it names refuses, and it is looked again.
-//! * *Listening.* A node that hands a slot over ends the subscriptions of its channels, unasked, in the words that answer an `SUNSUBSCRIBE`; the driver may take
-//!   them for an answer. So commands go over other connections than those that listen, and such a connection is made anew. What is lost in
-//!   between is made up for: whoever waits asks again when it can hear again.
-//! * *It cannot be listened at the new place yet, and the slot comes back.* From when the old place is left until there is another one the channel is
-//!   listened to nowhere, and is written down so: at whichever place the next look shows it is listened to anew. So is what was
-//!   listened to at a node that is given up.
+//! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for
+//!   there.
+//! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again
+//!   until half of the time that an operation has is over, and who gave up knows that nothing was done.
+//! * *A node dies.* Whoever was not heard by it looks for the slots anew (`discovery.rs`), at other nodes;
+//!   the first that knows all is believed. If it is behind, the node that it names refuses, and it is looked
+//!   again.
+//! * *Listening.* A node that hands a slot over ends the subscriptions of its channels, unasked, in the words
+//!   that answer an `SUNSUBSCRIBE`; the driver may take them for an answer. So commands go over other
+//!   connections than those that listen, and such a connection is made anew. What is lost in between is made
+//!   up for: whoever waits asks again when it can hear again.
+//! * *It cannot be listened at the new place yet, and the slot comes back.* From when the old place is left
+//!   until there is another one the channel is listened to nowhere, and is written down so: at whichever
+//!   place the next look shows it is listened to anew. So is what was listened to at a node that is given up.
 
-mod looking;
+mod discovery;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,16 +29,16 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::{Error, Runtime, Timestamp};
+use dlock_core::{Error, Timestamp};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Server, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Value};
 
-use crate::link::{self, Cause, Failed, within};
-use crate::pushes::Pushes;
-use crate::single::{Role, Single};
-use looking::Pace;
+use crate::connection;
+use crate::connection::server::{Role, Server, Setup};
+use crate::failure::{Cause, Failed};
+use discovery::Pace;
 pub(crate) use slots::At;
 use slots::{Slots, slot_of};
 
@@ -42,22 +46,20 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Makes the connection to a node.
-pub(crate) type Connect = Box<dyn Fn(&At, Role) -> dlock_core::Result<Arc<Single>> + Send + Sync>;
+pub(crate) type Connect = Box<dyn Fn(&At, Role) -> dlock_core::Result<Arc<Server>> + Send + Sync>;
 
 /// One of the servers.
 struct Node {
     at: At,
-    commands: Arc<Single>,
+    commands: Arc<Server>,
     /// For messages, if anything is listened to there.
-    ears: OnceLock<Arc<Single>>,
+    ears: OnceLock<Arc<Server>>,
 }
 
 pub(crate) struct Cluster {
     connect: Connect,
     seeds: Vec<At>,
-    timeout: Duration,
-    runtime: Arc<dyn Runtime>,
-    pushes: Arc<Pushes>,
+    setup: Setup,
     state: Mutex<State>,
     me: Weak<Self>,
 }
@@ -79,19 +81,11 @@ struct State {
 
 impl Cluster {
     /// A cluster of which those nodes are known, none of them connected to.
-    pub(crate) fn new(
-        seeds: Vec<At>,
-        connect: Connect,
-        timeout: Duration,
-        runtime: Arc<dyn Runtime>,
-        pushes: Arc<Pushes>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(seeds: Vec<At>, connect: Connect, setup: Setup) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             connect,
             seeds,
-            timeout,
-            runtime,
-            pushes,
+            setup,
             state: Mutex::default(),
             me: me.clone(),
         })
@@ -103,7 +97,7 @@ impl Cluster {
 
     /// Finds out which nodes there are, and whether one of them answers.
     pub(crate) async fn ready(&self) -> Result<(), Failed> {
-        self.within(self.look()).await.map(drop)
+        self.setup.within(self.look()).await.map(drop)
     }
 
     /// Asks the node that it concerns: that of its first key.
@@ -128,7 +122,7 @@ impl Cluster {
         request: impl Fn(Arc<Node>) -> F,
     ) -> Result<T, Failed> {
         // Not all of the time that an operation has: who gave up here is certain that nothing was done.
-        let until = Timestamp::now() + self.timeout / 2;
+        let until = Timestamp::now() + self.setup.timeout / 2;
         let (mut pause, mut redirected) = (PAUSE_MIN, false);
         loop {
             let node = self.node_of(slot)?;
@@ -150,7 +144,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            link::pause(self.runtime.sleep(pause)).await;
+            connection::pause(self.setup.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -185,7 +179,7 @@ impl Cluster {
         Ok(node)
     }
 
-    fn ears(&self, node: &Node) -> Result<Arc<Single>, Failed> {
+    fn ears(&self, node: &Node) -> Result<Arc<Server>, Failed> {
         if let Some(ears) = node.ears.get() {
             return Ok(Arc::clone(ears));
         }
@@ -201,7 +195,7 @@ impl Cluster {
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
         self.state().channels.entry(channel.to_vec()).or_insert(None);
-        self.within(self.listen(channel)).await
+        self.setup.within(self.listen(channel)).await
     }
 
     /// Listens where the slot of that channel is.
@@ -257,16 +251,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn runtime(&self) -> &dyn Runtime {
-        &*self.runtime
-    }
-
-    /// Gives a request as much time as it may take.
-    pub(crate) async fn within<T>(
-        &self,
-        request: impl Future<Output = Result<T, Failed>>,
-    ) -> Result<T, Failed> {
-        within(&*self.runtime, self.timeout, request).await
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
     }
 
     pub(crate) fn close(&self) {
@@ -280,7 +266,8 @@ impl Cluster {
 
     /// Listens at the right places to what is not listened to there; whether that is everything.
     async fn listen_again(&self) -> bool {
-        // Where they were is taken back first: should it fail here, and the slot come back to where it was, it is heard of no more there.
+        // Where they were is taken back first: should it fail here, and the slot come back to where it was,
+        // it is heard of no more there.
         let misplaced: Vec<(Vec<u8>, Option<Arc<Node>>)> = {
             let mut state = self.state();
             let State {
@@ -309,13 +296,13 @@ impl Cluster {
         }
         let heard = misplaced.iter().map(|(channel, _)| {
             let listening = self.listen(channel).boxed();
-            async move { self.within(listening).await.is_ok() }
+            async move { self.setup.within(listening).await.is_ok() }
         });
         let heard = join_all(heard).await;
         if heard.contains(&true) {
             // What was told before may have been missed.
-            self.pushes.disconnected();
-            self.pushes.back();
+            self.setup.pushes.disconnected();
+            self.setup.pushes.back();
         }
         !heard.contains(&false)
     }
@@ -348,7 +335,7 @@ fn moved_to(failed: &Failed, told_by: &At) -> Option<At> {
     let Cause::Driver(e) = &failed.cause else {
         return None;
     };
-    let is_moved = e.kind() == ErrorKind::Server(Server::Moved);
+    let is_moved = e.kind() == ErrorKind::Server(Said::Moved);
     let (to, _) = e.redirect_node().filter(|_| is_moved)?;
     At::parse(to, told_by)
 }
@@ -360,13 +347,13 @@ fn nothing_was_done(failed: &Failed) -> bool {
     };
     match e.kind() {
         ErrorKind::Server(
-            Server::Moved
-            | Server::Ask
-            | Server::TryAgain
-            | Server::ClusterDown
-            | Server::MasterDown
-            | Server::ReadOnly
-            | Server::BusyLoading,
+            Said::Moved
+            | Said::Ask
+            | Said::TryAgain
+            | Said::ClusterDown
+            | Said::MasterDown
+            | Said::ReadOnly
+            | Said::BusyLoading,
         ) => true,
         ErrorKind::Io => !failed.sent,
         _ => false,
@@ -378,7 +365,7 @@ fn is_under_way(failed: &Failed) -> bool {
     let Cause::Driver(e) = &failed.cause else {
         return false;
     };
-    matches!(e.kind(), ErrorKind::Server(Server::Ask | Server::TryAgain))
+    matches!(e.kind(), ErrorKind::Server(Said::Ask | Said::TryAgain))
 }
 
 fn is_away(failed: &Failed) -> bool {
@@ -399,13 +386,14 @@ fn nobody() -> RedisError {
 
 #[cfg(test)]
 mod tests {
+    use dlock_core::Runtime;
     use futures::future::{BoxFuture, ready};
     use redis::Client;
 
     use super::*;
-    use crate::server::Demands;
-    use crate::single::Source;
-    use crate::way::Way;
+    use crate::connection::check::Demands;
+    use crate::connection::server::Source;
+    use crate::wait::Pushes;
 
     /// As one that has been shut down.
     #[derive(Debug)]
@@ -435,30 +423,33 @@ mod tests {
 
     #[test]
     fn on_a_runtime_that_has_ended_a_request_keeps_nobody_from_its_thread() {
-        let (runtime, pushes) = (Arc::new(Ended), Pushes::new(true));
         let demands = Demands {
             is_cluster: true,
             allow_eviction: true,
             rejoin: None,
             apart: None,
         };
-        let timeout = Duration::from_secs(2);
-        let way = Way {
+        let setup = Setup {
             demands,
-            timeout,
-            runtime: runtime.clone(),
+            timeout: Duration::from_secs(2),
+            runtime: Arc::new(Ended),
             scripts: Arc::new([]),
-            pushes: pushes.clone(),
+            pushes: Pushes::new(true),
         };
+        let theirs = setup.clone();
         let connect = move |_: &At, role| {
             let client = Client::open("redis://127.0.0.1:1").unwrap();
-            Ok(way.line_for(Source::Server(Box::new(client)), role))
+            Ok(Server::new(
+                theirs.clone(),
+                Source::Server(Box::new(client)),
+                role,
+            ))
         };
         let at = At {
             host: "127.0.0.1".to_owned(),
             port: 1,
         };
-        let cluster = Cluster::new(vec![at], Box::new(connect), timeout, runtime, pushes);
+        let cluster = Cluster::new(vec![at], Box::new(connect), setup);
         let command = redis::cmd("GET").arg("a").to_owned();
         let asked = cluster.ask(&command, |_| async { Ok(Value::Nil) });
         // Without a word from others it would be at it until its time is over.

@@ -1,12 +1,15 @@
 //! Looking for the slots: who is asked, who is believed, and how often.
 //!
-//! * *A node that left the cluster* answers as fast as any, and knows of no slots. That is no answer: with it all that is known would be
-//!   forgotten, the way back too. The others are asked, and what is known stays.
-//! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed if nobody knows more. The nodes that
-//!   were known before stay those to ask; only who knows all the slots ends that.
-//! * *A node that says nothing*, or hangs: two are asked, and all others as soon as one of them does not say it, or not at once.
-//! * *What the slots are told of does not change*, while a master is dead that nobody replaces, or nodes do not agree: everybody who asks wants
-//!   a look. They share it, and each one that has shown nothing new puts the next one off, up to a second. One that has shown something does not: there may be more.
+//! * *A node that left the cluster* answers as fast as any, and knows of no slots. That is no answer: with it
+//!   all that is known would be forgotten, the way back too. The others are asked, and what is known stays.
+//! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed
+//!   if nobody knows more. The nodes that were known before stay those to ask; only who knows all the slots
+//!   ends that.
+//! * *A node that says nothing*, or hangs: two are asked, and all others as soon as one of them does not say
+//!   it, or not at once.
+//! * *What the slots are told of does not change*, while a master is dead that nobody replaces, or nodes do
+//!   not agree: everybody who asks wants a look. They share it, and each one that has shown nothing new puts
+//!   the next one off, up to a second. One that has shown something does not: there may be more.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -16,11 +19,12 @@ use dlock_core::{Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Either, pending, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use redis::{ErrorKind, RedisError, ServerErrorKind as Server, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind as Said, Value};
 
 use super::slots::Slots;
 use super::{Cluster, Node, State, is_away, nobody};
-use crate::link::{self, Failed};
+use crate::connection::{self};
+use crate::failure::Failed;
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Between two looks that show nothing new.
@@ -74,9 +78,9 @@ impl Cluster {
         let mut others = first.split_off(FIRST.min(first.len()));
         let mut asked: FuturesUnordered<_> = first.into_iter().map(ask).collect();
         // Then a part is taken for an answer, so that one that hangs keeps nobody from it.
-        let long_enough = self.timeout / 2;
+        let long_enough = self.setup.timeout / 2;
         let alone = if others.is_empty() { long_enough } else { ALONE };
-        let mut patience: BoxFuture<'static, ()> = self.runtime.sleep(alone);
+        let mut patience: BoxFuture<'static, ()> = self.setup.runtime.sleep(alone);
         let (mut part, mut is_late): (Option<Slots>, bool) = (None, false);
         let mut why: Option<Failed> = None;
         loop {
@@ -101,7 +105,7 @@ impl Cluster {
             };
             if !others.is_empty() {
                 asked.extend(others.drain(..).map(ask));
-                patience = self.runtime.sleep(long_enough);
+                patience = self.setup.runtime.sleep(long_enough);
             } else if over {
                 (is_late, patience) = (true, pending().boxed());
             }
@@ -122,7 +126,7 @@ impl Cluster {
         let all: BTreeSet<_> = known.cloned().collect();
         let mut all: Vec<_> = all.into_iter().map(|at| self.node(&mut state, at)).collect();
         let mut random = [0; FIRST];
-        self.runtime.fill_random(&mut random);
+        self.setup.runtime.fill_random(&mut random);
         for (n, random) in random.into_iter().enumerate().take(all.len()) {
             let other = n + usize::from(random) % (all.len() - n);
             all.swap(n, other);
@@ -130,7 +134,8 @@ impl Cluster {
         all
     }
 
-    /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have none any more nothing is kept.
+    /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have none any more
+    /// nothing is kept.
     fn learn(&self, slots: Slots) -> bool {
         let (changed, gone) = {
             let mut state = self.state();
@@ -145,7 +150,8 @@ impl Cluster {
         changed
     }
 
-    /// The nodes that have no slots any more, and are no longer among those that are known: nobody hears anything there.
+    /// The nodes that have no slots any more, and are no longer among those that are known: nobody hears
+    /// anything there.
     fn replace(&self, state: &mut State, slots: Slots) -> Vec<Arc<Node>> {
         state.slots = slots;
         let State {
@@ -180,17 +186,19 @@ impl Cluster {
         if state.closed || std::mem::replace(&mut state.looking, true) {
             return;
         }
-        let (me, runtime) = (self.me.clone(), self.runtime.clone());
-        self.runtime.spawn(look_until_it_is_found(me, runtime).boxed());
+        let (me, runtime) = (self.me.clone(), self.setup.runtime.clone());
+        self.setup
+            .runtime
+            .spawn(look_until_it_is_found(me, runtime).boxed());
     }
 
     /// One look; whether it is over with that.
     async fn look_once(&self) -> bool {
         self.state().again = false;
-        let looked = self.within(self.look()).await;
+        let looked = self.setup.within(self.look()).await;
         let heard = looked.is_ok() && self.listen_again().await;
         let mut random = [0];
-        self.runtime.fill_random(&mut random);
+        self.setup.runtime.fill_random(&mut random);
         let mut state = self.state();
         let changed = matches!(looked, Ok(true));
         state.pace.over(Timestamp::now(), changed, random[0]);
@@ -230,7 +238,7 @@ async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
             return;
         };
         if !pause.is_zero() {
-            link::pause(runtime.sleep(pause)).await;
+            connection::pause(runtime.sleep(pause)).await;
         }
         let Some(cluster) = me.upgrade() else { return };
         if cluster.look_once().await {
@@ -244,10 +252,7 @@ fn no_slots() -> RedisError {
 }
 
 fn belongs_to_none() -> RedisError {
-    RedisError::from((
-        ErrorKind::Server(Server::ClusterDown),
-        "the node knows of no slots",
-    ))
+    RedisError::from((ErrorKind::Server(Said::ClusterDown), "the node knows of no slots"))
 }
 
 #[cfg(test)]

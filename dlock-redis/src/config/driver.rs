@@ -1,0 +1,178 @@
+//! The driver's clients, as the settings have them.
+
+use std::sync::Arc;
+
+use dlock_core::{Error, Result};
+use redis::{Client, ProtocolVersion, RedisError};
+
+#[cfg(feature = "tls")]
+use super::Certificates;
+#[cfg(feature = "cluster")]
+use super::url::Node;
+use super::url::{Address, Form};
+use super::{Config, Place, invalid};
+use crate::connection::Connection;
+#[cfg(feature = "cluster")]
+use crate::connection::cluster::{At, Cluster};
+#[cfg(feature = "sentinel")]
+use crate::connection::sentinel::Sentinels;
+use crate::connection::server::{Role, Server, Setup, Source};
+use crate::failure::{Failed, nothing_done};
+
+impl Config {
+    /// The servers of these settings, none of them connected to.
+    pub(super) fn connection(&self, at: &Arc<str>, setup: &Setup) -> Result<Connection> {
+        #[cfg(feature = "cluster")]
+        if let Place::Url(address) = &self.place
+            && address.is_cluster()
+        {
+            return self.cluster(address, at, setup).map(Connection::Cluster);
+        }
+        Ok(Connection::Single(self.server(at, setup)?))
+    }
+
+    /// The one server, or the master that the sentinels name.
+    pub(super) fn server(&self, at: &str, setup: &Setup) -> Result<Arc<Server>> {
+        Ok(Server::new(setup.clone(), self.source(at)?, Role::Everything))
+    }
+
+    fn source(&self, at: &str) -> Result<Source> {
+        let address = match &self.place {
+            Place::Client(client) => return own(client).map(|client| Source::Server(Box::new(client))),
+            Place::Url(address) => address,
+        };
+        match &address.form {
+            #[cfg(feature = "sentinel")]
+            Form::Sentinel { master } => self.sentinels(address, master, at),
+            _ => {
+                let info = address.nodes().next();
+                let info = info.unwrap_or_else(|| Err(invalid("the URL names no host")))?;
+                Ok(Source::Server(Box::new(self.client(info, at)?)))
+            }
+        }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn cluster(&self, address: &Address, at: &Arc<str>, setup: &Setup) -> Result<Arc<Cluster>> {
+        let seeds = address.nodes.iter().filter_map(|node| match node {
+            Node::Host(host, port) => Some(At {
+                host: host.clone(),
+                port: *port,
+            }),
+            Node::Socket(_) => None,
+        });
+        // What is wrong with the settings is wrong with each node.
+        for node in &address.nodes {
+            self.client(address.info(node)?, at)?;
+        }
+        let (config, of, place, theirs) = (self.clone(), address.clone(), Arc::clone(at), setup.clone());
+        let connect = move |at: &At, role: Role| {
+            let info = of.info(&Node::Host(at.host.clone(), at.port))?;
+            let source = Source::Server(Box::new(config.client(info, &place)?));
+            Ok(Server::new(theirs.clone(), source, role))
+        };
+        Ok(Cluster::new(seeds.collect(), Box::new(connect), setup.clone()))
+    }
+
+    #[cfg(feature = "sentinel")]
+    fn sentinels(&self, address: &Address, master: &str, at: &str) -> Result<Source> {
+        let each = address
+            .nodes()
+            .map(|node| self.sentinel(address, &node?, master, at));
+        Ok(Source::Sentinel(Sentinels::new(
+            each.collect::<Result<Vec<_>>>()?,
+        )))
+    }
+
+    /// One of them.
+    #[cfg(feature = "sentinel")]
+    fn sentinel(
+        &self,
+        address: &Address,
+        node: &redis::ConnectionInfo,
+        master: &str,
+        at: &str,
+    ) -> Result<redis::sentinel::SentinelClient> {
+        use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+
+        let addr = [node.addr().clone()];
+        let mut builder = SentinelClientBuilder::new(addr, master, SentinelServerType::Master)
+            .map_err(|e| unsent(e, at))?
+            .set_client_to_redis_protocol(ProtocolVersion::RESP3)
+            .set_client_to_redis_db(address.database)
+            .set_client_to_redis_tcp_settings(node.tcp_settings().clone());
+        if let Some(user) = &address.user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = &address.password {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if let Some((user, password)) = &self.sentinel_login {
+            builder = builder.set_client_to_sentinel_password(password);
+            if let Some(user) = user {
+                builder = builder.set_client_to_sentinel_username(user);
+            }
+        }
+        #[cfg(feature = "tls")]
+        if address.tls {
+            builder = builder
+                .set_client_to_redis_tls_mode(redis::TlsMode::Secure)
+                .set_client_to_redis_certificates(self.certificates.of_driver())
+                .set_client_to_sentinel_tls_mode(redis::TlsMode::Secure)
+                .set_client_to_sentinel_certificates(self.certificates.of_driver());
+        }
+        builder.build().map_err(|e| unsent(e, at))
+    }
+
+    #[cfg(feature = "tls")]
+    fn client(&self, info: redis::ConnectionInfo, at: &str) -> Result<Client> {
+        let client = match matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            true => Client::build_with_tls(info, self.certificates.of_driver()),
+            false => Client::open(info),
+        };
+        client.map_err(|e| unsent(e, at))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, reason = "as with TLS")]
+    fn client(&self, info: redis::ConnectionInfo, at: &str) -> Result<Client> {
+        Client::open(info).map_err(|e| unsent(e, at))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    fn of_driver(&self) -> redis::TlsCertificates {
+        redis::TlsCertificates {
+            client_tls: self
+                .client
+                .clone()
+                .map(|(client_cert, client_key)| redis::ClientTlsConfig {
+                    client_cert,
+                    client_key,
+                }),
+            root_cert: self.root.clone(),
+        }
+    }
+}
+
+/// The same client for connections of our own, which have pushes.
+fn own(client: &Client) -> Result<Client> {
+    let info = client.get_connection_info().clone();
+    let at = info.addr().to_string();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    Client::open(info.set_redis_settings(settings)).map_err(|e| unsent(e, &at))
+}
+
+fn unsent(e: RedisError, at: &str) -> Error {
+    nothing_done(Failed::unsent(e), at)
+}
+
+/// Where a program has not chosen a provider, and its crates bring several, rustls would panic.
+#[cfg(feature = "tls")]
+pub(super) fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Where somebody else was faster, it is chosen as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}

@@ -1,0 +1,479 @@
+//! How Redis is reached and used: by code, or by a URL.
+
+mod driver;
+mod options;
+pub(crate) mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::Url;
+use dlock_core::{Error, ErrorKind, Result, Runtime};
+
+use self::url::{Address, Form};
+use crate::backend::Backend;
+use crate::connection::check::Demands;
+use crate::connection::members::Apart;
+use crate::connection::rejoin::Rejoin;
+use crate::connection::server::Setup;
+use crate::failure::nothing_done;
+use crate::lock::RedisLock;
+use crate::plain::{self, PlainLock};
+use crate::replicas::Replicas;
+use crate::scripts::{Script, Scripts};
+use crate::wait::Pushes;
+
+/// What all keys begin with unless something else is set.
+const PREFIX: &str = "dlock";
+
+/// How long a waiter whose turn has come has to answer unless something else is set.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// What is longer was not meant: an operation ends by its own limit.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How Redis is reached and used.
+///
+/// ```no_run
+/// # async fn doc(runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+/// use std::time::Duration;
+/// use dlock_redis::Config;
+///
+/// let config = Config::from_url("redis://:password@locks.internal/0?prefix=shop")?;
+/// let lock = config.timeout(Duration::from_secs(1)).connect(runtime).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    place: Place,
+    recipe: Recipe,
+    prefix: Option<Arc<str>>,
+    window: Option<Duration>,
+    timeout: Duration,
+    allow_eviction: bool,
+    replicas: u32,
+    rejoin: Option<Rejoin>,
+    apart: Option<Apart>,
+    lazily: bool,
+    #[cfg(feature = "tls")]
+    certificates: Certificates,
+    #[cfg(feature = "sentinel")]
+    sentinel_login: Option<(Option<String>, String)>,
+}
+
+#[derive(Clone)]
+enum Place {
+    Url(Address),
+    /// A program's own client.
+    Client(Box<redis::Client>),
+}
+
+/// How a lock is written down in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Recipe {
+    /// That of [`RedisLock`]: with fencing tokens, a queue and all else.
+    Dlock,
+    /// That of [`PlainLock`], which other clients of Redis share.
+    Plain,
+}
+
+/// In PEM.
+#[cfg(feature = "tls")]
+#[derive(Clone, Default)]
+struct Certificates {
+    root: Option<Vec<u8>>,
+    client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Config {
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            recipe: Recipe::Dlock,
+            prefix: None,
+            window: None,
+            timeout: Duration::from_secs(2),
+            allow_eviction: false,
+            replicas: 0,
+            rejoin: None,
+            apart: None,
+            lazily: false,
+            #[cfg(feature = "tls")]
+            certificates: Certificates::default(),
+            #[cfg(feature = "sentinel")]
+            sentinel_login: None,
+        }
+    }
+
+    /// One server, without a password and with database 0. All else is said by a [URL](Self::from_url).
+    pub fn new(host: &str, port: u16) -> Self {
+        Self::at(Place::Url(Address::server(host, port)))
+    }
+
+    /// The server of a program's own client, with its credentials and its certificates. Connections of our
+    /// own are made to it: one, or two with [`replicas`](Self::replicas).
+    pub fn from_client(client: redis::Client) -> Self {
+        Self::at(Place::Client(Box::new(client)))
+    }
+
+    /// The server, or the servers, of that URL:
+    ///
+    /// | URL | what | feature |
+    /// |---|---|---|
+    /// | `redis://[[user]:password@]host[:port][/database]` | a server | |
+    /// | `redis+unix://[[user]:password@]/path` | the same, by its socket | |
+    /// | `redis+sentinel://...host[:port],.../master[/database]` | these sentinels' master | `sentinel` |
+    /// | `redis+cluster://...host[:port],...` | the cluster of these nodes and others | `cluster` |
+    /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `tls` |
+    ///
+    /// `valkey` and `valkeys` are other words for `redis` and `rediss`. Without a port it is 6379, and 26379
+    /// of a sentinel. What is not plain text in a user or a password is percent-encoded.
+    ///
+    /// | key of the query | sets |
+    /// |---|---|
+    /// | `prefix`, `claim_window`, `timeout`, `replicas`, `rejoin_after` | what is so named; times as `9ms` |
+    /// | `allow_eviction=true`, `recipe=plain` | what has that name here |
+    /// | `ca`, and `cert` with `key` | files in PEM, for `root_certificate` and `client_certificate` |
+    /// | `sentinel_password`, `sentinel_user` | `sentinel_login` |
+    /// | `protocol=resp3` | nothing: it is spoken anyway. `resp2` is refused, which has no pushes |
+    /// | `db`, `user`, `pass` | of a socket, as the driver's own URLs have them |
+    ///
+    /// # Errors
+    /// `InvalidInput` if the URL or an option is wrong, and names a key that is not known. Of what stands
+    /// behind a key or in the URL nothing is repeated. `Unsupported` for a form whose feature is not enabled.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::read(Url::parse(url)?)
+    }
+
+    /// The same, of a URL from which somebody has taken their own keys.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn read(mut url: Url) -> Result<Self> {
+        let address = Address::parse(&format!("{}://{}", url.scheme(), url.raw_place()))?;
+        let mut config = Self::at(Place::Url(address));
+        config.take_all(&mut url)?;
+        url.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// How locks are written down; [`Recipe::Dlock`] unless set.
+    #[must_use]
+    pub fn recipe(mut self, recipe: Recipe) -> Self {
+        self.recipe = recipe;
+        self
+    }
+
+    /// Whether these are the settings of [`PlainLock`]s: then [`connect_plain`](Self::connect_plain)
+    /// connects.
+    pub fn is_plain(&self) -> bool {
+        self.recipe == Recipe::Plain
+    }
+
+    /// What all keys and channels begin with: letters, digits, `_`, `-` and `.`, 64 at most; `dlock` unless
+    /// set. Clients of different prefixes do not exclude one another. That of plain locks is empty unless
+    /// set, and may be any text without blanks.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// The prefix that was set.
+    pub fn prefix_set(&self) -> Option<&str> {
+        self.prefix.as_deref()
+    }
+
+    /// How long a waiter whose turn has come has to say that it is there, 50 ms to 60 s; 1 s unless set. A
+    /// waiter that was stopped or cut off in the queue costs the others that much when its turn comes; one
+    /// whose process died costs nothing.
+    #[must_use]
+    pub fn claim_window(mut self, window: Duration) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// How long a connection may take to be made, and how long a server may be silent before its connection
+    /// is given up; 2 s unless set, more than nothing and an hour at most. How long an operation may take is
+    /// the client's `op_timeout`.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Accepts a server that throws keys away when its memory is full. Such a server can forget a lock that
+    /// is held, and then gives it to a second holder with a larger token: only where every write is fenced is
+    /// that no accident.
+    #[must_use]
+    pub fn allow_eviction(mut self) -> Self {
+        self.allow_eviction = true;
+        self
+    }
+
+    /// How many replicas have to acknowledge a grant, a renewal or a conversion before it counts; none unless
+    /// set. What they have is not forgotten when one of them takes over: so set it to as many as there are.
+    ///
+    /// * *A grant* that fewer acknowledge within half of the [`timeout`](Self::timeout) is given back. The
+    ///   engine tries again until its `op_timeout` is over, which is best not below the `timeout`; then the
+    ///   caller gets `Unavailable`, which says how many answered.
+    /// * *A renewal* that fewer acknowledge fails, and leaves the deadline where it was. It is tried again.
+    /// * *A conversion* that fewer acknowledge is `Unknown`: the guard has the weaker of both modes, and
+    ///   asking again settles it.
+    /// * *A release* waits for nobody: one that is forgotten costs others what is left of the ttl, and gives
+    ///   nobody a lock.
+    ///
+    /// It costs a second connection, and beside each grant a share in a script, a `WAIT` and an `INFO` on
+    /// that: those that come at the same time share them, and wait for the slowest replica. A waiter whose
+    /// turn comes asks for its grant, instead of taking it from the push: one more command for each hand-off.
+    ///
+    /// *It is no consensus.* The replicas acknowledge what is in their memory, not on their disks; a replica
+    /// that did not acknowledge may take over, if there are more of them than these; a master that is cut off
+    /// grants no more, but does not know that it is not the master. Whatever can go wrong is in
+    /// `docs/redis.md`, and fencing tokens are as strong as without it.
+    #[must_use]
+    pub fn replicas(mut self, needed: u32) -> Self {
+        self.replicas = needed;
+        self
+    }
+
+    /// Refuses the server, with `Unavailable`, while it has been up for less than that; at each connection,
+    /// and so after each restart. Without it, a server may be used as soon as it is there.
+    ///
+    /// For a member of a [`Quorum`](dlock_core::combinators::Quorum) that does not keep its leases over a
+    /// restart: it stays out until those that it forgot have run out, and so nobody is granted what somebody
+    /// still holds (*delayed restart*). It takes the longest ttl of all who use that server, and the drift
+    /// margin on top: 40 s are good for locks of 30 s. Longer ones are refused here, by
+    /// [`max_ttl`](dlock_core::Capabilities::max_ttl).
+    ///
+    /// It is a server's own word, by its wall clock: not covered are `FLUSHALL` and other ways to delete
+    /// keys, a clock that is set *forward* after the server was started, and a machine that was put back to a
+    /// snapshot. The server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays
+    /// out for up to a second longer.
+    ///
+    /// For the form `redis://` alone, with or without TLS: of several servers behind one URL, one may be up
+    /// for long and know nothing.
+    #[must_use]
+    pub fn rejoin_after(mut self, uptime: Duration) -> Self {
+        self.rejoin = Some(Rejoin::new(uptime));
+        self
+    }
+
+    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Apart`] has
+    /// connected to it before: by the run id that it says, at each connection. For the members of a
+    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to one
+    /// server, which is away when they are opened.
+    ///
+    /// Nothing is compared where the user may not ask for `INFO`, and of a cluster.
+    #[must_use]
+    pub fn apart(mut self, all: &Apart) -> Self {
+        self.apart = Some(all.clone());
+        self
+    }
+
+    /// Does not ask the server when it is connected, so that it may be away: what is wrong with it is said to
+    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum: that can begin while a
+    /// minority is away. Not for a cluster.
+    #[must_use]
+    pub fn lazily(mut self) -> Self {
+        self.lazily = true;
+        self
+    }
+
+    /// The certificates, in PEM, of whom it trusts to vouch for servers, instead of those of the system.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.root = Some(pem.into());
+        self
+    }
+
+    /// The certificate by which this client says who it is, and its key, both in PEM.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.certificates.client = Some((pem.into(), key.into()));
+        self
+    }
+
+    /// As whom the sentinels are asked; those in the URL are for the master. Without it they are asked as
+    /// nobody.
+    #[cfg(feature = "sentinel")]
+    #[must_use]
+    pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        self.sentinel_login = Some((user.map(str::to_owned), password.to_owned()));
+        self
+    }
+
+    /// Where the single server is, without user, password and database: two that are written alike are one
+    /// server.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a cluster and for sentinels.
+    pub fn single_server(&self) -> Result<String> {
+        match &self.place {
+            Place::Url(address) if address.form != Form::Server => Err(invalid(
+                "the URL is that of a cluster or of sentinels, where a single server is asked for: of \
+                 several, one may \
+                 take over that knows nothing of a lock",
+            )),
+            _ => Ok(self.address().to_string()),
+        }
+    }
+
+    /// Connects to the servers.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, nothing is left but a connection that is closed when it is made.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is wrong; `Unavailable` if the server is not there, is a replica, or has
+    /// fewer replicas than [`replicas`](Self::replicas) asks for; `PermissionDenied` if it refuses the user
+    /// or the password; `Unsupported` if it is too old, of another kind than the URL says, or evicts keys,
+    /// and for a cluster with [`replicas`](Self::replicas).
+    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<RedisLock> {
+        if self.is_plain() {
+            return Err(invalid(
+                "the recipe is that of plain locks: `connect_plain` connects those",
+            ));
+        }
+        self.check()?;
+        let (at, is_cluster) = (self.address(), self.is_cluster());
+        if self.replicas > 0 && is_cluster {
+            let message = "of a cluster no replicas can be asked to acknowledge grants: leave `replicas` \
+                out, or give \
+                           the locks a master of their own";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let pushes = Pushes::new(self.replicas > 0 || is_cluster);
+        let scripts = Arc::new(Scripts::new(is_cluster));
+        let setup = self.setup(&runtime, scripts.all(), &pushes);
+        let connection = self.connection(&at, &setup)?;
+        let prefix = self.prefix.clone().unwrap_or_else(|| PREFIX.into());
+        let mut replicas = None;
+        if self.replicas > 0 {
+            let setup = Setup {
+                pushes: Pushes::new(false),
+                ..setup
+            };
+            let server = self.server(&at, &setup)?;
+            // Who waited for the `WAIT` before has the same time again.
+            let limit = self.timeout / 2;
+            let (prefix, scripts) = (prefix.clone(), scripts.clone());
+            replicas = Some(Arc::new(Replicas::new(
+                self.replicas,
+                limit,
+                server,
+                scripts,
+                at.clone(),
+                prefix,
+            )));
+        }
+        if !self.lazily {
+            connection.ready().await.map_err(|e| nothing_done(e, &at))?;
+            if let Some(replicas) = &replicas {
+                replicas.check().await?;
+            }
+        }
+        let window = self.window.unwrap_or(WINDOW);
+        let backend = Backend::new(connection, scripts, at, prefix, window, runtime, pushes, replicas);
+        Ok(RedisLock::new(backend, self.rejoin.map(Rejoin::longest_ttl)))
+    }
+
+    /// Connects to the servers for [`PlainLock`]s, which other clients of Redis know, whatever the
+    /// [`recipe`](Self::recipe) is.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, nothing is left but a connection that is closed when it is made.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); `InvalidInput` also for a claim window, replicas or `rejoin_after`,
+    /// which plain locks do not have.
+    pub async fn connect_plain(mut self, runtime: Arc<dyn Runtime>) -> Result<PlainLock> {
+        self.recipe = Recipe::Plain;
+        self.check()?;
+        let (at, pushes, scripts) = (self.address(), Pushes::new(false), plain::Scripts::new());
+        let setup = self.setup(&runtime, scripts.all(), &pushes);
+        let connection = self.connection(&at, &setup)?;
+        connection.ready().await.map_err(|e| nothing_done(e, &at))?;
+        let prefix = self.prefix.clone().unwrap_or_default();
+        Ok(PlainLock::new(connection, at, prefix, scripts, pushes))
+    }
+
+    /// The address without whatever is secret, for messages.
+    fn address(&self) -> Arc<str> {
+        match &self.place {
+            Place::Url(address) => address.to_string().into(),
+            Place::Client(client) => client.get_connection_info().addr().to_string().into(),
+        }
+    }
+
+    fn is_cluster(&self) -> bool {
+        matches!(&self.place, Place::Url(address) if address.is_cluster())
+    }
+
+    /// How its servers are connected to, and what is wanted of them.
+    fn setup<'s>(
+        &self,
+        runtime: &Arc<dyn Runtime>,
+        scripts: impl IntoIterator<Item = &'s Script>,
+        pushes: &Arc<Pushes>,
+    ) -> Setup {
+        #[cfg(feature = "tls")]
+        if matches!(&self.place, Place::Url(address) if address.tls) {
+            driver::choose_provider();
+        }
+        let demands = Demands {
+            is_cluster: self.is_cluster(),
+            allow_eviction: self.allow_eviction,
+            rejoin: self.rejoin,
+            apart: self.apart.as_ref().map(Apart::member),
+        };
+        Setup {
+            demands,
+            timeout: self.timeout,
+            runtime: runtime.clone(),
+            scripts: scripts.into_iter().cloned().collect(),
+            pushes: pushes.clone(),
+        }
+    }
+
+    /// Checks the options, without a connection.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one of them is wrong.
+    pub fn check(&self) -> Result<()> {
+        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
+            let message = format!("a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most");
+            return Err(invalid(message));
+        }
+        match self.recipe {
+            Recipe::Plain => self.check_plain(),
+            Recipe::Dlock => self.check_dlock(),
+        }
+    }
+}
+
+/// Without whatever is secret.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("at", &self.address())
+            .field("recipe", &self.recipe)
+            .field("prefix", &self.prefix)
+            .field("claim_window", &self.window)
+            .field("timeout", &self.timeout)
+            .field("allow_eviction", &self.allow_eviction)
+            .field("replicas", &self.replicas)
+            .field("rejoin_after", &self.rejoin)
+            .field("lazily", &self.lazily)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}

@@ -1,0 +1,184 @@
+//! What may be set, and the keys of a URL's query. No message repeats what stands behind a key: it may be a
+//! password.
+
+use std::time::Duration;
+
+#[cfg(feature = "tls")]
+use dlock_core::Error;
+use dlock_core::Result;
+use dlock_core::combinators::Quorum;
+use dlock_core::spi::Url;
+
+use super::url::Form;
+use super::{Config, PREFIX, Place, Recipe, WINDOW, invalid};
+use crate::connection::rejoin::Rejoin;
+
+impl Config {
+    /// Sets what the query says.
+    pub(super) fn take_all(&mut self, url: &mut Url) -> Result<()> {
+        match url.take::<String>("recipe")?.as_deref() {
+            None => {}
+            Some("plain") => self.recipe = Recipe::Plain,
+            Some(_) => return Err(invalid("the URL's `recipe` must be `plain`, or be left out")),
+        }
+        self.prefix = url.take::<String>("prefix")?.map(Into::into);
+        self.window = url.take("claim_window")?;
+        self.timeout = url.take("timeout")?.unwrap_or(self.timeout);
+        self.allow_eviction = url.take("allow_eviction")?.unwrap_or(false);
+        self.replicas = url.take("replicas")?.unwrap_or(0);
+        self.rejoin = url.take("rejoin_after")?.map(Rejoin::new);
+        match url.take::<String>("protocol")?.as_deref() {
+            None | Some("3" | "resp3") => {}
+            Some(_) => {
+                return Err(invalid(
+                    "the URL's `protocol` must be `resp3`, or be left out: a waiter is told of its turn by a \
+                     push, \
+                     which RESP2 does not have",
+                ));
+            }
+        }
+        #[cfg(feature = "tls")]
+        {
+            let mut pem = |key| Ok::<_, Error>(url.take_file(key)?.map(|(_, pem)| pem));
+            self.certificates.root = pem("ca")?;
+            self.certificates.client = Url::both(("cert", pem("cert")?), ("key", pem("key")?))?;
+        }
+        #[cfg(feature = "sentinel")]
+        match (url.take("sentinel_user")?, url.take("sentinel_password")?) {
+            (user, Some(password)) => self.sentinel_login = Some((user, password)),
+            (Some(_), None) => {
+                return Err(invalid(
+                    "the URL gives a `sentinel_user` without a `sentinel_password`",
+                ));
+            }
+            (None, None) => {}
+        }
+        self.take_of_socket(url)
+    }
+
+    /// As the driver's URLs have them, for a socket alone: elsewhere they have a place of their own.
+    fn take_of_socket(&mut self, url: &mut Url) -> Result<()> {
+        let (user, password) = (url.take::<String>("user")?, url.take::<String>("pass")?);
+        let database = url.take::<String>("db")?;
+        if user.is_none() && password.is_none() && database.is_none() {
+            return Ok(());
+        }
+        let address = match &mut self.place {
+            Place::Url(address) if address.is_socket() => address,
+            _ => {
+                return Err(invalid(
+                    "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
+                     `redis://user:password@host/database`",
+                ));
+            }
+        };
+        address.user = user.or(address.user.take());
+        address.password = password.or(address.password.take());
+        if let Some(database) = database {
+            address.database = super::url::number(&database)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_dlock(&self) -> Result<()> {
+        let prefix = self.prefix.as_deref().unwrap_or(PREFIX);
+        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(fits) {
+            return Err(invalid(
+                "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them",
+            ));
+        }
+        let windows = Duration::from_millis(50)..=Duration::from_secs(60);
+        if !windows.contains(&self.window.unwrap_or(WINDOW)) {
+            return Err(invalid("a claim window is 50 ms to 60 s long"));
+        }
+        let least = Quorum::MIN_TTL;
+        if self.rejoin.is_some_and(|rejoin| rejoin.longest_ttl() < least) {
+            return Err(invalid(format!(
+                "after a `rejoin_after` that short no lease has run out: it takes {least:?} and the drift \
+                 margin at \
+                 the least"
+            )));
+        }
+        let Place::Url(address) = &self.place else {
+            return Ok(());
+        };
+        if self.rejoin.is_some() && address.form != Form::Server {
+            return Err(invalid(
+                "`rejoin_after` is for a single server: of several, one may be up for long that knows \
+                 nothing of the \
+                 locks",
+            ));
+        }
+        match self.lazily && address.is_cluster() {
+            true => Err(invalid("a cluster is connected to when it is opened")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn check_plain(&self) -> Result<()> {
+        if self.window.is_some() {
+            return Err(invalid("a plain lock has no hand-off, and so no claim window"));
+        }
+        if self.replicas > 0 {
+            return Err(invalid("a plain lock is acknowledged by no replicas"));
+        }
+        if self.rejoin.is_some() {
+            return Err(invalid(
+                "a plain lock is no member of a quorum, which `rejoin_after` is for",
+            ));
+        }
+        let prefix = self.prefix.as_deref().unwrap_or_default();
+        match prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_graphic()) {
+            true => Err(invalid(
+                "the prefix of plain locks is text without blanks, 64 bytes at most",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_query_says_is_set() {
+        let query = "prefix=shop&claim_window=500ms&timeout=1m&replicas=2&allow_eviction=true&protocol=resp3";
+        let config = Config::from_url(&format!("redis://h?{query}")).unwrap();
+        assert_eq!((config.prefix.as_deref(), config.replicas), (Some("shop"), 2));
+        assert_eq!(config.window, Some(Duration::from_millis(500)));
+        assert!(config.allow_eviction && config.timeout == Duration::from_secs(60));
+        let config = Config::from_url("redis+unix:///s?db=3&user=bob&pass=hunter2&recipe=plain").unwrap();
+        assert!(config.is_plain() && !format!("{config:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_named_with_the_nearest_one_and_values_never_are() {
+        let refused = |query: &str| {
+            let e = Config::from_url(&format!("redis://h?{query}")).expect_err(query);
+            assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{query}");
+            assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+            e.to_string()
+        };
+        let message = refused("prefx=hunter2");
+        assert!(
+            message.contains("`prefx`") && message.contains("`prefix`"),
+            "{message}"
+        );
+        for (query, says) in [
+            ("hunter2@h=1", "is not known"),
+            ("protocol=resp2", "RESP2"),
+            ("pass=hunter2", "sockets"),
+            ("timeout=hunter2", "30s"),
+            ("prefix=a&prefix=hunter2", "twice"),
+            ("replicas=0", "above zero"),
+            ("prefix", "key=value"),
+            ("recipe=hunter2", "plain"),
+            ("recipe=plain&replicas=1", "no replicas"),
+        ] {
+            let message = refused(query);
+            assert!(message.contains(says), "{query}: {message}");
+        }
+    }
+}

@@ -113,6 +113,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `sqlite://path/to/file` | the same, relative to the working directory of this process | `sqlite` |
 /// | `sqlite::memory:` | a fresh SQLite database in this process, of this client alone | `sqlite` |
 /// | `redis://[[user]:password@]host[:port][/database]` | a Redis server, and so all below | `redis` |
+/// | `valkey://...`, `valkeys://...` | the same as `redis` and `rediss`, in all forms | `redis` |
 /// | `redis+unix:///path` | a Redis server on this machine, by its socket | `redis` |
 /// | `redis+sentinel://host[:port],.../master[/database]` | the server that these sentinels call the master of that name | `redis-sentinel` |
 /// | `redis+cluster://host[:port],...` | the Redis Cluster that some of its nodes tell of | `redis-cluster` |
@@ -145,12 +146,14 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `recipe` | `plain`: locks as other clients of Redis have them (redis-py, node-redlock), without fencing, queue and most else: see [`PlainLock`](https://docs.rs/dlock-redis). The `prefix` is then empty unless given, and the next two keys are not taken |
 /// | `claim_window` | how long a waiter whose turn has come has to say that it is there, `1s` unless given |
 /// | `timeout` | how long a connection may take to be made, or a server be silent, `2s` unless given, `1h` at most |
-/// | `replicas` | how many replicas have to acknowledge a grant before it counts, none unless given; not with `+cluster`. See [`Builder::replicas`](https://docs.rs/dlock-redis) |
-/// | `allow_eviction` | `true`: also a server that throws keys away when its memory is full; see [`Builder::allow_eviction`](https://docs.rs/dlock-redis) |
-/// | `rejoin_after` | how long the server must have been up, so that a member of a quorum which forgot its locks stays out until they are over; `redis` and `rediss` alone; see [`Builder::rejoin_after`](https://docs.rs/dlock-redis) |
+/// | `replicas` | how many replicas have to acknowledge a grant before it counts, none unless given; not with `+cluster`. See [`Config::replicas`](https://docs.rs/dlock-redis) |
+/// | `allow_eviction` | `true`: also a server that throws keys away when its memory is full; see [`Config::allow_eviction`](https://docs.rs/dlock-redis) |
+/// | `rejoin_after` | how long the server must have been up, so that a member of a quorum which forgot its locks stays out until they are over; `redis` and `rediss` alone; see [`Config::rejoin_after`](https://docs.rs/dlock-redis) |
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system (`redis-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`redis-tls`) |
 /// | `sentinel_user`, `sentinel_password` | as whom the sentinels are asked (`redis-sentinel`) |
+/// | `protocol` | `resp3`, which is spoken anyway |
+/// | `db`, `user`, `pass` | of a socket: as in the URLs of the driver |
 ///
 /// `zk` and `zks` take these:
 ///

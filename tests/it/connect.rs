@@ -115,8 +115,8 @@ fn options_of_redis_are_checked_before_anything_is_opened() {
         ("redis://h?replicas=all", "`replicas` must be a whole number"),
         ("redis://h?recipe=redlock", "`recipe` must be `plain`"),
         // What a plain lock does not have is not known there.
-        ("redis://h?recipe=plain&replicas=1", "take: allow_eviction"),
-        ("redis://h?recipe=plain&claim_window=1s", "take: allow_eviction"),
+        ("redis://h?recipe=plain&replicas=1", "acknowledged by no replicas"),
+        ("redis://h?recipe=plain&claim_window=1s", "no claim window"),
         ("redis://h?recipe=plain&prefix=a%20b", "prefix of plain locks"),
         ("redis://h?prefix=a%20b", "a prefix is made of"),
     ] {
@@ -383,4 +383,47 @@ fn what_is_set_before_a_blocking_connect_counts() {
         client.lock("x").unwrap().acquire().unwrap().ttl(),
         Duration::from_secs(7)
     );
+}
+
+/// The row of the README's table, as far as a store can be asked without a server.
+#[cfg(all(feature = "redis", feature = "sqlite"))]
+#[test]
+fn the_least_ttl_of_the_readme_is_that_of_the_code() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let row = |label: &str| -> Vec<String> {
+        let line = readme.lines().find(|line| line.starts_with(label)).unwrap();
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let (heads, least) = (row("| capability"), row("| the least ttl"));
+    let says = |backend: &str| {
+        let column = heads.iter().position(|head| head.contains(backend)).unwrap();
+        least[column].clone()
+    };
+    block_on(async {
+        for (backend, url) in [("memory", "memory://"), ("SQLite", "sqlite::memory:")] {
+            let ttl = connect(url).await.unwrap().capabilities().min_ttl;
+            assert_eq!(says(backend), format!("{} ms", ttl.as_millis()), "{backend}");
+        }
+        let away = dlock::redis::Config::new("127.0.0.1", 1).lazily();
+        let away = away.connect(runtime::own_thread().unwrap()).await.unwrap();
+        let ttl = dlock::spi::Lock::capabilities(&away).min_ttl;
+        let (one, quorum) = (ttl.as_millis(), dlock::combinators::Quorum::MIN_TTL.as_millis());
+        assert_eq!(says("Redis"), format!("{one} ms (in a quorum: {quorum} ms)"));
+    });
+}
+
+/// What is left of the query is the backend's own to read.
+#[cfg(feature = "redis")]
+#[test]
+fn a_key_that_redis_does_not_know_is_named_with_the_nearest_one() {
+    for (url, says) in [
+        ("redis://h?ttl=9s&claim_windw=hunter2", "`claim_window`"),
+        ("redis://h?protocol=resp2", "RESP2"),
+        ("redis://h?prefix=a&prefix=hunter2", "twice"),
+    ] {
+        let e = refusal(url);
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
+        assert!(e.to_string().contains(says), "{e}");
+        assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+    }
 }

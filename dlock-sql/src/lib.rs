@@ -2,16 +2,20 @@
 //!
 //! * `lease`, with the feature `postgres` or `mysql`: leases in rows of a database server.
 //! * [`sqlite`]: leases in a SQLite file (or in memory), shared by the processes of one machine.
-//! * [`session`]: advisory locks of PostgreSQL, and `GET_LOCK` of MySQL and MariaDB, which live as long as a connection does.
-//! * [`direct`]: locking by hand inside your own transactions and rows, in PostgreSQL, MySQL, MariaDB and SQLite.
+//! * [`session`]: advisory locks of PostgreSQL, and `GET_LOCK` of MySQL and MariaDB, which live as long as a
+//!   connection does.
+//! * [`direct`]: locking by hand inside your own transactions and rows, in PostgreSQL, MySQL, MariaDB and
+//!   SQLite.
 //!
-//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, for [`direct`], and for the module that
-//! checks fencing tokens inside a transaction of your own.
+//! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
+//! inside a transaction of your own: [`direct`], and the gates of the backends.
 
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod gate;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

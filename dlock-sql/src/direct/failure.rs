@@ -1,7 +1,7 @@
 //! What a statement's failure means to whoever locks.
 //!
-//! The three databases say the same few things in different words. Here they become one word each, so that a program can tell a deadlock
-//! from a server that is away without knowing codes.
+//! The three databases say the same few things in different words. Here they become one word each, so that a
+//! program can tell a deadlock from a server that is away without knowing codes.
 
 use std::fmt;
 
@@ -9,25 +9,28 @@ use dlock_core::ErrorKind;
 
 /// What kept a statement, or a transaction, from being done.
 ///
-/// After any of them **roll the transaction back and begin anew**; do not go on in it. PostgreSQL refuses all that comes after a failure. MySQL does not:
-/// a deadlock has ended the transaction at the server already, and what is sent after it would be committed statement by statement.
+/// After any of them **roll the transaction back and begin anew**; do not go on in it. PostgreSQL refuses all
+/// that comes after a failure. MySQL does not: a deadlock has ended the transaction at the server already,
+/// and what is sent after it would be committed statement by statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
     /// Two transactions waited for one another, and this one was chosen to end. It may be repeated at once.
     Deadlock,
-    /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB with `innodb_snapshot_isolation`, SQLite
-    /// in a transaction that read before it wrote). May come at the commit too. It may be repeated at once.
+    /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB
+    /// with `innodb_snapshot_isolation`, SQLite in a transaction that read before it wrote). May come at the
+    /// commit too. It may be repeated at once.
     Serialization,
-    /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`), or was not to
-    /// take any time. It may be repeated later.
+    /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`,
+    /// `busy_timeout`), or was not to take any time. It may be repeated later.
     LockTimeout,
     /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
     ReadOnly,
     /// An earlier statement of the transaction has failed, and it was not rolled back.
     Aborted,
-    /// The connection broke, was ended by an operator, or was idle for longer than the server lets it. Whatever was not committed is rolled
-    /// back by the server. **Of a commit, or a statement outside of a transaction, it is not known whether it took effect.**
+    /// The connection broke, was ended by an operator, or was idle for too long. Whatever was not committed
+    /// is rolled back by the server. **Of a commit, or a statement outside of a transaction, it is not known
+    /// whether it took effect.**
     ConnectionLost,
     /// There was no connection: the pool is empty or closed, or the server lets nobody in.
     NoConnection,
@@ -46,7 +49,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What that error of the driver means. For statements of your own in a transaction that locks, and for its commit.
+    /// What that error of the driver means. For statements of your own in a transaction that locks, and for
+    /// its commit.
     pub fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => of_database(&**database),
@@ -67,8 +71,8 @@ impl Failure {
 
     /// Whether the whole transaction may succeed when it is repeated, with nothing changed.
     ///
-    /// Not told of [`ConnectionLost`](Self::ConnectionLost): before the commit was sent it may be repeated, after that it may have taken
-    /// effect already.
+    /// Not told of [`ConnectionLost`](Self::ConnectionLost): before the commit was sent it may be repeated,
+    /// after that it may have taken effect already.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -152,7 +156,8 @@ fn of_postgres(code: &str) -> Failure {
     }
 }
 
-/// By number, which tells more than SQLSTATE there; of MySQL and of MariaDB, which share what both had before they parted.
+/// By number, which tells more than SQLSTATE there; of MySQL and of MariaDB, which share what both had before
+/// they parted.
 #[cfg(feature = "mysql")]
 fn of_mysql(number: u16) -> Failure {
     match number {
@@ -212,14 +217,17 @@ impl Error {
         Self::with(failure, failure.kind(), e)
     }
 
-    /// Of a commit, or of a write that commits by itself: when the connection is lost meanwhile, it may have taken effect.
+    /// Of a commit, or of a write that commits by itself: when the connection is lost meanwhile, it may have
+    /// taken effect.
     pub(super) fn of_commit(e: sqlx::Error) -> Self {
         match Failure::of(&e) {
             Failure::ConnectionLost => Self {
                 failure: Failure::ConnectionLost,
                 error: dlock_core::Error::new(
                     ErrorKind::Unknown,
-                    "the connection to the database was lost while it committed, perhaps after the change was stored",
+                    "the connection to the database was lost while it committed, perhaps after the change \
+                     was \
+                     stored",
                 )
                 .with_source(e),
             },

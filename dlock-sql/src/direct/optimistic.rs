@@ -1,10 +1,12 @@
 //! Rows that nobody locks: who writes says which version was read, and is refused if it is another by now.
 //!
-//! For rows that are seldom fought over. Nothing is held between reading and writing, however long that takes, and nothing has to be let go of.
+//! For rows that are seldom fought over. Nothing is held between reading and writing, however long that
+//! takes.
 //!
 //! ```no_run
+//! # type Done = Result<(), Box<dyn std::error::Error>>;
 //! # #[cfg(feature = "postgres")]
-//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Done {
 //! use dlock_sql::direct::optimistic::{Change, Retry, Updated, Versioned};
 //! use sqlx::{Postgres, Row as _};
 //!
@@ -12,10 +14,10 @@
 //! let stock = Versioned::<Postgres>::new("stock", "id", "version", "n");
 //! let sold = stock.update(&pool, &*runtime, Retry::default(), 7_i64, |row| {
 //!     let n: i64 = row.try_get("n")?;
-//!     Ok::<_, sqlx::Error>((n > 0).then(|| Change::new().set("n", n - 1)))
+//!     Ok::<_, Box<dyn std::error::Error>>((n > 0).then(|| Change::new().set("n", n - 1)))
 //! });
 //! match sold.await? {
-//!     Updated::Written { version, conflicts } => println!("sold; version {version} after {conflicts} conflicts"),
+//!     Updated::Written { conflicts, .. } => println!("sold, after {conflicts} conflicts"),
 //!     Updated::Unchanged { .. } => println!("sold out"),
 //!     other => println!("{other:?}"),
 //! }
@@ -31,16 +33,17 @@
 //! # What it does not
 //!
 //! * **Writes that do not go by the version** are not seen. All writers of the table must raise it.
-//! * **A row that is deleted and made anew** must not begin with a version that it had before; else who read the old row overwrites the
-//!   new one. Keep the row, or begin with a number that is never used twice.
+//! * **A row that is deleted and made anew** must not begin with a version that it had before; else who read
+//!   the old row overwrites the new one. Keep the row, or begin with a number that is never used twice.
 //! * Fairness: under load, who is slow may be refused again and again. For that there are locks.
 //!
 //! # What could break it, and why it does not
 //!
-//! * *The answer of a write is lost*: it may have been done, and doing it again would do it twice. It is not repeated; the error says
+//! * *The answer of a write is lost*: it may have been done, and is not repeated. The error says
 //!   [`may_have_happened`](super::Error::may_have_happened).
-//! * *Repeated in one transaction* that cannot see newer versions, as MySQL's by default, every try would be refused. So [`Versioned::update`] takes a pool, and each
-//!   statement commits by itself. Inside a transaction there is [`Versioned::write`], once; repeat the transaction.
+//! * *Repeated in one transaction* that cannot see newer versions, as MySQL's by default, every try would be
+//!   refused. So [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a
+//!   transaction there is [`Versioned::write`], once; repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
 //! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
 
@@ -49,12 +52,12 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::Runtime;
+use dlock_core::{ErrorKind, Runtime};
 use sqlx::{Arguments as _, AssertSqlSafe, Encode, Pool, SqlSafeStr as _, Type};
 
-use super::database::{Prepared, Store};
+use super::dialect::{Prepared, Store};
 use super::failure::{Error, Failure, Result};
-use super::lent::Lent;
+use super::pooled::Pooled;
 
 /// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
 ///
@@ -68,87 +71,20 @@ pub struct Versioned<DB> {
     database: PhantomData<fn() -> DB>,
 }
 
-/// A row, and which version of it.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Read<DB: Store> {
-    /// Its version when it was read.
-    pub version: i64,
-    /// The version, and behind it the columns that were asked for.
-    pub row: DB::Row,
-}
-
-/// What became of a write.
+/// What became of reading, deciding and writing. `conflicts` is how often somebody else was faster before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
-pub enum Write {
-    /// It is done.
-    Written {
-        /// The row's version from here on.
-        version: i64,
-    },
-    /// Nothing was written: the row has another version by now, or is gone.
-    Conflict,
-}
-
-/// What became of reading, deciding and writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-#[non_exhaustive]
+#[allow(missing_docs)] // the two fields are said above and below
 pub enum Updated {
-    /// It is written.
-    Written {
-        /// The row's version from here on.
-        version: i64,
-        /// How often somebody else was faster before.
-        conflicts: u32,
-    },
-    /// Nothing was to be written.
-    Unchanged {
-        /// The version that was read.
-        version: i64,
-        /// How often somebody else was faster before.
-        conflicts: u32,
-    },
+    /// It is written, and has this version from here on.
+    Written { version: i64, conflicts: u32 },
+    /// Nothing was to be written to the version that was read.
+    Unchanged { version: i64, conflicts: u32 },
     /// There is no such row.
-    Missing {
-        /// How often somebody else was faster before.
-        conflicts: u32,
-    },
+    Missing { conflicts: u32 },
     /// Every try met somebody who was faster. Nothing was written.
-    GaveUp {
-        /// How often.
-        conflicts: u32,
-    },
-}
-
-/// Why an update came to nothing.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum UpdateError<E> {
-    /// What was to decide has failed. Nothing was written.
-    Step(E),
-    /// The database.
-    Database(Error),
-}
-
-impl<E: fmt::Display> fmt::Display for UpdateError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Step(_) => f.write_str("what was to decide on the new row has failed; nothing was written"),
-            Self::Database(e) => e.fmt(f),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for UpdateError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Step(e) => Some(e),
-            Self::Database(e) => std::error::Error::source(e),
-        }
-    }
+    GaveUp { conflicts: u32 },
 }
 
 /// How often, and after what pauses.
@@ -167,8 +103,8 @@ impl Retry {
         self
     }
 
-    /// The pause after a conflict: drawn between nothing and a bound, which is `first` after the first one, doubles with each, and is never
-    /// more than `longest`.
+    /// The pause after a conflict: drawn between nothing and a bound, which is `first` after the first one,
+    /// doubles with each, and is never more than `longest`.
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.first_pause = first;
         self.longest_pause = longest;
@@ -196,7 +132,7 @@ impl Default for Retry {
 #[must_use]
 pub struct Change<DB: Store> {
     columns: Vec<&'static str>,
-    arguments: std::result::Result<DB::Arguments, sqlx::Error>,
+    arguments: Result<DB::Arguments>,
 }
 
 impl<DB: Store> Change<DB> {
@@ -212,9 +148,9 @@ impl<DB: Store> Change<DB> {
     pub fn set<'v, T: Encode<'v, DB> + Type<DB>>(mut self, column: &'static str, value: T) -> Self {
         self.columns.push(column);
         if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = arguments.add(value)
+            && let Err(e) = add::<DB, T>(arguments, value)
         {
-            self.arguments = Err(sqlx::Error::Encode(e));
+            self.arguments = Err(e);
         }
         self
     }
@@ -236,7 +172,8 @@ impl<DB: Store> fmt::Debug for Change<DB> {
 }
 
 impl<DB: Store> Versioned<DB> {
-    /// Rows of `table` that are found by the column `key`, have their version in the column `version`, and of which `columns` (a list) are read.
+    /// Rows of `table` that are found by the column `key`, have their version in the column `version`, and of
+    /// which `columns` (a list) are read.
     pub const fn new(
         table: &'static str,
         key: &'static str,
@@ -252,22 +189,19 @@ impl<DB: Store> Versioned<DB> {
         }
     }
 
-    /// Reads a row with its version.
+    /// Reads a row: its version, and the row with the version before the columns that were asked for.
     ///
     /// # Cancel safety
     /// Only reads.
     ///
     /// # Errors
     /// Any [`Failure`].
-    pub async fn read<'k, K>(&self, conn: &mut DB::Connection, key: K) -> Result<Option<Read<DB>>>
+    pub async fn read<'k, K>(&self, conn: &mut DB::Connection, key: K) -> Result<Option<(i64, DB::Row)>>
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let arguments = one::<DB, K>(key)?;
-        self.read_by(conn, arguments).await
-    }
-
-    async fn read_by(&self, conn: &mut DB::Connection, key: DB::Arguments) -> Result<Option<Read<DB>>> {
+        let mut by = DB::Arguments::default();
+        add::<DB, K>(&mut by, key)?;
         let sql = format!(
             "SELECT CAST({} AS {}), {} FROM {} WHERE {} = {}",
             self.version,
@@ -278,47 +212,61 @@ impl<DB: Store> Versioned<DB> {
             DB::placeholder(1),
         );
         let sql = AssertSqlSafe(sql).into_sql_str();
-        let rows = DB::all(conn, sql, key, Prepared::Kept).await.map_err(Error::of)?;
+        let rows = DB::all(conn, sql, by, Prepared::Kept).await.map_err(Error::of)?;
         let Some(row) = rows.into_iter().next() else {
             return Ok(None);
         };
-        let version = DB::number(&row, 0).map_err(Error::of)?.ok_or_else(|| {
+        let version = DB::read_number(&row, 0).map_err(Error::of)?.ok_or_else(|| {
             let text = format!("a row of {} has no version; make the column NOT NULL", self.table);
-            Error::new(dlock_core::ErrorKind::BackendData, text)
+            Error::new(ErrorKind::BackendData, text)
         })?;
-        Ok(Some(Read { version, row }))
+        Ok(Some((version, row)))
     }
 
-    /// Writes, if the row still has that version: one statement, once. For a transaction of your own; after a conflict in it roll back, and begin
-    /// with reading.
+    /// Writes if the row still has that version: one statement, once. Answers the new version, or `None` if
+    /// the row has another by now, or is gone. For a transaction of your own: after `None` roll back, and
+    /// begin with reading.
     ///
     /// # Cancel safety
     /// Dropped, it may be done or not. In a transaction, roll back.
     ///
     /// # Errors
-    /// Any [`Failure`]. If it was not inside a transaction and [`may_have_happened`](Error::may_have_happened), look at the row.
+    /// Any [`Failure`]. If it was not inside a transaction and
+    /// [`may_have_happened`](Error::may_have_happened), look at the row.
     pub async fn write<'k, K>(
         &self,
         conn: &mut DB::Connection,
         key: K,
         expected: i64,
         change: Change<DB>,
-    ) -> Result<Write>
+    ) -> Result<Option<i64>>
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let (sql, arguments) = self.change(key, expected, change)?;
-        self.write_by(conn, sql, arguments, expected).await
+        let (sql, arguments) = self.statement(key, expected, change)?;
+        let sql = AssertSqlSafe(sql).into_sql_str();
+        let found = DB::execute(conn, sql, arguments).await;
+        match found.map_err(Error::of_commit)? {
+            0 => Ok(None),
+            1 => Ok(Some(expected + 1)),
+            n => {
+                let table = self.table;
+                let text = format!(
+                    "the key of {table} found {n} rows, and all were written; it must be \
+                    unique"
+                );
+                Err(Error::new(ErrorKind::BackendData, text))
+            }
+        }
     }
 
     /// The statement of a write, and its values.
-    fn change<'k, K>(&self, key: K, expected: i64, change: Change<DB>) -> Result<(String, DB::Arguments)>
+    fn statement<'k, K>(&self, key: K, expected: i64, change: Change<DB>) -> Result<(String, DB::Arguments)>
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let mut arguments = change.arguments.map_err(Error::of)?;
-        let encoded = |e| Error::of(sqlx::Error::Encode(e));
-        arguments.add(key).map_err(encoded)?;
+        let mut arguments = change.arguments?;
+        add::<DB, K>(&mut arguments, key)?;
         let mut sql = format!("UPDATE {} SET ", self.table);
         for (n, column) in change.columns.iter().enumerate() {
             sql.push_str(&format!("{column} = {}, ", DB::placeholder(n + 1)));
@@ -335,74 +283,48 @@ impl<DB: Store> Versioned<DB> {
         Ok((sql, arguments))
     }
 
-    async fn write_by(
-        &self,
-        conn: &mut DB::Connection,
-        sql: String,
-        arguments: DB::Arguments,
-        expected: i64,
-    ) -> Result<Write> {
-        let sql = AssertSqlSafe(sql).into_sql_str();
-        let found = DB::execute(conn, sql, arguments, Prepared::Kept).await;
-        match found.map_err(Error::of_commit)? {
-            0 => Ok(Write::Conflict),
-            1 => Ok(Write::Written {
-                version: expected + 1,
-            }),
-            n => Err(Error::new(
-                dlock_core::ErrorKind::BackendData,
-                format!(
-                    "the key of {} found {n} rows, and all were written; it must be unique",
-                    self.table
-                ),
-            )),
-        }
-    }
-
     /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster.
     ///
-    /// `step` is called with each version that was read, and may be called several times: it must have no effect of its own. `None` writes nothing. The
-    /// first column of its row is the version. Deadlocks, serialization failures and lock waits that were too long count as conflicts: none of
-    /// them has written anything.
+    /// `step` is called with each version that was read, so it must have no effect of its own. `None` writes
+    /// nothing. The first column of its row is the version. Its error is yours: any type that can also be
+    /// made of an [`Error`]. Then nothing was written. Deadlocks, serialization failures and lock waits that
+    /// were too long count as conflicts: none of them has written anything.
     ///
-    /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in autocommit, as they are unless told otherwise.
+    /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in
+    /// autocommit, as they are unless told otherwise.
     ///
     /// # Cancel safety
-    /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite), since a statement may be half-way on it.
+    /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite),
+    /// since a statement may be half-way on it.
     ///
     /// # Errors
-    /// [`UpdateError::Step`] with what `step` has failed with; [`UpdateError::Database`] for any [`Failure`] that repeating does not mend. If
+    /// What `step` has failed with, or any [`Failure`] that repeating does not mend. If
     /// [`may_have_happened`](Error::may_have_happened), look at the row before you repeat it.
-    pub async fn update<K, E>(
+    pub async fn update<K, E: From<Error>>(
         &self,
         pool: &Pool<DB>,
         runtime: &dyn Runtime,
         retry: Retry,
         key: K,
         mut step: impl FnMut(&DB::Row) -> std::result::Result<Option<Change<DB>>, E>,
-    ) -> std::result::Result<Updated, UpdateError<E>>
+    ) -> std::result::Result<Updated, E>
     where
         K: for<'k> Encode<'k, DB> + Type<DB> + Clone,
     {
-        let database = UpdateError::Database;
         let mut conflicts = 0;
         loop {
-            let mut lent = Lent::from(pool).await.map_err(database)?;
-            let tried = self.try_once(lent.conn(), &key, &mut step).await;
-            if !matches!(&tried, Err(UpdateError::Database(e)) if e.failure() == Failure::ConnectionLost) {
-                lent.give_back();
+            let mut pooled = Pooled::of(pool).await?;
+            let tried = self.try_once(pooled.conn(), &key, conflicts, &mut step).await;
+            if !matches!(&tried, Err(e) if e.failure() == Failure::ConnectionLost) {
+                pooled.give_back();
             }
             match tried {
-                Ok(Tried::Written { version }) => return Ok(Updated::Written { version, conflicts }),
-                Ok(Tried::Unchanged { version }) => return Ok(Updated::Unchanged { version, conflicts }),
-                Ok(Tried::Missing) => return Ok(Updated::Missing { conflicts }),
-                Ok(Tried::Conflict) => {}
-                Err(UpdateError::Database(e))
-                    if matches!(
-                        e.failure(),
-                        Failure::Deadlock | Failure::Serialization | Failure::LockTimeout
-                    ) => {}
-                Err(e) => return Err(e),
+                Ok(Some(done)) => return done,
+                Ok(None) => {}
+                Err(e) => match e.failure() {
+                    Failure::Deadlock | Failure::Serialization | Failure::LockTimeout => {}
+                    _ => return Err(e.into()),
+                },
             }
             conflicts += 1;
             if conflicts >= retry.attempts.get() {
@@ -412,45 +334,37 @@ impl<DB: Store> Versioned<DB> {
         }
     }
 
+    /// `None` is a conflict. The inner error is that of the step, the outer one the database's.
     async fn try_once<K, E>(
         &self,
         conn: &mut DB::Connection,
         key: &K,
+        conflicts: u32,
         step: &mut impl FnMut(&DB::Row) -> std::result::Result<Option<Change<DB>>, E>,
-    ) -> std::result::Result<Tried, UpdateError<E>>
+    ) -> Result<Option<std::result::Result<Updated, E>>>
     where
         K: for<'k> Encode<'k, DB> + Type<DB> + Clone,
     {
-        let database = UpdateError::Database;
-        let by = one::<DB, K>(key.clone()).map_err(database)?;
-        let Some(read) = self.read_by(conn, by).await.map_err(database)? else {
-            return Ok(Tried::Missing);
+        let Some((version, row)) = self.read(conn, key.clone()).await? else {
+            return Ok(Some(Ok(Updated::Missing { conflicts })));
         };
-        let version = read.version;
-        let Some(change) = step(&read.row).map_err(UpdateError::Step)? else {
-            return Ok(Tried::Unchanged { version });
+        let change = match step(&row) {
+            Ok(Some(change)) => change,
+            Ok(None) => return Ok(Some(Ok(Updated::Unchanged { version, conflicts }))),
+            Err(e) => return Ok(Some(Err(e))),
         };
-        let (sql, arguments) = self.change(key.clone(), version, change).map_err(database)?;
-        let written = self.write_by(conn, sql, arguments, version).await;
-        Ok(match written.map_err(database)? {
-            Write::Written { version } => Tried::Written { version },
-            Write::Conflict => Tried::Conflict,
-        })
+        let written = self.write(conn, key.clone(), version, change).await?;
+        Ok(written.map(|version| Ok(Updated::Written { version, conflicts })))
     }
 }
 
-enum Tried {
-    Written { version: i64 },
-    Unchanged { version: i64 },
-    Missing,
-    Conflict,
-}
-
-fn one<'k, DB: Store, K: Encode<'k, DB> + Type<DB>>(key: K) -> Result<DB::Arguments> {
-    let mut arguments = DB::Arguments::default();
-    let added = arguments.add(key);
-    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
-    Ok(arguments)
+/// One more value of the caller's.
+pub(super) fn add<'v, DB: Store, T>(arguments: &mut DB::Arguments, value: T) -> Result<()>
+where
+    T: Encode<'v, DB> + Type<DB>,
+{
+    let added = arguments.add(value);
+    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))
 }
 
 /// Anything up to that, at random.
@@ -477,7 +391,7 @@ mod tests {
     fn the_version_stands_beside_what_is_written() {
         let stock = Versioned::<sqlx::Postgres>::new("stock", "id", "version", "n");
         let change = Change::new().set("n", 5_i64).set("who", "me");
-        let (sql, arguments) = stock.change(7_i64, 41, change).unwrap();
+        let (sql, arguments) = stock.statement(7_i64, 41, change).unwrap();
         assert_eq!(
             sql,
             "UPDATE stock SET n = $1, who = $2, version = version + 1 WHERE id = $3 AND version = $4"

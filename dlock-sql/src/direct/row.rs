@@ -22,45 +22,57 @@
 //!
 //! # What it promises
 //!
-//! * While a [`RowGuard`] is there, its transaction is open and cannot be committed or rolled back: the guard borrows it.
-//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. The lock ends with the *transaction*, not
-//!   with the guard: a database does not let go of a row before. A savepoint that is rolled back takes the locks with it that were taken since.
-//! * What is written in the same transaction needs no fencing: if the connection is lost, so is the transaction, and nothing of it is stored.
+//! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
+//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. The
+//!   lock ends with the *transaction*, not with the guard. A savepoint that is rolled back takes the locks
+//!   that were taken since.
+//! * What is written in the same transaction needs no fencing: if the connection is lost, nothing of it is
+//!   stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
 //!
 //! # What it does not
 //!
-//! * **What is done outside of the transaction** (a call to another service, a file) is not protected once the connection is lost, and nobody tells: the
-//!   server then gives the rows to another. Use a lease with a fencing token for that.
+//! * **What is done outside of the transaction** (a call to another service, a file) is not protected once
+//!   the connection is lost, and nobody tells. Use a lease with a fencing token for that.
 //! * **What was read before** in the same transaction may be old. Decide by what the guard shows.
-//! * In SQLite there are no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN IMMEDIATE`: a
-//!   transaction that has read before, while another one wrote, is refused as [`Serialization`](super::Failure::Serialization).
-//! * How long [`Wait::Block`] waits is the server's matter (for ever in PostgreSQL unless `lock_timeout` is set, 50 s in MySQL, 5 s in SQLite as sqlx
-//!   opens it): then it is [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is yours, and the transaction goes on.
-//! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which several can do at once; if they then
-//!   insert, one of them ends in a [`Deadlock`](super::Failure::Deadlock).
+//! * SQLite has no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN
+//!   IMMEDIATE`: a transaction that has read before, while another wrote, is refused as
+//!   [`Serialization`](super::Failure::Serialization).
+//! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
+//!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is
+//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is
+//!   yours, and the transaction goes on.
+//! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
+//!   several can do at once; if they then insert, one of them ends in a
+//!   [`Deadlock`](super::Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
-//! * *No transaction*: the lock would end with the statement. There is no way to ask without a [`Transaction`].
-//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked behind a savepoint, and the transaction goes on.
-//! * *The limit of one request stays for the next*: it is put back in the same transaction; in PostgreSQL it ends with that in any case.
-//! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if the filter does not fit any more
-//!   ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL reads the newest in any case.
-//! * *The future is dropped*: the statement may be under way, and may lock the rows; they belong to the transaction, which ends them when it is rolled back or
-//!   dropped. sqlx drains the answer first, so a connection that waits for a lock is of no use until the server has answered: set a limit.
-//!   In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being prepared and being executed makes the connection wait without end, and
-//!   its pool has one less. The server rolls back all the same. Do not drop it there: lock in a task of its own.
-//! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See [`Failure`](super::Failure): roll back.
+//! * *No transaction*: the lock would end with the statement. There is no way to ask without a
+//!   [`Transaction`].
+//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
+//!   behind a savepoint.
+//! * *The limit of one request stays for the next*: it is put back in the same transaction.
+//! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if
+//!   the filter does not fit any more ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL
+//!   reads the newest in any case.
+//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction is
+//!   rolled back or dropped. sqlx first drains the answer, so the connection is of no use until the server
+//!   has answered: set a limit. In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being
+//!   prepared and being executed makes the connection wait without end, and its pool has one less. The server
+//!   rolls back all the same. Do not drop it there: lock in a task of its own.
+//! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See
+//!   [`Failure`](super::Failure): roll back.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::{Arguments as _, Encode, Transaction, Type};
+use sqlx::{Encode, Transaction, Type};
 
-use super::database::{Prepared, Store};
+use super::dialect::{Prepared, Store};
 use super::failure::{Error, Result};
+use super::optimistic::add;
 
 /// What to do about rows that another transaction has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,17 +83,18 @@ pub enum Wait {
     Block,
     /// Answer [`Locked::Busy`] (`NOWAIT`).
     NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has to wait for; in MySQL and MariaDB in whole
-    /// seconds, rounded up, elsewhere in milliseconds.
+    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has
+    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
     AtMost(Duration),
-    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows are locked together, as `NoWait`.
+    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
+    /// are locked together, as `NoWait`.
     SkipLocked,
 }
 
 /// Which rows are to be locked, in a table of yours.
 ///
-/// The parts are SQL of the database, with its own placeholders (`$1`, or `?` in MySQL and SQLite), and constants of the program: what comes from
-/// outside is [bound](Self::bind).
+/// The parts are SQL of the database, with its own placeholders (`$1`, or `?` in MySQL and SQLite), and
+/// constants of the program: what comes from outside is [bound](Self::bind).
 #[must_use]
 pub struct Rows<DB: Store> {
     table: &'static str,
@@ -91,7 +104,7 @@ pub struct Rows<DB: Store> {
     limit: Option<u32>,
     wait: Wait,
     prepared: Prepared,
-    arguments: std::result::Result<DB::Arguments, sqlx::Error>,
+    arguments: Result<DB::Arguments>,
 }
 
 impl<DB: Store> Rows<DB> {
@@ -124,15 +137,15 @@ impl<DB: Store> Rows<DB> {
     /// The value of the next placeholder of the filter.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
         if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = arguments.add(value)
+            && let Err(e) = add::<DB, T>(arguments, value)
         {
-            self.arguments = Err(sqlx::Error::Encode(e));
+            self.arguments = Err(e);
         }
         self
     }
 
-    /// In that order: what comes after `ORDER BY`. Whoever locks several rows should do so in the same order everywhere; else two who wait
-    /// for one another are a deadlock.
+    /// In that order: what comes after `ORDER BY`. Whoever locks several rows should do so in the same order
+    /// everywhere; else two who wait for one another are a deadlock.
     pub fn order_by(mut self, columns: &'static str) -> Self {
         self.order = Some(columns);
         self
@@ -150,7 +163,8 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    /// Does not keep the statement prepared on its connection: for a pooler that shares connections by transaction.
+    /// Does not keep the statement prepared on its connection: for a pooler that shares connections by
+    /// transaction.
     pub fn unprepared(mut self) -> Self {
         self.prepared = Prepared::Once;
         self
@@ -175,19 +189,21 @@ impl<DB: Store> Rows<DB> {
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
-    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is what it is good for from then on. A limit that was
-    /// set for the request may be left: in PostgreSQL until the transaction ends; in SQLite and in MySQL (not MariaDB) on the connection. In MySQL the connection itself
-    /// may be lost to its pool: see the module.
+    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is
+    /// what it is good for from then on. A limit that was set for the request may be left: in PostgreSQL
+    /// until the transaction ends; in SQLite and in MySQL (not MariaDB) on the connection. In MySQL the
+    /// connection itself may be lost to its pool: see the module.
     ///
     /// # Errors
-    /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none, unless it was waited for.
+    /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none,
+    /// unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
         let select = self.text();
         let wait = match self.wait {
             Wait::AtMost(Duration::ZERO) => Wait::NoWait,
             wait => wait,
         };
-        let arguments = self.arguments.map_err(Error::of)?;
+        let arguments = self.arguments?;
         let found = DB::lock(&mut *tx, self.table, select, arguments, wait, self.prepared).await;
         Ok(match found.map_err(Error::of)? {
             None => Locked::Busy,
@@ -215,16 +231,18 @@ pub enum Locked<'t, 'c, DB: Store> {
     Held(RowGuard<'t, 'c, DB>),
     /// Another transaction has one of them, and it was not to be waited for. The transaction goes on.
     ///
-    /// One exception: MariaDB that is configured with `innodb_rollback_on_timeout` (which it is not, unless somebody did) has rolled back the whole
-    /// transaction. There, use [`Wait::SkipLocked`].
+    /// One exception: MariaDB that is configured with `innodb_rollback_on_timeout` (which it is not, unless
+    /// somebody did) has rolled back the whole transaction. There, use [`Wait::SkipLocked`].
     Busy,
     /// There are none; with [`Wait::SkipLocked`], none that is free.
     Nothing,
 }
 
-/// Rows that are locked, as long as their transaction is open. It *is* the transaction's connection, for statements.
+/// Rows that are locked, as long as their transaction is open. It *is* the transaction's connection, for
+/// statements.
 ///
-/// Dropping it ends nothing but the loan of the transaction: then that can be committed or rolled back, which frees the rows.
+/// Dropping it ends nothing but the loan of the transaction: then that can be committed or rolled back, which
+/// frees the rows.
 #[must_use]
 pub struct RowGuard<'t, 'c, DB: Store> {
     tx: &'t mut Transaction<'c, DB>,
@@ -237,18 +255,19 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
         &self.rows
     }
 
-    /// Asks the server whether the transaction, and with it the lock, is still there. Before something is done that cannot be rolled back; it may
-    /// be lost a moment later.
+    /// Asks the server whether the transaction, and with it the lock, is still there. Before something is
+    /// done that cannot be rolled back; it may be lost a moment later.
     ///
     /// # Cancel safety
     /// Only reads.
     ///
     /// # Errors
-    /// [`ConnectionLost`](super::Failure::ConnectionLost) if it is not, [`Aborted`](super::Failure::Aborted) if a statement has failed. (MySQL does not
-    /// tell that a deadlock has ended it: heed the errors of your statements.)
+    /// [`ConnectionLost`](super::Failure::ConnectionLost) if it is not, [`Aborted`](super::Failure::Aborted)
+    /// if a statement has failed. (MySQL does not tell that a deadlock has ended it: heed the errors of your
+    /// statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        let one = super::database::all_own::<DB>(self.tx, "SELECT 1", &[]).await;
+        let one = DB::ask(self.tx, "SELECT 1".to_owned()).await;
         one.map(drop).map_err(Error::of)
     }
 }

@@ -29,7 +29,8 @@ pub enum Entered {
     Busy(Holder),
 }
 
-/// Once of as often as an owner holds a name. To be given back to [`Owner::leave`](super::Owner::leave); dropped, it is held until its time is over.
+/// One of the times that an owner holds a name. Give it back to [`Owner::leave`](super::Owner::leave);
+/// dropped, it is held until its time is over.
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -55,8 +56,8 @@ impl Hold {
         self.holds
     }
 
-    /// Whether its time is not over yet, on this machine's clock that counts suspension, less a margin for its drift. What a renewal has added to
-    /// *another* hold of the same name is not known here.
+    /// Whether its time is not over yet, on this machine's clock that counts suspension, less a margin for
+    /// its drift. What a renewal has added to *another* hold of the same name is not known here.
     pub fn is_valid(&self) -> bool {
         Timestamp::now() < self.deadline
     }

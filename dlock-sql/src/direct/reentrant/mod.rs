@@ -1,8 +1,10 @@
-//! A lock that its owner may enter again, as a row of a table: who has it and how often stands there for everybody to read.
+//! A lock that its owner may enter again, as a row of a table: who has it and how often stands there for
+//! everybody to read.
 //!
 //! ```no_run
+//! # type Done = Result<(), Box<dyn std::error::Error>>;
 //! # #[cfg(feature = "postgres")]
-//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Done {
 //! use std::time::Duration;
 //! use dlock_core::LockName;
 //! use dlock_sql::direct::reentrant::{Entered, ReentrantRows};
@@ -32,18 +34,20 @@
 //!
 //! # What it promises
 //!
-//! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by **the database's clock**. An owner is a
-//!   value with 128 random bits; its label is for readers, and two owners of the same label are strangers.
+//! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
+//!   **the database's clock**. An owner is a value with 128 random bits; its label is for readers, and two
+//!   owners of the same label are strangers.
 //! * The count is in the table, and nowhere else. After a crash of its owner it runs out with the time.
-//! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long as the row, which nothing here deletes: one row
-//!   for each name that was ever used.
-//! * A change is made once, also if its answer is lost: the row remembers which change was the last, and a repeated one is recognised.
+//! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long
+//!   as the row, which nothing here deletes: one row for each name that was ever used.
+//! * A change is made once, also if its answer is lost: the row remembers the last change, and a repeated one
+//!   is known.
 //! * [`Hold::is_valid`] is no later than the end in the table: it is counted from before the request.
 //!
 //! # What it does not
 //!
-//! * **It does not renew itself** and tells nobody of a loss: use [`Owner::renew`], and the [gate](super::gate) with the token where it matters. The locks of
-//!   `dlock::Client` do both.
+//! * **It does not renew itself** and tells nobody of a loss: use [`Owner::renew`], and the
+//!   [gate](super::gate) with the token where it matters. The locks of `dlock::Client` do both.
 //! * It does not wait: [`Entered::Busy`] says for how long at most it is held.
 //! * A [`Hold`] that is dropped is held until its time is over: a destructor cannot speak to a database.
 //! * In SQLite the clock is the machine's since boot, as in [the backend](crate::sqlite).
@@ -52,19 +56,25 @@
 //!
 //! Every change is one transaction that locks the row, reads it, decides (`state.rs`), writes and commits.
 //!
-//! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in `READ COMMITTED`, which is asked for; MySQL always
-//!   reads the newest where it locks; SQLite locks the file before it reads.
+//! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in
+//!   `READ COMMITTED`, which is asked for; MySQL always reads the newest where it locks; SQLite locks the
+//!   file first.
 //! * *Two find no row*: it is made in a transaction of its own before the other, so nobody locks a gap.
-//! * *The process stops in the transaction*: the row is locked until the server ends the connection, and its name is blocked for others as long.
-//!   Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When it goes on, it writes what it read: nobody could change it meanwhile.
-//! * *The clock is read before the wait for the row* (MySQL's statement clock): who holds looks alive for longer, and what is written ends sooner, though never sooner than
-//!   ttl after the request was sent. Both err on the safe side.
-//! * *The commit's answer is lost*: the same change is sent again, and recognised. If there is no answer at all, the owner keeps it in mind and takes it back
-//!   before it does anything else. A copy that arrives late cannot come: the row is locked by its transaction, so whoever
-//!   takes it back waits for its end.
-//! * *The future is dropped*: its connection is closed, so that nothing open goes back to the pool. As for the change it is the same; the owner takes it back, or if the owner is dropped too, it runs out.
-//! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that owner are lost, which the token tells.
-//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held, since the outer hold relies on it.
+//! * *The process stops in the transaction*: the name is blocked for others until the server ends the
+//!   connection. Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When the
+//!   process goes on, it writes what it read: nobody could change it meanwhile.
+//! * *The clock is read before the wait for the row* (MySQL's statement clock): who holds looks alive for
+//!   longer, and what is written ends sooner, though never sooner than ttl after the request was sent. Both
+//!   err on the safe side.
+//! * *The commit's answer is lost*: the same change is sent again, and recognised. Without any answer the
+//!   owner keeps it in mind and takes it back before it does anything else. A late copy cannot come: its
+//!   transaction has the row locked, so whoever takes it back waits for its end.
+//! * *The future is dropped*: its connection is closed, so nothing open goes back to the pool. The owner
+//!   takes the change back; if the owner is dropped too, it runs out.
+//! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that
+//!   owner are lost, which the token tells.
+//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held,
+//!   since the outer hold relies on it.
 
 mod hold;
 mod owner;
@@ -82,9 +92,9 @@ use sqlx::Pool;
 pub use self::hold::{Entered, Hold, Holder};
 pub use self::owner::Owner;
 use self::state::{Id, Row};
-use super::database::{Store, Value, all_own, execute_own};
+use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
-use super::lent::Lent;
+use super::pooled::Pooled;
 use super::tables::Tables;
 use super::version::Part;
 
@@ -120,41 +130,41 @@ impl<DB: Store> ReentrantRows<DB> {
         }
     }
 
-    /// Makes the tables (`…reentrant`, and `…direct` with its version), if they are not there, and brings older ones up to this version. It takes the
-    /// right to make tables; at work, `SELECT`, `INSERT` and `UPDATE` on the first and `SELECT` on the second are enough.
+    /// Makes the tables (`…reentrant`, and `…direct` with its version), if they are not there, and brings
+    /// older ones up to this version. That takes the right to make tables; at work, `SELECT`, `INSERT` and
+    /// `UPDATE` on the first and `SELECT` on the second are enough.
     ///
     /// # Cancel safety
     /// Cancelled, they are made or not; call it again.
     ///
     /// # Errors
-    /// `PermissionDenied` if this user may not make tables; `Unsupported` if a newer dlock has made them; others as they come.
+    /// `PermissionDenied` if this user may not make tables; `Unsupported` if a newer dlock has made them;
+    /// others as they come.
     pub async fn create_table(&self) -> Result<()> {
-        let mut lent = Lent::from(&self.pool).await?;
+        let mut pooled = Pooled::of(&self.pool).await?;
         let steps = self.steps();
-        self.part(&steps)
-            .bring_up::<DB>(lent.conn(), &self.tables)
-            .await?;
-        lent.give_back();
+        self.part(&steps).bring_up::<DB>(pooled.conn()).await?;
+        pooled.give_back();
         Ok(())
     }
 
     /// A step is never changed after a release; a new version adds one.
     fn steps(&self) -> [String; 1] {
-        [DB::reentrant_table(&self.tables.reentrant().to_string())]
+        [DB::reentrant_table(&self.tables.reentrant())]
     }
 
-    fn part<'a>(&self, steps: &'a [String]) -> Part<'a> {
+    fn part<'a>(&'a self, steps: &'a [String]) -> Part<'a> {
         Part {
             name: "reentrant",
             steps,
+            tables: &self.tables,
         }
     }
 
     /// Looks at the version of the tables, once.
     async fn check(&self, conn: &mut DB::Connection) -> Result<()> {
         if !self.checked.load(Ordering::Relaxed) {
-            let steps = self.steps();
-            self.part(&steps).check::<DB>(conn, &self.tables).await?;
+            self.part(&self.steps()).check::<DB>(conn).await?;
             self.checked.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -186,10 +196,10 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Any [`Failure`].
     pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
         check_name(name)?;
-        let mut lent = Lent::from(&self.pool).await?;
-        self.check(lent.conn()).await?;
-        let row = self.read(lent.conn(), name, "").await?;
-        lent.give_back();
+        let mut pooled = Pooled::of(&self.pool).await?;
+        self.check(pooled.conn()).await?;
+        let row = self.read(pooled.conn(), name, "").await?;
+        pooled.give_back();
         row.filter(Row::is_held).map(|row| holder(&row)).transpose()
     }
 
@@ -201,16 +211,17 @@ impl<DB: Store> ReentrantRows<DB> {
 
     async fn read(&self, conn: &mut DB::Connection, name: &LockName, locking: &str) -> Result<Option<Row>> {
         let text = format!(
-            "SELECT holds, owner_label, owner_id, token, last_change, {} FROM {} WHERE name = ?{locking}",
+            "SELECT holds, owner_label, owner_id, token, last_change, {} FROM {} WHERE name = {}{locking}",
             DB::remaining()?,
             self.tables.reentrant(),
+            DB::bytes(name.as_bytes()),
         );
-        let values = [Value::Bytes(name.as_bytes().to_vec())];
-        let rows = all_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
+        let rows = DB::ask(conn, text).await.map_err(Error::of)?;
         rows.first().map(read_row::<DB>).transpose()
     }
 
-    /// One change of one name: what `decide` makes of its row is written, and committed. Repeated, if that may help and does no harm.
+    /// One change of one name: what `decide` makes of its row is written, and committed. Repeated, if that
+    /// may help and does no harm.
     async fn change<T>(
         &self,
         name: &LockName,
@@ -224,7 +235,9 @@ impl<DB: Store> ReentrantRows<DB> {
                 // There was no row: there is one now.
                 Ok(None) if tries < TRIES => continue,
                 Ok(None) => {
-                    let text = "the row of a re-entrant lock was made and is gone again; does something else delete from that table?";
+                    let text = "the row of a re-entrant lock was made and is gone again; does something \
+                        else delete \
+                                from that table?";
                     Error::new(ErrorKind::BackendData, text)
                 }
                 Err(e) => e,
@@ -249,18 +262,19 @@ impl<DB: Store> ReentrantRows<DB> {
         name: &LockName,
         decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
     ) -> Result<Option<T>> {
-        let mut lent = Lent::from(&self.pool).await?;
-        self.check(lent.conn()).await?;
+        let mut pooled = Pooled::of(&self.pool).await?;
+        self.check(pooled.conn()).await?;
         // An error of the connection is not given back with it.
-        let done = self.change_on(lent.conn(), name, decide).await?;
+        let done = self.change_on(pooled.conn(), name, decide).await?;
         if matches!(done, Ok(None)) {
-            self.make_row(lent.conn(), name).await?;
+            self.make_row(pooled.conn(), name).await?;
         }
-        lent.give_back();
+        pooled.give_back();
         done
     }
 
-    /// The inner result is that of a transaction which is over, in whatever way; after the outer one it may be open.
+    /// The inner result is that of a transaction which is over, in whatever way; after the outer one it may
+    /// be open.
     async fn change_on<T>(
         &self,
         conn: &mut DB::Connection,
@@ -297,32 +311,26 @@ impl<DB: Store> ReentrantRows<DB> {
             return Ok((false, None));
         };
         let decided = decide(&row)?;
-        let Some((assignments, mut values)) = decided.write else {
+        let Some(assignments) = decided.write else {
             return Ok((false, Some(decided.answer)));
         };
-        let table = self.tables.reentrant();
-        let text = format!("UPDATE {table} SET {assignments} WHERE name = ?");
-        values.push(Value::Bytes(name.as_bytes().to_vec()));
-        execute_own::<DB>(conn, &text, &values).await.map_err(Error::of)?;
+        let (table, name) = (self.tables.reentrant(), DB::bytes(name.as_bytes()));
+        let text = format!("UPDATE {table} SET {assignments} WHERE name = {name}");
+        DB::ask(conn, text).await.map_err(Error::of)?;
         Ok((true, Some(decided.answer)))
     }
 
     async fn make_row(&self, conn: &mut DB::Connection, name: &LockName) -> Result<()> {
         let text = format!(
-            "INSERT INTO {} (name, holds, owner_label, owner_id, token, last_change) VALUES (?, 0, ?, ?, 0, ?) {}",
+            "INSERT INTO {} (name, holds, owner_label, owner_id, token, last_change) \
+             VALUES ({}, 0, '', {none}, 0, {none}) {}",
             self.tables.reentrant(),
+            DB::bytes(name.as_bytes()),
             DB::or_nothing("name"),
+            none = DB::bytes(&[]),
         );
-        let values = [
-            Value::Bytes(name.as_bytes().to_vec()),
-            Value::Text(String::new()),
-            Value::Bytes(Vec::new()),
-            Value::Bytes(Vec::new()),
-        ];
         let mut tx = DB::begin(conn).await.map_err(Error::of)?;
-        execute_own::<DB>(&mut tx, &text, &values)
-            .await
-            .map_err(Error::of)?;
+        DB::ask(&mut tx, text).await.map_err(Error::of)?;
         // If it is not known whether it is there, the next look tells.
         tx.commit().await.map_err(Error::of)
     }
@@ -350,8 +358,8 @@ impl<DB: Store> fmt::Debug for ReentrantRows<DB> {
 
 /// What becomes of a row, and what the caller is told once that is committed.
 struct Decided<T> {
-    /// Assignments, and their values.
-    write: Option<(String, Vec<Value>)>,
+    /// Assignments.
+    write: Option<String>,
     answer: T,
 }
 
@@ -360,11 +368,11 @@ fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
         let text = "a row of the table of re-entrant locks was not written by dlock: a column is NULL";
         Error::new(ErrorKind::BackendData, text)
     };
-    let number = |at| DB::number(row, at).map_err(Error::of);
-    let bytes = |at| DB::bytes(row, at).map_err(Error::of);
+    let number = |at| DB::read_number(row, at).map_err(Error::of);
+    let bytes = |at| DB::read_bytes(row, at).map_err(Error::of);
     Ok(Row {
         holds: number(0)?.ok_or_else(none)?,
-        label: DB::text(row, 1).map_err(Error::of)?.ok_or_else(none)?,
+        label: DB::read_text(row, 1).map_err(Error::of)?.ok_or_else(none)?,
         owner: bytes(2)?.ok_or_else(none)?,
         token: number(3)?.ok_or_else(none)?,
         last_change: bytes(4)?.ok_or_else(none)?,

@@ -9,13 +9,13 @@ use dlock_core::{ErrorKind, LockName, LossReason, Timestamp, Token};
 use super::hold::{Entered, Hold, deadline};
 use super::state::{Enter, Id, Own, Row, enter, own};
 use super::{Decided, ReentrantRows, check_name, check_ttl, holder, token};
-use crate::direct::database::{Extend, Store, Value};
+use crate::direct::dialect::{Extend, Store};
 use crate::direct::failure::{Error, Result};
 
 /// Who may enter again what it has entered: this value, wherever it is handed to.
 ///
-/// It makes one change at a time. One whose outcome is not known, since its future was dropped or the database did not answer, is kept in
-/// mind, and [settled](Self::settle) before the next.
+/// It makes one change at a time. One whose outcome is not known, since its future was dropped or the
+/// database did not answer, is kept in mind, and [settled](Self::settle) before the next.
 pub struct Owner<DB: Store> {
     pub(super) rows: ReentrantRows<DB>,
     pub(super) id: Id,
@@ -42,14 +42,16 @@ enum What {
 impl<DB: Store> Owner<DB> {
     /// Enters: if the name is free, or this owner's already.
     ///
-    /// It is held for `ttl` at most from the moment at which the database sees the request, and longer if an outer hold or a renewal lasts longer.
+    /// It is held for `ttl` at most from the moment at which the database sees the request, and longer if an
+    /// outer hold or a renewal lasts longer.
     ///
     /// # Cancel safety
     /// Dropped, it may be entered or not; the next call of this owner takes it back.
     ///
     /// # Errors
-    /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes; `LimitReached` when it is held a thousand times;
-    /// `Unknown` if the database did not answer, with the same to follow as if it was dropped; any [`Failure`](crate::direct::Failure).
+    /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes;
+    /// `LimitReached` when it is held a thousand times; `Unknown` if the database did not answer, with the
+    /// same to follow as if it was dropped; any [`Failure`](crate::direct::Failure).
     pub async fn enter(&mut self, name: &LockName, ttl: Duration) -> Result<Entered> {
         check_name(name)?;
         check_ttl(ttl)?;
@@ -94,27 +96,22 @@ impl<DB: Store> Owner<DB> {
                     let number = row.token.checked_add(1).ok_or_else(|| {
                         dlock_core::Error::new(ErrorKind::LimitReached, "a re-entrant row has no token left")
                     })?;
-                    let text = format!(
-                        "holds = 1, owner_label = ?, owner_id = ?, token = ?, last_change = ?, since = {}, {}",
+                    let write = format!(
+                        "holds = 1, owner_label = {}, owner_id = {}, token = {number}, last_change = {}, \
+                         since = {}, {}",
+                        DB::text(label),
+                        DB::bytes(&id),
+                        DB::bytes(&change),
                         DB::TODAY,
                         DB::lasting(ttl, Extend::Anew)?,
                     );
-                    let values = vec![
-                        Value::Text(label.clone()),
-                        Value::Bytes(id.to_vec()),
-                        Value::Number(number),
-                        Value::Bytes(change.to_vec()),
-                    ];
-                    (Some((text, values)), held(number, 1)?)
+                    (Some(write), held(number, 1)?)
                 }
                 Enter::More => {
                     let holds = row.holds + 1;
-                    let text = format!(
-                        "holds = ?, last_change = ?, {}",
-                        DB::lasting(ttl, Extend::AtLeast)?
-                    );
-                    let values = vec![Value::Number(holds), Value::Bytes(change.to_vec())];
-                    (Some((text, values)), held(row.token, holds)?)
+                    let (last, lasting) = (DB::bytes(&change), DB::lasting(ttl, Extend::AtLeast)?);
+                    let write = format!("holds = {holds}, last_change = {last}, {lasting}");
+                    (Some(write), held(row.token, holds)?)
                 }
                 Enter::TooMany => {
                     let text = "this owner holds the row as often as it can be held: a thousand times";
@@ -133,8 +130,8 @@ impl<DB: Store> Owner<DB> {
     /// Dropped, it may be left or not; the next call of this owner completes it.
     ///
     /// # Errors
-    /// `Lost` if its time was over before: another owner may have had it. Any [`Failure`](crate::direct::Failure): it is left, or the next call of this owner
-    /// completes it.
+    /// `Lost` if its time was over before: another owner may have had it. Any
+    /// [`Failure`](crate::direct::Failure): it is left, or the next call of this owner completes it.
     pub async fn leave(&mut self, hold: Hold) -> Result<()> {
         // Owed before anything is tried: there is no hold any more that could be given back once more.
         let change = self.rows.draw();
@@ -155,20 +152,21 @@ impl<DB: Store> Owner<DB> {
         let id = self.id;
         let decide = |row: &Row| {
             let answer = own(row, &id, token, &change);
-            let write = (answer == Own::Held).then(|| one_less(row, &change));
+            let write = (answer == Own::Held).then(|| one_less::<DB>(row, &change));
             Ok(Decided { write, answer })
         };
         self.rows.change(name, decide).await
     }
 
-    /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than before.
+    /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than
+    /// before.
     ///
     /// # Cancel safety
     /// Dropped, it may be renewed in the table; the hold then ends sooner here than there.
     ///
     /// # Errors
-    /// `Lost` if its time was over before; `InvalidInput` for a ttl below a millisecond or above a year; any [`Failure`](crate::direct::Failure), after which the hold
-    /// is what it was.
+    /// `Lost` if its time was over before; `InvalidInput` for a ttl below a millisecond or above a year; any
+    /// [`Failure`](crate::direct::Failure), after which the hold is what it was.
     pub async fn renew(&mut self, hold: &mut Hold, ttl: Duration) -> Result<()> {
         check_ttl(ttl)?;
         self.settle().await?;
@@ -178,8 +176,8 @@ impl<DB: Store> Owner<DB> {
             let answer = own(row, &id, number, &change);
             let write = match answer {
                 Own::Held => {
-                    let text = format!("last_change = ?, {}", DB::lasting(ttl, Extend::AtLeast)?);
-                    Some((text, vec![Value::Bytes(change.to_vec())]))
+                    let (last, lasting) = (DB::bytes(&change), DB::lasting(ttl, Extend::AtLeast)?);
+                    Some(format!("last_change = {last}, {lasting}"))
                 }
                 Own::Done | Own::Lost => None,
             };
@@ -195,8 +193,8 @@ impl<DB: Store> Owner<DB> {
         }
     }
 
-    /// Sees to changes whose outcome is not known: an entry is taken back, a leave is completed. Nothing to do if there is none. Called by all
-    /// others first.
+    /// Sees to changes whose outcome is not known: an entry is taken back, a leave is completed. Called by
+    /// all others first.
     ///
     /// # Cancel safety
     /// Dropped, it is as before; call it again.
@@ -221,13 +219,14 @@ impl<DB: Store> Owner<DB> {
         Ok(last)
     }
 
-    /// An entry that is the last thing that has happened to the row is taken back. It was made by us and nobody has changed it since, so if it is not there
-    /// it never was: its transaction, which had to lock the row, is over now that we have it locked.
+    /// Takes back an entry that is the last thing that has happened to the row. Nobody has changed it since,
+    /// so if it is not there it never was: its transaction, which had to lock the row, is over now that we
+    /// have it locked.
     async fn take_back(&self, name: &LockName, change: Id) -> Result<Own> {
         let (id, back) = (self.id, self.rows.draw());
         let decide = |row: &Row| {
             let is_there = enter(row, &id, &change) == Enter::Done;
-            let write = is_there.then(|| one_less(row, &back));
+            let write = is_there.then(|| one_less::<DB>(row, &back));
             let answer = Own::Done;
             Ok(Decided { write, answer })
         };
@@ -245,9 +244,8 @@ impl<DB: Store> fmt::Debug for Owner<DB> {
     }
 }
 
-fn one_less(row: &Row, change: &Id) -> (String, Vec<Value>) {
-    let values = vec![Value::Number(row.holds - 1), Value::Bytes(change.to_vec())];
-    ("holds = ?, last_change = ?".to_owned(), values)
+fn one_less<DB: Store>(row: &Row, change: &Id) -> String {
+    format!("holds = {}, last_change = {}", row.holds - 1, DB::bytes(change))
 }
 
 fn number(token: Token) -> i64 {

@@ -1,4 +1,5 @@
-//! Locking by hand, each way against each database. Where SQL is the same for all three, a test is written once.
+//! Locking by hand, each way against each database. Where SQL is the same for all three, a test is written
+//! once.
 
 mod dropped;
 mod faults;

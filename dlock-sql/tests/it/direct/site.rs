@@ -173,8 +173,9 @@ pub(crate) async fn sqlite() -> Site<sqlx::Sqlite> {
     }
 }
 
-/// Makes of the tests in the macro `$tests` a module for each database. It is given the database, how a site is opened, how a transaction
-/// begins that will write, and how the first two values of a statement are called.
+/// Makes of the tests in the macro `$tests` a module for each database. It is given the database, how a site
+/// is opened, how a transaction begins that will write, and how the first two values of a statement are
+/// called.
 macro_rules! everywhere {
     ($tests:ident) => {
         #[cfg(feature = "postgres")]

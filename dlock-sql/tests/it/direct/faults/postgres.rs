@@ -91,7 +91,8 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
     });
 }
 
-/// What the driver's own savepoints would do: dropped while one is made, the whole transaction is rolled back, and what comes after commits by itself.
+/// What the driver's own savepoints would do: dropped while one is made, the whole transaction is rolled
+/// back, and what comes after commits by itself.
 #[test]
 fn a_request_that_is_dropped_leaves_the_transaction_whole() {
     run(async {
@@ -187,7 +188,10 @@ fn behind_a_pooler_that_shares_connections_by_transaction_all_goes_on() {
         let (site, _pooler) = pooled(&server).await;
         tokio::task::block_in_place(|| {
             server
-                .ask("CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL); INSERT INTO stock VALUES (1, 0)")
+                .ask(
+                    "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL); INSERT INTO stock \
+                    VALUES (1, 0)",
+                )
                 .unwrap();
         });
         let rows = ReentrantRows::new(site.pool.clone(), Tables::default(), site.runtime.clone());

@@ -18,8 +18,8 @@ impl Dialect for MySql {
     const TODAY: &'static str = "UTC_TIMESTAMP(6)";
     const LOCKING: &'static str = " FOR UPDATE";
 
-    // Not INSERT IGNORE: that locks a row that is there for readers, and two who then want to write it are a deadlock. This one locks it
-    // for a writer at once.
+    // Not INSERT IGNORE: that locks a row that is there for readers, and two who then want to write it are a
+    // deadlock. This one locks it for a writer at once.
     fn or_nothing(key: &str) -> String {
         format!("ON DUPLICATE KEY UPDATE {key} = {key}")
     }
@@ -28,38 +28,42 @@ impl Dialect for MySql {
         "?".to_owned()
     }
 
-    fn bytes_literal(bytes: &[u8]) -> String {
+    fn bytes(bytes: &[u8]) -> String {
         format!("X'{}'", hex(bytes))
     }
 
-    fn text_literal(text: &str) -> String {
+    fn text(text: &str) -> String {
         format!("CONVERT(X'{}' USING utf8mb4)", hex(text.as_bytes()))
     }
 
     // InnoDB: the other engines know no transactions. VARBINARY, which is compared byte for byte.
     fn fence_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (resource VARBINARY(1024) NOT NULL PRIMARY KEY, max_exclusive BIGINT, max_any BIGINT, \
-             value LONGBLOB NOT NULL) ENGINE = InnoDB"
+            "CREATE TABLE IF NOT EXISTS {table} (resource VARBINARY(1024) NOT NULL PRIMARY KEY, \
+             max_exclusive BIGINT, max_any BIGINT, value LONGBLOB NOT NULL) ENGINE = InnoDB"
         )
     }
 
     fn version_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (part VARCHAR(32) CHARACTER SET ascii NOT NULL PRIMARY KEY, version BIGINT NOT NULL) ENGINE = InnoDB"
+            "CREATE TABLE IF NOT EXISTS {table} (part VARCHAR(32) CHARACTER SET ascii NOT NULL PRIMARY KEY, \
+             version BIGINT NOT NULL) ENGINE = InnoDB"
         )
     }
 
     fn reentrant_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (name VARBINARY(1024) NOT NULL PRIMARY KEY, holds BIGINT NOT NULL, \
-             owner_label VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, owner_id VARBINARY(16) NOT NULL, token BIGINT NOT NULL, \
+            "CREATE TABLE IF NOT EXISTS {table} (name VARBINARY(1024) NOT NULL PRIMARY KEY, holds BIGINT \
+             NOT NULL, \
+             owner_label VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, owner_id VARBINARY(16) NOT NULL, \
+             token BIGINT NOT NULL, \
              last_change VARBINARY(16) NOT NULL, since DATETIME(6), expires_at DATETIME(6)) ENGINE = InnoDB"
         )
     }
 
-    // UTC, which has no hour twice. It is when the statement began, perhaps before it waited: that makes who holds look alive for longer, and
-    // what is written end sooner, but never before ttl has gone since the client sent it.
+    // UTC, which has no hour twice. It is when the statement began, perhaps before it waited: that makes who
+    // holds look alive for longer, and what is written end sooner, but never before ttl has gone since the
+    // client sent it.
     fn remaining() -> dlock_core::Result<String> {
         Ok("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)".to_owned())
     }
@@ -74,7 +78,8 @@ impl Dialect for MySql {
 
     /// A wait that is over takes back its statement and no more, so the transaction goes on.
     ///
-    /// MariaDB is told the limit in the statement. MySQL knows no such word: there it is a variable of the session, which is put back afterwards.
+    /// MariaDB is told the limit in the statement. MySQL knows no such word: there it is a variable of the
+    /// session, which is put back afterwards.
     fn lock<'a>(
         conn: &'a mut MySqlConnection,
         _: &'static str,
@@ -100,7 +105,8 @@ impl Dialect for MySql {
                         prepared = Prepared::Once;
                     } else {
                         let set = format!(
-                            "SET @dlock_wait = @@SESSION.innodb_lock_wait_timeout; SET SESSION innodb_lock_wait_timeout = {seconds}"
+                            "SET @dlock_wait = @@SESSION.innodb_lock_wait_timeout; \
+                             SET SESSION innodb_lock_wait_timeout = {seconds}"
                         );
                         Self::ask(&mut *conn, set).await?;
                         back = Some("SET SESSION innodb_lock_wait_timeout = @dlock_wait");

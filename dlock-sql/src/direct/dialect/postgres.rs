@@ -26,18 +26,19 @@ impl Dialect for Postgres {
         format!("${n}")
     }
 
-    fn bytes_literal(bytes: &[u8]) -> String {
+    fn bytes(bytes: &[u8]) -> String {
         // Not '\x…', which is something else where standard_conforming_strings is off.
         format!("decode('{}', 'hex')", hex(bytes))
     }
 
-    fn text_literal(text: &str) -> String {
-        format!("convert_from({}, 'UTF8')", Self::bytes_literal(text.as_bytes()))
+    fn text(text: &str) -> String {
+        format!("convert_from({}, 'UTF8')", Self::bytes(text.as_bytes()))
     }
 
     fn fence_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (resource BYTEA PRIMARY KEY, max_exclusive BIGINT, max_any BIGINT, \
+            "CREATE TABLE IF NOT EXISTS {table} (resource BYTEA PRIMARY KEY, max_exclusive BIGINT, max_any \
+             BIGINT, \
              value BYTEA NOT NULL)"
         )
     }
@@ -48,8 +49,9 @@ impl Dialect for Postgres {
 
     fn reentrant_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (name BYTEA PRIMARY KEY, holds BIGINT NOT NULL, owner_label TEXT NOT NULL, \
-             owner_id BYTEA NOT NULL, token BIGINT NOT NULL, last_change BYTEA NOT NULL, \
+            "CREATE TABLE IF NOT EXISTS {table} (name BYTEA PRIMARY KEY, holds BIGINT NOT NULL, \
+             owner_label TEXT NOT NULL, owner_id BYTEA NOT NULL, token BIGINT NOT NULL, last_change BYTEA \
+             NOT NULL, \
              since TIMESTAMPTZ, expires_at TIMESTAMPTZ)"
         )
     }
@@ -67,10 +69,10 @@ impl Dialect for Postgres {
         })
     }
 
-    /// A wait that has an end is behind a savepoint, since a failure would end the whole transaction; going back there also takes back the limit. Not one
-    /// of sqlx's: dropped while that is made, it would roll back the transaction around it, and the caller would go on without one.
-    ///
-    /// `SET LOCAL` is undone at the end of the transaction at the latest, whoever forgets to; so it leaves nothing on the connection.
+    /// A wait that has an end is behind a savepoint, since a failure would end the whole transaction; going
+    /// back there also takes back the limit. Not one of sqlx's: dropped while that is made, it would roll
+    /// back the transaction around it, and the caller would go on without one. `SET LOCAL` is undone at the
+    /// end of the transaction at the latest.
     fn lock<'a>(
         conn: &'a mut PgConnection,
         _: &'static str,

@@ -16,7 +16,7 @@ impl Store for Sqlite {}
 /// This boot, as a literal.
 fn boot() -> dlock_core::Result<String> {
     let boot = BootId::current()?;
-    Ok(Sqlite::bytes_literal(boot.as_bytes()))
+    Ok(Sqlite::bytes(boot.as_bytes()))
 }
 
 impl Dialect for Sqlite {
@@ -35,39 +35,41 @@ impl Dialect for Sqlite {
         "?".to_owned()
     }
 
-    fn bytes_literal(bytes: &[u8]) -> String {
+    fn bytes(bytes: &[u8]) -> String {
         format!("x'{}'", hex(bytes))
     }
 
-    fn text_literal(text: &str) -> String {
+    fn text(text: &str) -> String {
         format!("CAST(x'{}' AS TEXT)", hex(text.as_bytes()))
     }
 
     // As that of the backend.
     fn fence_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (resource BLOB PRIMARY KEY NOT NULL, max_exclusive INTEGER, max_any INTEGER, \
-             value BLOB NOT NULL) STRICT, WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS {table} (resource BLOB PRIMARY KEY NOT NULL, \
+             max_exclusive INTEGER, max_any INTEGER, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
         )
     }
 
     fn version_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (part TEXT PRIMARY KEY NOT NULL, version INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS {table} (part TEXT PRIMARY KEY NOT NULL, version INTEGER NOT NULL) \
+             STRICT, WITHOUT ROWID"
         )
     }
 
     // expires_at: nanoseconds since that boot.
     fn reentrant_table(table: &str) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {table} (name BLOB PRIMARY KEY NOT NULL, holds INTEGER NOT NULL, owner_label TEXT NOT NULL, \
-             owner_id BLOB NOT NULL, token INTEGER NOT NULL, last_change BLOB NOT NULL, since TEXT, \
+            "CREATE TABLE IF NOT EXISTS {table} (name BLOB PRIMARY KEY NOT NULL, holds INTEGER NOT NULL, \
+             owner_label TEXT NOT NULL, owner_id BLOB NOT NULL, token INTEGER NOT NULL, last_change BLOB \
+             NOT NULL, since TEXT, \
              boot BLOB, expires_at INTEGER) STRICT, WITHOUT ROWID"
         )
     }
 
-    // There is no server and so no server's clock: the one that all processes of the machine share, as in the backend. Read before the
-    // statement, which holds the write lock of the file already.
+    // There is no server and so no server's clock: the one that all processes of the machine share, as in the
+    // backend. Read before the statement, which holds the write lock of the file already.
     fn remaining() -> dlock_core::Result<String> {
         let now = Timestamp::now().as_nanos();
         Ok(format!(
@@ -88,8 +90,8 @@ impl Dialect for Sqlite {
 
     /// Takes the file's write lock, which is the only lock there is, by a deletion of nothing; then reads.
     ///
-    /// *The transaction had read before, and somebody has written since*: the deletion fails as `BUSY_SNAPSHOT`, so that what is read under
-    /// the lock is always what is newest.
+    /// *The transaction had read before, and somebody has written since*: the deletion fails as
+    /// `BUSY_SNAPSHOT`, so what is read under the lock is always what is newest.
     fn lock<'a>(
         conn: &'a mut SqliteConnection,
         table: &'static str,

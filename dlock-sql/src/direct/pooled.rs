@@ -1,0 +1,49 @@
+//! A connection of a pool, for as long as a change of ours takes.
+//!
+//! sqlx gives a connection back to its pool whatever was done with it last. Where a future was dropped
+//! half-way, it may
+//!
+//! * be in a transaction of which sqlx does not know, since the answer to its `BEGIN` was not awaited
+//!   (PostgreSQL, MySQL): what the next user writes is told as written, and never committed;
+//! * wait without end for an answer that was read already, since a statement was prepared and not executed
+//!   (MySQL): the pool has one less, for good.
+//!
+//! So a connection that is not [given back](Pooled::give_back) in order is closed, and the server rolls back
+//! what was open on it.
+
+use sqlx::Pool;
+use sqlx::pool::PoolConnection;
+
+use super::dialect::Store;
+use super::failure::{Error, Result};
+
+/// Closed when it is dropped, unless it was given back.
+pub(super) struct Pooled<DB: Store> {
+    conn: PoolConnection<DB>,
+    in_order: bool,
+}
+
+impl<DB: Store> Pooled<DB> {
+    pub(super) async fn of(pool: &Pool<DB>) -> Result<Self> {
+        let conn = pool.acquire().await.map_err(Error::of)?;
+        let in_order = DB::RECOVERS;
+        Ok(Self { conn, in_order })
+    }
+
+    pub(super) fn conn(&mut self) -> &mut DB::Connection {
+        &mut self.conn
+    }
+
+    /// All that was asked has been answered, and no transaction is open.
+    pub(super) fn give_back(mut self) {
+        self.in_order = true;
+    }
+}
+
+impl<DB: Store> Drop for Pooled<DB> {
+    fn drop(&mut self) {
+        if !self.in_order {
+            self.conn.close_on_drop();
+        }
+    }
+}

@@ -25,7 +25,7 @@ pub(crate) enum Opener {
     Memory,
     #[cfg(feature = "sqlite")]
     Sqlite {
-        builder: dlock_sql::sqlite::Builder,
+        config: dlock_sql::sqlite::Config,
         path: String,
         prefix: Option<String>,
     },
@@ -62,7 +62,7 @@ impl Opener {
         match self {
             Self::Memory => Ok(Memory::new(runtime).connect()),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { builder, .. } => Ok(Arc::new(builder.open(runtime).await?)),
+            Self::Sqlite { config, .. } => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(feature = "redis")]
             Self::Redis(config) if config.is_plain() => Ok(Arc::new(config.connect_plain(runtime).await?)),
             #[cfg(feature = "redis")]
@@ -116,8 +116,8 @@ impl Opener {
         let (at, _) = self.of_a_quorum()?;
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { builder, path, .. } => {
-                let backend = Arc::new(builder.open(runtime).await?);
+            Self::Sqlite { config, path, .. } => {
+                let backend = Arc::new(config.connect(runtime).await?);
                 let file = std::fs::canonicalize(path).ok();
                 Ok(Member {
                     backend,
@@ -174,17 +174,17 @@ fn sqlite(mut url: Url) -> Result<Opener> {
              an `@` or `:` at the beginning of a path is written `%40` or `%3A`, or comes behind `./`",
         ));
     }
-    let mut builder = dlock_sql::sqlite::SqliteLock::builder(&path);
+    let mut config = dlock_sql::sqlite::Config::new(&path);
     let prefix = url.take::<String>("table_prefix")?;
     if let Some(prefix) = &prefix {
-        builder = builder.table_prefix(prefix);
+        config = config.table_prefix(prefix);
     }
     if let Some(budget) = url.take("busy_budget")? {
-        builder = builder.busy_budget(budget);
+        config = config.busy_budget(budget);
     }
     url.finish()?;
     Ok(Opener::Sqlite {
-        builder,
+        config,
         path,
         prefix,
     })

@@ -16,7 +16,7 @@ use criterion::{
 };
 use dlock_benches::{api_pair, memory};
 use dlock_core::{Client, Lock, Runtime};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 use futures::future::join_all;
 use sqlx::Connection;
 
@@ -51,7 +51,7 @@ fn connect(
     }
     let file = directory.join("locks.sqlite");
     let opened = tokio
-        .block_on(SqliteLock::open(file, runtime.clone()))
+        .block_on(Config::new(file).connect(runtime.clone()))
         .expect("a new file can be opened");
     Client::builder(Arc::new(opened), runtime.clone())
         .build()

@@ -1,13 +1,15 @@
 //! The state of one name, and the one admission rule that every change runs.
 //!
-//! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls below change it and note what has
-//! become dirty, and the transaction writes that back. The transactions on a name were put into one order before the first row was read: by
-//! `BEGIN IMMEDIATE` in SQLite, by locking the name's row in a server. So nothing here can race with another process.
+//! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls below change it and note
+//! what has become dirty, and the transaction writes that back. The transactions on a name were put into one
+//! order before the first row was read: by `BEGIN IMMEDIATE` in SQLite, by locking the name's row in a
+//! server. So nothing here can race with another process.
 //!
 //! Times are those of one clock, whichever: of the machine since its boot in SQLite, of the server in MySQL.
 //!
-//! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its queue entry would have,
-//! and the ttl starts with its next re-ask. A waiter that died in the queue thus costs what is left of its queue lease, not a whole ttl.
+//! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its
+//! queue entry would have, and the ttl starts with its next re-ask. A waiter that died in the queue thus
+//! costs what is left of its queue lease, not a whole ttl.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -21,8 +23,6 @@ mod entry;
 mod told;
 
 pub(super) use ask::{Asked, Turned};
-#[cfg(feature = "sqlite")]
-pub(super) use entry::LAST_TOKEN;
 pub(super) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
 use entry::{Place, holder};
 pub(super) use told::Told;
@@ -43,7 +43,8 @@ pub(super) struct Seen {
     pub(super) kept: bool,
 }
 
-/// Who holds a name, and when there is something to take back: all that those who wait have to know, be they ever so many.
+/// Who holds a name, and when there is something to take back: all that those who wait have to know, be they
+/// ever so many.
 #[cfg(feature = "sqlite")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Glance {
@@ -80,7 +81,8 @@ pub(super) struct NameState {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
-    /// Whether those who wait should look: the holders are others, a place in the queue was given up, or a hold ends sooner than it was to.
+    /// Whether those who wait should look: the holders are others, a place in the queue was given up, or a
+    /// hold ends sooner than it was to.
     is_news: bool,
     /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
     watch: Option<Watch>,
@@ -122,7 +124,8 @@ impl NameState {
         !self.dirty.is_empty()
     }
 
-    /// The transaction has committed: the rows are as the entries are. Also says whether that is news for those who wait.
+    /// The transaction has committed: the rows are as the entries are. Also says whether that is news for
+    /// those who wait.
     pub(super) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
         (
@@ -154,7 +157,8 @@ impl NameState {
     fn remove(&mut self, id: RequestId, end: End) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.touch(id, true);
-        // Of a waiter too: whoever comes to the head by that may run out sooner than all that the others know of.
+        // Of a waiter too: whoever comes to the head by that may run out sooner than all that the others know
+        // of.
         self.is_news = true;
         if entry.limit().is_some() {
             self.classed -= 1;
@@ -172,8 +176,8 @@ impl NameState {
                 End::Forced => Change::Forced { id },
             });
             if matches!(end, End::Forced) {
-                // Another connection sees that the holder is gone, and not why. Counted twice it does not add up, and is not told as
-                // a release.
+                // Another connection sees that the holder is gone, and not why. Counted twice it does not add
+                // up, and is not told as a release.
                 self.count();
             }
         }
@@ -195,8 +199,8 @@ impl NameState {
         }
     }
 
-    /// Has the changes counted from now on, at least until a lease from now, and more if that is due. Unlike a count
-    /// from one this one is never come to again: it begins with the time.
+    /// Has the changes counted from now on, at least until a lease from now, and more if that is due. Unlike
+    /// a count from one this one is never come to again: it begins with the time.
     pub(super) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
         if self.is_watched(now + lease / 2) {
             return;
@@ -243,8 +247,8 @@ impl NameState {
         self.earliest.is_some_and(|e| e <= now)
     }
 
-    /// Takes back what has run out, and admits who is next. Comes first in every change: an operation must never see
-    /// an entry that has ended, or it would renew, convert or wait for the dead.
+    /// Takes back what has run out, and admits who is next. Comes first in every change: an operation must
+    /// never see an entry that has ended, or it would renew, convert or wait for the dead.
     pub(super) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
         if !self.is_due(now) {
             return;
@@ -270,8 +274,8 @@ impl NameState {
         }
     }
 
-    /// Grants from the head of the queue while the head is admissible. Run by every change, since not only releases open the
-    /// way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
+    /// Grants from the head of the queue while the head is admissible. Run by every change, since not only
+    /// releases open the way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
     fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
         while let Some((&place, &id)) = self.queue.first_key_value() {
             let Some(entry) = self.entries.get(&id) else { break };
@@ -339,7 +343,8 @@ impl NameState {
         (entry.phase == Phase::Kept && !entry.mode.is_exclusive()).then_some(entry)
     }
 
-    /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a watch.
+    /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a
+    /// watch.
     #[cfg(feature = "mysql")]
     pub(super) fn rows(&self) -> usize {
         self.entries.len() + usize::from(self.watch.is_some())

@@ -26,7 +26,7 @@ use dlock::combinators::Quorum;
 use dlock::redis::Config;
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
-use dlock::sqlite::SqliteLock;
+use dlock::sqlite::Config;
 use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
@@ -851,7 +851,7 @@ impl Harness for Subjects {
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
-                    let backend = SqliteLock::open(nowhere, self.runtime.clone()).await?;
+                    let backend = Config::new(nowhere).connect(self.runtime.clone()).await?;
                     self.client(Arc::new(backend), self.runtime.clone())
                 };
                 Some(connecting.boxed())

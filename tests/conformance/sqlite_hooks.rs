@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock::spi::Lock;
-use dlock::sqlite::SqliteLock;
+use dlock::sqlite::{Config, SqliteLock};
 use dlock::{Error, ErrorKind, LockName, Result, Runtime};
 use dlock_conformance::hooks::{Hooks, Offer, Restart, Vitals};
 use futures::FutureExt;
@@ -34,7 +34,7 @@ impl SqliteHooks {
     }
 
     pub(crate) async fn open_on(&self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        let opened = Arc::new(SqliteLock::open(&self.file, runtime).await?);
+        let opened = Arc::new(Config::new(&self.file).connect(runtime).await?);
         let mut all = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&opened));

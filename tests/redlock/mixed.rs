@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock::redis::Config;
 use dlock::spi::Lock;
-use dlock::sqlite::SqliteLock;
+use dlock::sqlite::Config;
 use dlock::{Capability, Guard, Strength, runtime};
 
 use crate::servers::{Persistence, RedisOptions, RedisServer};
@@ -25,7 +25,7 @@ async fn tokens_grow_over_every_majority_of_redis_and_sqlite() {
         let config = config.timeout(Duration::from_secs(1)).lazily();
         members.push(Arc::new(config.connect(here.clone()).await.unwrap()));
     }
-    let file = SqliteLock::open(directory.path().join("locks.sqlite"), here)
+    let file = Config::new(directory.path().join("locks.sqlite")).connect(here)
         .await
         .unwrap();
     members.push(Arc::new(file));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{Client, runtime};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 use rustix::time::{ClockId, clock_gettime};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Executor as _};
@@ -43,7 +43,7 @@ impl Default for Place {
 /// If it cannot be opened.
 pub async fn file_client(file: &Path) -> Client {
     let here = runtime::detect().expect("tokio is current");
-    let lock = SqliteLock::open(file, here.clone())
+    let lock = Config::new(file).connect(here.clone())
         .await
         .expect("a new file can be opened");
     Client::builder(Arc::new(lock), here)

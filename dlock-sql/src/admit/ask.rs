@@ -76,7 +76,8 @@ impl NameState {
             owner: a.owner.clone(),
         };
         let place = entry.place();
-        // Only the head of the queue is ever granted. A request that does not queue overtakes nobody, whatever its priority.
+        // Only the head of the queue is ever granted. A request that does not queue overtakes nobody,
+        // whatever its priority.
         let first = match a.queue {
             Queueing::Join => self.queue.first_key_value().is_none_or(|(head, _)| place < *head),
             _ => self.queue.is_empty(),
@@ -140,8 +141,9 @@ impl NameState {
         match entry.phase {
             Phase::Kept => Asked::Gone,
             Phase::Queued => {
-                // Not one write per look: nothing is stored as long as hardly anything is missing. Nor is more stored than was asked
-                // for, which would spare writes too: a waiter that dies would stand in the way for longer than its ttl.
+                // Not one write per look: nothing is stored as long as hardly anything is missing. Nor is
+                // more stored than was asked for, which would spare writes too: a waiter that dies would
+                // stand in the way for longer than its ttl.
                 if entry.expires + queue_ttl / 16 < now + queue_ttl {
                     entry.expires = now + queue_ttl;
                     self.touch(id, true);

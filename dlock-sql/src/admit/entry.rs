@@ -9,7 +9,7 @@ use dlock_core::spi::{Holder, RequestId};
 use dlock_core::{Error, ErrorKind, Mode, Result, Timestamp, Token};
 
 /// The integers of SQL are signed.
-pub(in super::super) const LAST_TOKEN: u64 = i64::MAX as u64;
+const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,9 @@ pub(in super::super) struct Entry {
 
 /// That the changes of a name are counted, since somebody watches it who may be on another connection.
 ///
-/// Whoever changes the name has loaded this row with its others and under the same write lock, so no change is left out. It has a lease of
-/// its own, and ends with it: a name that nobody watches costs nothing, and a dead one leaves no row.
+/// Whoever changes the name has loaded this row with its others and under the same write lock, so no change
+/// is left out. It has a lease of its own, and ends with it: a name that nobody watches costs nothing, and a
+/// dead one leaves no row.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Watch {
     pub(in super::super) changes: u64,
@@ -103,7 +104,8 @@ impl Tokens {
         Err(Error::new(
             ErrorKind::LimitReached,
             format!(
-                "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+                "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised \
+                 to; \
                  use another table prefix, with new gates"
             ),
         ))

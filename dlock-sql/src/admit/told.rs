@@ -1,8 +1,9 @@
 //! What somebody who watches was told last, and what has changed since.
 //!
-//! Two looks are compared. What came and went in between does not show there, so everybody counts the changes of a name that is watched, in a row beside
-//! its holders: a watch has it made, and keeps it with a lease. If the comparison shows another number of changes than were counted, or nobody counted,
-//! some may have been missed.
+//! Two looks are compared. What came and went in between does not show there, so everybody counts the changes
+//! of a name that is watched, in a row beside its holders: a watch has it made, and keeps it with a lease. If
+//! the comparison shows another number of changes than were counted, or nobody counted, some may have been
+//! missed.
 
 use dlock_core::Timestamp;
 use dlock_core::spi::{Change, Holder};

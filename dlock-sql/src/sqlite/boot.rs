@@ -1,16 +1,30 @@
-//! Which boot of which machine this is: the first half of every time in the file.
+//! Whose boot a file is of, and which file the path leads to.
 //!
-//! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that nobody sets and that
-//! counts suspension, is the time since boot; it means something only together with the boot's identity.
+//! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that nobody sets
+//! and that counts suspension, is the time since boot. It means something only together with the boot's identity.
+//!
+//! A connection keeps the file that it has opened, whatever becomes of its name. If somebody removes or replaces the file,
+//! those who had it open and those who open the path afterwards would each have a file of their own and exclude one
+//! another no more. So each change looks whether the path still leads to the file that is open.
+
+use std::fs::Metadata;
+use std::path::Path;
 
 use dlock_core::{Error, ErrorKind, Result};
+use sqlx::sqlite::{SqliteConnection, SqliteLockingMode};
+use sqlx::{ConnectOptions as _, Connection as _};
+
+use super::connection::store::Database;
+use super::failure::{is_busy, nothing_done, perhaps_done};
+use super::schema::{Company, migrate};
 
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BootId([u8; 16]);
 
 impl BootId {
-    /// For a database that only this process sees: any constant will do, since it does not outlive the process.
+    /// For a database that only this process sees: any constant will do, since it does not outlive the
+    /// process.
     pub(super) const PROCESS: Self = Self([0; 16]);
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -63,7 +77,8 @@ fn refuse_a_shifted_clock() -> Result<()> {
     if is_shifted(&offsets) {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            "this process runs in a time namespace with a shifted boot-time clock, so its leases in a SQLite file \
+            "this process runs in a time namespace with a shifted boot-time clock, so its leases in a \
+             SQLite file \
              cannot be compared with those of other processes; run it in the machine's own time namespace",
         ));
     }
@@ -87,6 +102,103 @@ fn parse(text: &str) -> Option<BootId> {
     u128::from_str_radix(&digits, 16)
         .ok()
         .map(|n| BootId(n.to_be_bytes()))
+}
+
+/// One file of this machine, whatever it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file at that path; `None` if there is none, or if that cannot be told.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().as_ref().and_then(Self::of)
+    }
+
+    #[cfg(unix)]
+    fn of(file: &Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        Some(Self {
+            device: file.dev(),
+            inode: file.ino(),
+        })
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &Metadata) -> Option<Self> {
+        None
+    }
+
+    /// Whether that path surely does not lead to this file any more. What cannot be asked is no proof.
+    pub(super) fn has_left(self, path: &Path) -> bool {
+        match std::fs::metadata(path) {
+            Ok(file) => Self::of(&file).is_some_and(|now| now != self),
+            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+}
+
+pub(super) const ONE_BOOT_ID: &str = "let all that share the file see the same \
+    /proc/sys/kernel/random/boot_id, or use a backend with a server";
+
+pub(super) fn in_use(at: &str) -> Error {
+    Error::new(
+        ErrorKind::BackendData,
+        format!(
+            "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their \
+             holders may be alive in another \
+             container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again when the \
+             ttl of those locks is over"
+        ),
+    )
+}
+
+/// Makes the tables of another boot ours if nobody else has the file open. Answers whether it has; no is not
+/// final.
+///
+/// Every connection to a WAL database has a lock on the file from its first statement until it is closed, and
+/// this one asks for the lock that excludes them all. Other journal modes have no lock between transactions,
+/// so there it proves nothing.
+pub(super) async fn take_over(db: &Database) -> Result<bool> {
+    let unless_busy = |e| match is_busy(&e) {
+        true => Ok(false),
+        false => Err(nothing_done(e, &db.at)),
+    };
+    let exclusive = db.quiet().locking_mode(SqliteLockingMode::Exclusive);
+    let mut conn = match exclusive.connect().await {
+        Ok(conn) => conn,
+        Err(e) => return unless_busy(e),
+    };
+    let outcome = match alone(&mut conn).await {
+        Ok(true) => finish_take_over(&mut conn, db).await,
+        Ok(false) => Ok(false),
+        Err(e) => unless_busy(e),
+    };
+    // What was locked for this connection alone is free when it is closed, and never before.
+    let closed = conn.close().await.map_err(|e| nothing_done(e, &db.at));
+    outcome.and_then(|taken| closed.map(|()| taken))
+}
+
+/// Whether a transaction has begun on the only connection that the file has.
+async fn alone(conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+        .fetch_one(&mut *conn)
+        .await?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Ok(false);
+    }
+    sqlx::raw_sql("PRAGMA synchronous = FULL; BEGIN EXCLUSIVE")
+        .execute(conn)
+        .await?;
+    Ok(true)
+}
+
+async fn finish_take_over(conn: &mut SqliteConnection, db: &Database) -> Result<bool> {
+    migrate(conn, &db.sql, db.boot, &db.at, Company::None).await?;
+    let committed = sqlx::raw_sql("COMMIT").execute(conn).await;
+    committed.map(|_| true).map_err(|e| perhaps_done(e, &db.at))
 }
 
 #[cfg(test)]

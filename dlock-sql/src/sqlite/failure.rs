@@ -4,7 +4,8 @@ use std::path::Path;
 
 use dlock_core::{Error, ErrorKind};
 
-/// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 517 = 5 + 2 · 256).
+/// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 517 = 5 + 2 ·
+/// 256).
 pub(super) fn primary_code(e: &sqlx::Error) -> Option<u32> {
     let code = e.as_database_error()?.code()?;
     Some(code.parse::<u32>().ok()? & 0xff)
@@ -45,11 +46,13 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
             ErrorKind::Unavailable,
             "cannot be read or written; check the disk",
         ),
-        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO): it drops the code that would tell the two apart. Nor can the
-        // file be read here to see: closing it would end the locks that every connection of this process has on it.
+        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO): it drops the code that would
+        // tell the two apart. Nor can the file be read here to see: closing it would end the locks that every
+        // connection of this process has on it.
         Some(11) => (
             ErrorKind::BackendData,
-            "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and restore or remove \
+            "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and \
+             restore or remove \
              the file if it stays so",
         ),
         Some(26) => (
@@ -65,8 +68,8 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(kind, format!("the SQLite database {at} {what}")).with_source(e)
 }
 
-/// SQLite has one code for all that keeps a file from being opened; the file system tells more. It is asked afterwards, for the
-/// message: when it has changed meanwhile, the answer is the general one.
+/// SQLite has one code for all that keeps a file from being opened; the file system tells more. It is asked
+/// afterwards, for the message: when it has changed meanwhile, the answer is the general one.
 fn what_is_in_the_way(path: &Path) -> (ErrorKind, &'static str) {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
-use dlock_core::{Error, ErrorKind, Result, Strength, Token};
+use dlock_core::{Result, Strength, Token};
 
-use super::job::Needs;
+use super::connection::Needs;
 use super::lock::SqliteLock;
-use super::schema::LAST_TOKEN;
+use crate::gate::check_token;
 
 #[async_trait]
 impl Fencing for SqliteLock {
@@ -21,18 +21,13 @@ impl Fencing for SqliteLock {
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        if to.get() > LAST_TOKEN {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("SQLite keeps tokens up to {LAST_TOKEN}"),
-            )
-            .with_name(&lease.name));
-        }
+        check_token(to).map_err(|e| e.with_name(&lease.name))?;
         let key = lease.clone();
         let mut needs = Needs::write(vec![key.name.clone()]);
-        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's tokens.
+        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's
+        // tokens.
         needs.durable = true;
-        self.link
+        self.connection
             .call(needs, move |view| {
                 let (state, _, tokens) = view.change(&key.name)?;
                 Ok(state.raise(key.id, to, tokens))

@@ -14,9 +14,9 @@ use dlock_core::{
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::admit::{Asked, WATCH};
-use super::job::{Link, Needs};
-use super::probe::FileProbe;
+use super::connection::{Connection, Needs};
+use super::wait::FileProbe;
+use crate::admit::{Asked, WATCH};
 
 /// How soon after a look at the file the next one pays, and how late it may be.
 const LOOK_MIN: Duration = Duration::from_millis(1);
@@ -24,10 +24,11 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 
 /// Locks in a SQLite database.
 ///
-/// Clones share one connection, and each is closed apart, so give each client of a process a clone of its own: the
-/// connection is closed with the last one. The processes that open the same file exclude one another.
+/// Clones share one connection, and each is closed apart, so give each client of a process a clone of its
+/// own: the connection is closed with the last one. The processes that open the same file exclude one
+/// another.
 pub struct SqliteLock {
-    pub(super) link: Link,
+    pub(super) connection: Connection,
     pub(super) at: Arc<str>,
     capabilities: Arc<Capabilities>,
 }
@@ -35,7 +36,7 @@ pub struct SqliteLock {
 impl Clone for SqliteLock {
     fn clone(&self) -> Self {
         Self {
-            link: self.link.another(),
+            connection: self.connection.another(),
             at: self.at.clone(),
             capabilities: self.capabilities.clone(),
         }
@@ -45,7 +46,7 @@ impl Clone for SqliteLock {
 /// Blocks for nothing: the connection task ends by itself when nobody is left who could ask.
 impl Drop for SqliteLock {
     fn drop(&mut self) {
-        self.link.let_go();
+        self.connection.let_go();
     }
 }
 
@@ -58,12 +59,12 @@ impl fmt::Debug for SqliteLock {
 }
 
 impl SqliteLock {
-    pub(super) fn new(link: Link, at: &str) -> Self {
+    pub(super) fn new(connection: Connection, at: &str) -> Self {
         let all = Capability::ALL
             .iter()
             .copied()
             .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel));
-        let strength = if link.private {
+        let strength = if connection.private {
             Strength::WhileStateSurvives
         } else {
             Strength::AcrossRestart
@@ -73,7 +74,7 @@ impl SqliteLock {
             .with_fencing(strength)
             .with_owner_label(1024);
         Self {
-            link,
+            connection,
             at: at.into(),
             capabilities: Arc::new(capabilities),
         }
@@ -134,7 +135,12 @@ impl SqliteLock {
 
     fn wait(&self, key: &LeaseKey, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(FileProbe::new(self.link.clone(), key.clone(), turn, version)),
+            probe: Arc::new(FileProbe::new(
+                self.connection.clone(),
+                key.clone(),
+                turn,
+                version,
+            )),
             min: LOOK_MIN,
             max: LOOK_MAX,
         });
@@ -179,7 +185,7 @@ impl Lock for SqliteLock {
         let mut needs = Needs::write(vec![key.name.clone()]);
         needs.droppable = true;
         let (asked, turn, version) = self
-            .link
+            .connection
             .call(needs, move |view| {
                 if view.tombstones.has(&request.key) {
                     return Err(Error::lost(LossReason::Refused));
@@ -209,7 +215,7 @@ impl Lock for SqliteLock {
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         let key = lease.clone();
-        self.link
+        self.connection
             .call(Needs::write(vec![key.name.clone()]), move |view| {
                 let (state, now, tokens) = view.change(&key.name)?;
                 let released = state.release(key.id, how, now, tokens);
@@ -228,7 +234,7 @@ impl Lock for SqliteLock {
         let keys = requests.to_vec();
         let names = keys.iter().map(|k| k.name.clone()).collect();
         let answers = self
-            .link
+            .connection
             .call(Needs::write(names), move |view| {
                 let now = view.now;
                 Ok(keys
@@ -251,6 +257,6 @@ impl Lock for SqliteLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.link.close().await
+        self.connection.close().await
     }
 }

@@ -2,68 +2,67 @@
 //!
 //! ```no_run
 //! # async fn f(runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
-//! use dlock_sql::sqlite::SqliteLock;
+//! use dlock_sql::sqlite::Config;
 //!
-//! let backend = SqliteLock::open("/var/lib/app/locks.db", runtime).await?;
+//! let backend = Config::new("/var/lib/app/locks.db").connect(runtime).await?;
 //! # Ok(()) }
 //! ```
 //!
 //! # What it promises
 //!
-//! * **All processes of one machine** that open the same file and see the same boot id exclude one another, in all modes, through one
-//!   fair queue with priorities. Different machines do not: network file systems and 9p are refused where they can be seen. Time
-//!   namespaces with a shifted clock are refused.
-//! * **Containers with a boot id of their own** (LXC, systemd-nspawn) cannot share a file. One that opens a file of another
-//!   boot id takes it over only if nobody else has it open (which only WAL can prove), or it holds no lock that runs on, or the clock shows
-//!   that the machine was started anew since; otherwise opening answers `BackendData`. Whose file was taken over gets `BackendData` too.
-//! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes nothing, and after a reboot
-//!   every old lease has ended.
-//! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost nothing.
-//!   A power loss may take back the last commits of leases, since it ends all leases anyway; tokens are made safe in blocks.
-//!   The fence gate and `raise` survive it: such commits run with `synchronous = FULL` in a WAL database, which is what
-//!   [`Builder::open`] makes, and with `EXTRA` where a pool of yours brings a rollback journal; all others with `NORMAL` and `FULL`.
-//! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between any others, also of one
-//!   process, it is `PRAGMA data_version` every 1 to 20 ms.
-//! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one blocks no longer than a ttl after it
-//!   last asked. A live one that stands still keeps its place for fifteen sixteenths of its ttl at least: what is missing of a queue
-//!   lease is not stored at once.
+//! * **All processes of one machine** that open the same file and see the same boot id exclude one another,
+//!   in all modes, through one fair queue with priorities. Different machines do not: network file systems
+//!   and 9p are refused where they can be seen. Time namespaces with a shifted clock are refused.
+//! * **Containers with a boot id of their own** (LXC, systemd-nspawn) cannot share a file. One that opens a
+//!   file of another boot id takes it over only if nobody else has it open (which only WAL can prove), or it
+//!   holds no lock that runs on, or the clock shows that the machine was started anew since; otherwise
+//!   opening answers `BackendData`. Whose file was taken over gets `BackendData` too.
+//! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes
+//!   nothing, and after a reboot every old lease has ended.
+//! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost
+//!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; tokens
+//!   are made safe in blocks. The fence gate and `raise` survive it: such commits run with `synchronous =
+//!   FULL` in a WAL database, which is what [`Config::new`] makes, and with `EXTRA` where a pool of yours
+//!   brings a rollback journal; all others with `NORMAL` and `FULL`.
+//! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between
+//!   any others, also of one process, it is `PRAGMA data_version` every 1 to 20 ms.
+//! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one
+//!   blocks no longer than a ttl after it last asked. A live one that stands still keeps its place for
+//!   fifteen sixteenths of its ttl at least: what is missing of a queue lease is not stored at once.
 //!
 //! # What it does not
 //!
-//! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all until it goes on or
-//!   dies; others answer `Unavailable` after [`Builder::busy_budget`].
-//! * A file that is deleted or replaced while it is open goes on as two files until the next change: whoever has the old one open
-//!   notices at its next grant, renewal or release, answers `Unavailable` once, and goes on in the file that the path leads to. What was
-//!   held in the old one is lost, and the tokens are those of the new one.
+//! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all
+//!   until it goes on or dies; others answer `Unavailable` after [`Config::busy_budget`].
+//! * A file that is deleted or replaced while it is open goes on as two files until the next change: whoever
+//!   has the old one open notices at its next grant, renewal or release, answers `Unavailable` once, and goes
+//!   on in the file that the path leads to. What was held in the old one is lost, and the tokens are those of
+//!   the new one.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
-//! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the last of them goes, another
-//!   class may begin, even beside an exclusive holder or waiter; the memory backend keeps the class until the name is empty.
-//! * A path is relative to the working directory of each process, so give an absolute one: two that mean different files do not
-//!   exclude one another.
-//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, comes as a snapshot with `skipped: true` when it is too
-//!   much to be told one by one, and so does what somebody else ended by force. Somebody else is also another client of this process that
-//!   opened the file by itself. A watch writes one row, which is renewed while it is looked at and gone a minute later.
+//! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the
+//!   last of them goes, another class may begin, even beside an exclusive holder or waiter; the memory
+//!   backend keeps the class until the name is empty.
+//! * A path is relative to the working directory of each process, so give an absolute one: two that mean
+//!   different files do not exclude one another.
+//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, comes as a snapshot
+//!   with `skipped: true` when it is too much to be told one by one, and so does what somebody else ended by
+//!   force. Somebody else is also another client of this process that opened the file by itself. A watch
+//!   writes one row, which is renewed while it is looked at and gone a minute later.
 
 pub(crate) mod boot;
+mod config;
+mod connection;
 mod failure;
 mod fencing;
-pub mod gate;
-mod identity;
-mod job;
+mod gate;
 mod lock;
-mod open;
-mod probe;
 mod renew;
 mod row;
 mod rwlock;
 mod schema;
-mod store;
-mod take_over;
 mod tombstones;
+mod wait;
 mod watch;
-mod writer;
 
-use crate::admit;
-
+pub use config::Config;
 pub use lock::SqliteLock;
-pub use open::{Builder, DEFAULT_PREFIX};

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, Result, Timestamp};
 
-use super::admit::Asked;
-use super::job::Needs;
+use super::connection::Needs;
 use super::lock::{SqliteLock, round_up};
+use crate::admit::Asked;
 
 enum Item {
     Lease(Option<std::time::Duration>),
@@ -35,7 +35,7 @@ impl Renew for SqliteLock {
             Ok(Vec::new())
         } else {
             let names = good.iter().map(|i| i.key.name.clone()).collect();
-            self.link
+            self.connection
                 .call(Needs::write(names), move |view| {
                     Ok(good
                         .iter()

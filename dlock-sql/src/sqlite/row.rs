@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{FencedValue, RequestId};
+use dlock_core::spi::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};
 
-use super::admit::{Entry, Glance, Phase, Row, WATCH, Watch};
 use super::failure::foreign_row;
 use super::schema::to_sql;
+use crate::admit::{Entry, Glance, Phase, Row, WATCH, Watch};
 
 pub(super) fn bind<'q, T>(args: &mut SqliteArguments, value: T) -> Result<()>
 where
@@ -47,7 +47,8 @@ fn bind_watch(args: &mut SqliteArguments, name: &LockName, watch: Watch) -> Resu
     bind(args, None::<&str>)
 }
 
-/// What is in the column of the phase for that row. The count is in the column of the arrival, and the end of the lease in that of all leases.
+/// What is in the column of the phase for that row. The count is in the column of the arrival, and the end of
+/// the lease in that of all leases.
 pub(super) const WATCHED: i64 = 4;
 
 /// A waiter that was admitted while it was away.
@@ -147,14 +148,6 @@ pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     }
     glance.holders.sort_unstable();
     Ok(glance)
-}
-
-/// A row of the fence gate.
-pub(super) fn read_fence(row: &SqliteRow) -> Result<FencedValue> {
-    let value = row
-        .try_get(0)
-        .map_err(|_| foreign_row("a resource of the fence gate"))?;
-    Ok(FencedValue::new(value, read_token(row, 1)?, read_token(row, 2)?))
 }
 
 fn read_token(row: &SqliteRow, column: usize) -> Result<Option<Token>> {

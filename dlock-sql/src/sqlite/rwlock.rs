@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use dlock_core::spi::{Converted, Grant, LeaseKey, RwLock};
 use dlock_core::{Mode, Result, Timestamp};
 
-use super::admit::Turned;
-use super::job::Needs;
+use super::connection::Needs;
 use super::lock::SqliteLock;
+use crate::admit::Turned;
 
 #[async_trait]
 impl RwLock for SqliteLock {
@@ -14,7 +14,7 @@ impl RwLock for SqliteLock {
         let key = lease.clone();
         let counted_from = Timestamp::now();
         let turned = self
-            .link
+            .connection
             .call(Needs::write(vec![key.name.clone()]), move |view| {
                 let (state, now, tokens) = view.change(&key.name)?;
                 state.convert(key.id, to, now, tokens)

@@ -8,18 +8,20 @@
 //!
 //! # Tokens across power loss
 //!
-//! Locks need no durability against power loss: after it the boot id is another one and every lease has ended. So commits do
-//! not wait for the disk (`synchronous = NORMAL` in WAL), and a power loss may take back the last of them. Tokens must not
-//! come again, however: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before any token
-//! beyond the old ceiling is handed out, and the first process of a new boot goes on from the ceiling.
+//! Locks need no durability against power loss: after it the boot id is another one and every lease has
+//! ended. So commits do not wait for the disk (`synchronous = NORMAL` in WAL), and a power loss may take back
+//! the last of them. Tokens must not come again, however: `token_ceiling` is raised in blocks by a commit
+//! that *does* wait for the disk, before any token beyond the old ceiling is handed out, and the first
+//! process of a new boot goes on from the ceiling.
 
 use dlock_core::{Error, ErrorKind, Result, Timestamp};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 
 use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
 use super::row::WATCHED;
+use crate::direct::Dialect as _;
 
 /// The newest schema that this version knows.
 pub(super) const SCHEMA_VERSION: i64 = 3;
@@ -27,15 +29,14 @@ pub(super) const SCHEMA_VERSION: i64 = 3;
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
 
-pub(super) use crate::admit::LAST_TOKEN;
-
 /// How many statements of one kind go to the connection in one message.
 pub(super) const CHUNK: usize = 32;
 
 /// At most that many names with something that has run out are looked through at a time.
 pub(super) const DUE: usize = 256;
 
-/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
+/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
+/// one.
 const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];
 
 const V1: &[&str] = &[
@@ -47,8 +48,8 @@ const V1: &[&str] = &[
        token_ceiling INTEGER NOT NULL
      ) STRICT",
     "INSERT INTO {p}meta VALUES (1, 0, zeroblob(16), 0, 0)",
-    // phase: 0 queued, 1 offered, 2 held, 3 kept by a minimum hold. share: -1 exclusive, 0 reader, n one of n permits.
-    // ttl and expires: nanoseconds, the latter since the boot named in meta.
+    // phase: 0 queued, 1 offered, 2 held, 3 kept by a minimum hold. share: -1 exclusive, 0 reader, n one of n
+    // permits. ttl and expires: nanoseconds, the latter since the boot named in meta.
     "CREATE TABLE {p}entry (
        name BLOB NOT NULL,
        id BLOB NOT NULL,
@@ -69,16 +70,9 @@ const V1: &[&str] = &[
 /// seen: the clock since boot when entries were last stored, in nanoseconds.
 const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFAULT 0"];
 
-/// A row of phase 4 says that the name is watched: arrival counts the changes of its holders, expires is until when. No new columns; but who does
-/// not know that row would not count.
+/// A row of phase 4 says that the name is watched: arrival counts the changes of its holders, expires is
+/// until when. No new columns; but who does not know that row would not count.
 const V3: &[&str] = &[];
-
-const CREATE_FENCE: &str = "CREATE TABLE IF NOT EXISTS {p}fence (
-       resource BLOB PRIMARY KEY NOT NULL,
-       max_exclusive INTEGER,
-       max_any INTEGER,
-       value BLOB NOT NULL
-     ) STRICT, WITHOUT ROWID";
 
 /// The statements, with the table prefix filled in once.
 #[derive(Debug)]
@@ -91,15 +85,16 @@ pub(super) struct Statements {
     pub(super) due: String,
     pub(super) meta: String,
     pub(super) set_tokens: String,
-    pub(super) load_fence: String,
-    pub(super) put_fence: String,
+    /// The name of the table of the fence gate.
+    pub(super) fence: String,
 }
 
 impl Statements {
     /// For tables whose names begin with `prefix`, which has been checked by [`check_prefix`].
     pub(super) fn new(prefix: &str) -> Self {
         let load = format!(
-            "SELECT name, id, phase, share, priority, arrival, token, ttl, expires, upgrading, owner FROM {prefix}entry WHERE name = ?;"
+            "SELECT name, id, phase, share, priority, arrival, token, ttl, expires, upgrading, owner FROM \
+             {prefix}entry WHERE name = ?;"
         );
         let put = format!("INSERT OR REPLACE INTO {prefix}entry VALUES (?,?,?,?,?,?,?,?,?,?,?);");
         let delete = format!("DELETE FROM {prefix}entry WHERE name = ? AND id = ?;");
@@ -108,38 +103,22 @@ impl Statements {
             load: many(load),
             // One row for all that are queued, and one for each holder; not the row of a watch.
             glance: format!(
-                "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) FROM {prefix}entry \
+                "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) FROM \
+                 {prefix}entry \
                  WHERE name = ? AND phase <> {WATCHED} GROUP BY holder"
             ),
             put: many(put),
             delete: many(delete),
             due: format!(
-                "SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? AND name > ? ORDER BY name LIMIT {DUE}"
+                "SELECT DISTINCT name FROM {prefix}entry WHERE expires <= ? AND name > ? ORDER BY name \
+                 LIMIT {DUE}"
             ),
             meta: format!("SELECT schema_version, boot, last_token, token_ceiling, seen FROM {prefix}meta"),
             set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?, seen = ?;"),
-            load_fence: format!("SELECT value, max_exclusive, max_any FROM {prefix}fence WHERE resource = ?"),
-            put_fence: format!(
-                "INSERT OR REPLACE INTO {prefix}fence (resource, value, max_exclusive, max_any) VALUES (?,?,?,?);"
-            ),
+            fence: format!("{prefix}fence"),
             prefix: prefix.to_owned(),
         }
     }
-}
-
-/// A prefix goes into the text of statements, so it is an identifier or nothing.
-pub(super) fn check_prefix(prefix: &str) -> Result<()> {
-    let mut bytes = prefix.bytes();
-    let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    let goes_on_well = bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let reserved = prefix.len() >= 7 && prefix[..7].eq_ignore_ascii_case("sqlite_");
-    if starts_well && goes_on_well && !reserved && prefix.len() <= 64 {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidInput,
-        "a table prefix is a letter or underscore, then letters, digits and underscores, 64 at most, and not `sqlite_`",
-    ))
 }
 
 /// What the one row of the meta table says.
@@ -177,7 +156,8 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the lock tables in {at} have schema version {version}, this program knows up to {SCHEMA_VERSION}: \
+                "the lock tables in {at} have schema version {version}, this program knows up to \
+                 {SCHEMA_VERSION}: \
                  a newer dlock has used the database; update this program"
             ),
         ));
@@ -199,19 +179,20 @@ pub(super) enum Company {
 pub(super) enum Migrated {
     /// They are of this version and this boot.
     Ours,
-    /// They belong to another boot, of which somebody may be alive and hold a lock. The transaction is to be rolled back.
+    /// They belong to another boot, of which somebody may be alive and hold a lock. The transaction is to be
+    /// rolled back.
     Others,
 }
 
 /// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller.
 ///
-/// The first process of a new boot deletes what the boot before left, and continues the tokens from the ceiling. Two processes that
-/// open at once are put in order by the write lock of the caller's transaction.
+/// The first process of a new boot deletes what the boot before left, and continues the tokens from the
+/// ceiling. Two processes that open at once are put in order by the write lock of the caller's transaction.
 ///
-/// Another boot id need not be another boot: containers on one kernel can each have an id of their own, while their clock is the same.
-/// So what another boot left is deleted only if it is over whichever it was: nobody else has the database open, or entries
-/// were stored at a time that this clock has not reached yet, so that it was started anew since, or no hold runs on by
-/// this clock.
+/// Another boot id need not be another boot: containers on one kernel can each have an id of their own, while
+/// their clock is the same. So what another boot left is deleted only if it is over whichever it was: nobody
+/// else has the database open, or entries were stored at a time that this clock has not reached yet, so that
+/// it was started anew since, or no hold runs on by this clock.
 pub(super) async fn migrate(
     conn: &mut SqliteConnection,
     sql: &Statements,
@@ -223,10 +204,11 @@ pub(super) async fn migrate(
     let refuse = |e| nothing_done(e, at);
     while let Some(steps) = usize::try_from(version).ok().and_then(|v| MIGRATIONS.get(v)) {
         for step in *steps {
-            let text = if *step == "{fence}" { CREATE_FENCE } else { step };
-            run(conn, text.replace("{p}", &sql.prefix))
-                .await
-                .map_err(refuse)?;
+            let text = match *step {
+                "{fence}" => Sqlite::fence_table(&sql.fence),
+                step => step.replace("{p}", &sql.prefix),
+            };
+            run(conn, text).await.map_err(refuse)?;
         }
         version += 1;
         run(
@@ -312,8 +294,8 @@ async fn current_version(conn: &mut SqliteConnection, sql: &Statements, at: &str
             Ok(version)
         }
         Ok(_) => Err(foreign_table(sql, at)),
-        // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever chose another prefix for that
-        // would lock beside those who did not.
+        // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever
+        // chose another prefix for that would lock beside those who did not.
         Err(e) if primary_code(&e).is_some_and(|code| code != 1) => Err(nothing_done(e, at)),
         Err(e) => Err(foreign_table(sql, at).with_source(e)),
     }
@@ -329,11 +311,6 @@ fn foreign_table(sql: &Statements, at: &str) -> Error {
     )
 }
 
-/// Makes only the table of the fence gate, for a database that holds resources but no locks.
-pub(super) async fn create_fence(conn: &mut SqliteConnection, prefix: &str) -> Result<(), sqlx::Error> {
-    run(conn, CREATE_FENCE.replace("{p}", prefix)).await
-}
-
 async fn run(conn: &mut SqliteConnection, text: String) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await.map(|_| ())
 }
@@ -341,30 +318,4 @@ async fn run(conn: &mut SqliteConnection, text: String) -> Result<(), sqlx::Erro
 /// SQLite's integers are signed; tokens and times stay below 2^63.
 pub(super) fn to_sql(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_that_is_not_an_identifier_is_refused() {
-        for good in ["dlock_", "_", "A1"] {
-            check_prefix(good).unwrap();
-        }
-        for bad in [
-            "",
-            "1a",
-            "a b",
-            "a;drop",
-            "a\"",
-            "sqlite_x",
-            "SQLite_",
-            "é",
-            &"a".repeat(65),
-        ] {
-            let e = check_prefix(bad).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
-        }
-    }
 }

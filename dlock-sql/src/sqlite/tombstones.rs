@@ -11,14 +11,14 @@ const TOMBSTONE: Duration = Duration::from_secs(60);
 const MAX_TOMBSTONES: usize = 100_000;
 const RELEASED: usize = 1024;
 
-/// The keys that were abandoned, and those released lately. Kept in memory: whatever could still arrive under a key comes
-/// through the channel of this very task, and dies with it.
+/// The keys that were abandoned, and those released lately. Kept in memory: whatever could still arrive under
+/// a key comes through the channel of this very task, and dies with it.
 #[derive(Default)]
 pub(super) struct Tombstones {
     keys: HashMap<LeaseKey, Timestamp>,
     order: VecDeque<(Timestamp, LeaseKey)>,
-    /// One slot per remainder of the sequence. What is overwritten is forgotten: that costs an exact answer to a very
-    /// late retry, and no safety.
+    /// One slot per remainder of the sequence. What is overwritten is forgotten: that costs an exact answer
+    /// to a very late retry, and no safety.
     released: Vec<Option<LeaseKey>>,
     /// Released in the transaction that is running.
     running: Vec<LeaseKey>,
@@ -51,10 +51,11 @@ impl Tombstones {
         (key.id.sequence() ^ key.id.client() as u64) as usize % RELEASED
     }
 
-    /// Remembers that the key was released, for a retry of the release and against a late copy of its attempt.
+    /// Remembers that the key was released, for a retry of the release and against a late copy of its
+    /// attempt.
     ///
-    /// Until [`committed`](Self::committed) it holds for the running transaction only: a release whose commit fails has not
-    /// happened, and its lease is there to be asked for and released again.
+    /// Until [`committed`](Self::committed) it holds for the running transaction only: a release whose commit
+    /// fails has not happened, and its lease is there to be asked for and released again.
     pub(super) fn note_released(&mut self, key: LeaseKey) {
         self.running.push(key);
     }

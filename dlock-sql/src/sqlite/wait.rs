@@ -1,15 +1,19 @@
 //! "Is there any news?", asked for all who wait for a name in one client.
 //!
-//! That something was stored is seen by two numbers: within this process that of the last job with news for those who wait for the name, and
-//! for what others have stored `PRAGMA data_version`, asked on the very connection that writes, where nothing of ours counts. It tells of the
-//! whole file, so the holders of the name are looked at before anybody is asked for. That takes one read however many wait, and no write lock:
-//! with ten clients of fifty waiters each, to ask in full after each commit was ten transactions that load five hundred rows.
+//! That something was stored is seen by two numbers: within this process that of the last job with news for
+//! those who wait for the name, and for what others have stored `PRAGMA data_version`, asked on the very
+//! connection that writes, where nothing of ours counts. It tells of the whole file, so the holders of the
+//! name are looked at before anybody is asked for. That takes one read however many wait, and no write lock:
+//! with ten clients of fifty waiters each, to ask in full after each commit was ten transactions that load
+//! five hundred rows.
 //!
 //! What could be missed, and is not:
 //! * *A change between an attempt and the first look*: both numbers are those that the attempt has seen.
-//! * *A waiter that is admitted before it is seated here*: as long as an admitted one of ours has not been told, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: its end was part of the last look. What makes an end come sooner (a release
-//!   with a minimum hold) or brings another to the head of the queue is a change.
+//! * *A waiter that is admitted before it is seated here*: as long as an admitted one of ours has not been
+//!   told, every look says so.
+//! * *A lease that runs out, for which nobody stores anything*: its end was part of the last look. What makes
+//!   an end come sooner (a release with a minimum hold) or brings another to the head of the queue is a
+//!   change.
 //! * *A look that is dropped or fails*: the next one looks at the holders, whatever the numbers say.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -19,11 +23,11 @@ use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, News, Probe, RequestId};
 use dlock_core::{Result, Timestamp};
 
-use super::admit::Glance;
-use super::job::{Link, Needs};
+use super::connection::{Connection, Needs};
+use crate::admit::Glance;
 
 pub(super) struct FileProbe {
-    link: Link,
+    connection: Connection,
     key: LeaseKey,
     turn: AtomicU64,
     version: AtomicI64,
@@ -41,9 +45,9 @@ enum Seen {
 
 impl FileProbe {
     /// For a request that has seen the state after that job and that version.
-    pub(super) fn new(link: Link, key: LeaseKey, turn: u64, version: i64) -> Self {
+    pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: i64) -> Self {
         Self {
-            link,
+            connection,
             key,
             turn: AtomicU64::new(turn),
             version: AtomicI64::new(version),
@@ -79,12 +83,15 @@ impl FileProbe {
     }
 
     async fn is_moved(&self) -> Result<bool> {
-        let last = self.link.stamps.last_change(&self.key.name);
+        let last = self.connection.stamps.last_change(&self.key.name);
         let here = last > self.turn.fetch_max(last, Ordering::AcqRel);
-        if self.link.private {
+        if self.connection.private {
             return Ok(here);
         }
-        let version = self.link.call(Needs::nothing(), |view| Ok(view.version)).await?;
+        let version = self
+            .connection
+            .call(Needs::nothing(), |view| Ok(view.version))
+            .await?;
         Ok(self.version.swap(version, Ordering::AcqRel) != version || here)
     }
 }
@@ -100,7 +107,10 @@ impl Probe for FileProbe {
         }
         let name = self.key.name.clone();
         let needs = Needs::glance(&name);
-        let now = self.link.call(needs, move |view| view.glance(&name)).await?;
+        let now = self
+            .connection
+            .call(needs, move |view| view.glance(&name))
+            .await?;
         let news = if self.has_run_out(&now) {
             News::Changed
         } else {

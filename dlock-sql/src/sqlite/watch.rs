@@ -1,10 +1,11 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else changes, be it another
-//! client of this process, is found by comparing the holders before and after, 5 to 50 ms apart; see [`Told`] for what that cannot show.
+//! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else
+//! changes, be it another client of this process, is found by comparing the holders before and after, 5 to 50
+//! ms apart; see [`Told`] for what that cannot show.
 //!
-//! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when more do, or when the change is
-//! one that a comparison shows wrongly, as a forced end.
+//! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when
+//! more do, or when the change is one that a comparison shows wrongly, as a forced end.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
-use super::admit::{NameState, Told};
-use super::job::{Link, Needs};
+use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
+use crate::admit::{NameState, Told};
 
 /// How many changes wait for a slow consumer before it is told that some were skipped.
 const BACKLOG: usize = 1024;
@@ -121,7 +122,7 @@ impl Watchers {
     pub(super) fn end(&mut self, e: &Error) {
         for watcher in self.0.drain().flat_map(|(_, w)| w.to) {
             let mut send = watcher.send;
-            // A full backlog ends without it: the stream asks the closed link next, and hears it there.
+            // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
             let _ = send.try_send(Err(e.clone()));
         }
     }
@@ -139,13 +140,14 @@ impl Watched {
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long changes are counted for a watch that does not look. Longer than any look takes, and short enough to leave nothing behind.
+/// How long changes are counted for a watch that does not look. Longer than any look takes, and short enough
+/// to leave nothing behind.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 
 /// The consumer's end: looks at the file while nothing comes by itself.
 struct Looking {
     receive: mpsc::Receiver<Result<Change>>,
-    link: Link,
+    connection: Connection,
     name: LockName,
     pause: Duration,
     /// When to look although changes keep coming: they may all be of this connection.
@@ -160,7 +162,7 @@ impl Looking {
                 return None;
             }
             if Timestamp::now() < self.look_by {
-                let sleep = self.link.runtime.sleep(self.pause);
+                let sleep = self.connection.runtime.sleep(self.pause);
                 match select(self.receive.next(), sleep).await {
                     Either::Left((Some(change), _)) => {
                         self.pause = LOOK_MIN;
@@ -169,7 +171,7 @@ impl Looking {
                     }
                     Either::Left((None, _)) => {
                         self.over = true;
-                        return Some(Err(self.link.closed().with_name(&self.name)));
+                        return Some(Err(self.connection.closed().with_name(&self.name)));
                     }
                     Either::Right(_) => self.pause = (self.pause * 2).min(LOOK_MAX),
                 }
@@ -178,8 +180,8 @@ impl Looking {
             self.look_by = Timestamp::now() + COUNTED_FOR / 4;
             match looked {
                 Ok(()) => {}
-                // A file that is busy or a disk that is full for a while costs a delay and no change: the next look
-                // compares with what was told last.
+                // A file that is busy or a disk that is full for a while costs a delay and no change: the
+                // next look compares with what was told last.
                 Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
                 Err(e) => {
                     self.over = true;
@@ -193,7 +195,7 @@ impl Looking {
     async fn look(&self) -> Result<()> {
         let name = self.name.clone();
         let due = self
-            .link
+            .connection
             .call(Needs::read(&self.name), move |view| {
                 let now = view.now;
                 let (state, watchers) = view.look(&name)?;
@@ -202,21 +204,22 @@ impl Looking {
             })
             .await?;
         if due {
-            keep_watch(&self.link, &self.name).await?;
+            keep_watch(&self.connection, &self.name).await?;
         }
         Ok(())
     }
 }
 
 /// Has the changes of that name counted, and takes back what has run out.
-async fn keep_watch(link: &Link, name: &LockName) -> Result<()> {
+async fn keep_watch(connection: &Connection, name: &LockName) -> Result<()> {
     let key = name.clone();
-    link.call(Needs::write(vec![key.clone()]), move |view| {
-        let (state, now, _) = view.change(&key)?;
-        state.keep_watch(now, COUNTED_FOR);
-        Ok(())
-    })
-    .await
+    connection
+        .call(Needs::write(vec![key.clone()]), move |view| {
+            let (state, now, _) = view.change(&key)?;
+            state.keep_watch(now, COUNTED_FOR);
+            Ok(())
+        })
+        .await
 }
 
 #[async_trait]
@@ -224,12 +227,12 @@ impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.check_name(name)?;
         // First the count, then the snapshot: it holds all that was not counted.
-        keep_watch(&self.link, name)
+        keep_watch(&self.connection, name)
             .await
             .map_err(|e| e.with_name(name))?;
         let key = name.clone();
         let receive = self
-            .link
+            .connection
             .call(Needs::read(name), move |view| {
                 let now = view.now;
                 let (state, watchers) = view.look(&key)?;
@@ -239,7 +242,7 @@ impl Watch for SqliteLock {
             .map_err(|e| e.with_name(name))?;
         let looking = Looking {
             receive,
-            link: self.link.clone(),
+            connection: self.connection.clone(),
             name: name.clone(),
             pause: LOOK_MIN,
             look_by: Timestamp::now() + COUNTED_FOR / 4,
@@ -254,7 +257,7 @@ impl Watch for SqliteLock {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.check_name(name)?;
         let key = name.clone();
-        self.link
+        self.connection
             .call(Needs::read(name), move |view| {
                 let now = view.now;
                 Ok(view.look(&key)?.0.inspect(now))
@@ -266,7 +269,7 @@ impl Watch for SqliteLock {
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
         let key = name.clone();
-        self.link
+        self.connection
             .call(Needs::write(vec![key.clone()]), move |view| {
                 let (state, now, tokens) = view.change(&key)?;
                 Ok(state.force_release(now, tokens))

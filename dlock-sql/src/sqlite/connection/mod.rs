@@ -1,15 +1,20 @@
 //! What callers hand to the connection task, and how the answers come back.
 //!
-//! A caller's future only sends and waits: all that touches the database happens in the connection task. Dropping that
-//! future at any poll therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
+//! A caller's future only sends and waits: all that touches the database happens in the connection task.
+//! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
+//! abandons the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use super::gate::AskGate;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
 
-use super::writer::View;
+pub(super) mod store;
+mod task;
+
+pub(super) use self::task::{Task, View};
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +23,8 @@ pub(super) struct Needs {
     pub(super) names: Vec<LockName>,
     /// The locks of which it only has to know who holds.
     pub(super) glances: Vec<LockName>,
-    /// The resources of the fence gate it works on.
-    pub(super) resources: Vec<LockName>,
+    /// What it asks of the fence gate.
+    pub(super) gate: Option<AskGate>,
     /// Whether it changes anything.
     pub(super) write: bool,
     /// Whether its commit waits for the disk.
@@ -69,14 +74,14 @@ pub(super) trait Job: Send {
     fn finish(self: Box<Self>, failed: Option<&Error>);
 }
 
-struct Task<T, F> {
+struct Call<T, F> {
     needs: Needs,
     run: Option<F>,
     result: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
 
-impl<T, F> Job for Task<T, F>
+impl<T, F> Job for Call<T, F>
 where
     T: Send,
     F: FnOnce(&mut View<'_>) -> Result<T> + Send,
@@ -112,8 +117,8 @@ pub(super) enum Message {
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// When this process last had news for those who wait for a name: the number of the job, in slots by hash. A collision costs a waiter one
-/// needless look.
+/// When this process last had news for those who wait for a name: the number of the job, in slots by hash. A
+/// collision costs a waiter one needless look.
 #[derive(Debug)]
 pub(super) struct Stamps(Vec<AtomicU64>);
 
@@ -137,14 +142,14 @@ impl Stamps {
     }
 }
 
-/// The way to the connection task. When the last one goes, the task closes the connection.
+/// The callers' side of the connection task. When the last one goes, the task closes the connection.
 ///
-/// A clone is the same link; [`Link::another`] is one more to the same task, closed apart.
+/// A clone is the same; [`Connection::another`] is one more to the same task, closed by itself.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) send: mpsc::UnboundedSender<Message>,
     pub(super) closed: Arc<AtomicBool>,
-    /// How many links are not closed.
+    /// How many are not closed.
     pub(super) open: Arc<AtomicUsize>,
     pub(super) stamps: Arc<Stamps>,
     pub(super) runtime: Arc<dyn Runtime>,
@@ -152,7 +157,7 @@ pub(super) struct Link {
     pub(super) private: bool,
 }
 
-impl Link {
+impl Connection {
     pub(super) fn closed(&self) -> Error {
         if self.closed.load(Ordering::Acquire) {
             Error::new(ErrorKind::Closed, "this SQLite backend was closed")
@@ -175,14 +180,14 @@ impl Link {
         }
         let write = needs.write;
         let (reply, answer) = oneshot::channel();
-        let task = Task {
+        let call = Call {
             needs,
             run: Some(run),
             result: None,
             reply,
         };
         self.send
-            .unbounded_send(Message::Run(Box::new(task)))
+            .unbounded_send(Message::Run(Box::new(call)))
             .map_err(|_| self.closed())?;
         match answer.await {
             Ok(result) => result,
@@ -195,7 +200,7 @@ impl Link {
         }
     }
 
-    /// One more link to the same task. A client closes its backend, and must not close that of its neighbour.
+    /// One more to the same task. A client closes its backend, and must not close that of its neighbour.
     pub(super) fn another(&self) -> Self {
         let closed = self.closed.load(Ordering::Acquire);
         if !closed {
@@ -207,7 +212,7 @@ impl Link {
         }
     }
 
-    /// The owner of this link is dropped without having closed it. Its streams and probes go on.
+    /// The owner of this is dropped without having closed it. Its streams and probes go on.
     pub(super) fn let_go(&self) {
         if !self.closed.load(Ordering::Acquire) {
             self.open.fetch_sub(1, Ordering::AcqRel);

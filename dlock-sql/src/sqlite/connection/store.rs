@@ -1,6 +1,7 @@
 //! The connection, and the statements of a transaction on it.
 
 #[cfg(test)]
+#[path = "store_tests.rs"]
 mod tests;
 
 use std::collections::HashMap;
@@ -8,33 +9,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{FencedValue, RequestId};
+use dlock_core::spi::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite};
 
-use super::admit::{Entry, Glance, NameState, Row, Watch};
-use super::boot::BootId;
-use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use super::identity::FileId;
-use super::row::{bind, bind_key, bind_row, read_fence, read_glance, read_name, read_row};
-use super::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
-use super::take_over::{ONE_BOOT_ID, in_use, take_over};
+use crate::admit::{Entry, Glance, NameState, Row, Watch};
+use crate::gate;
+use crate::sqlite::boot::{BootId, FileId, ONE_BOOT_ID, in_use, take_over};
+use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
+use crate::sqlite::gate::{AskGate, GateAnswer};
+use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row};
+use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
 
 /// Which database, and how it is used.
 #[derive(Debug)]
-pub(super) struct Database {
-    pub(super) options: SqliteConnectOptions,
+pub(in crate::sqlite) struct Database {
+    pub(in crate::sqlite) options: SqliteConnectOptions,
     /// The path, for messages.
-    pub(super) at: String,
-    pub(super) sql: Statements,
-    pub(super) boot: BootId,
+    pub(in crate::sqlite) at: String,
+    pub(in crate::sqlite) sql: Statements,
+    pub(in crate::sqlite) boot: BootId,
     /// Nobody but this connection sees it, and it ends with it.
-    pub(super) private: bool,
+    pub(in crate::sqlite) private: bool,
     /// Whether we may choose the journal mode.
-    pub(super) ours: bool,
+    pub(in crate::sqlite) ours: bool,
     /// How long a transaction waits for the write lock.
-    pub(super) busy_budget: Duration,
+    pub(in crate::sqlite) busy_budget: Duration,
 }
 
 impl Database {
@@ -43,7 +44,7 @@ impl Database {
     }
 
     /// How to connect without a log, and without waiting in a way that cannot be cancelled.
-    pub(super) fn quiet(&self) -> SqliteConnectOptions {
+    pub(in crate::sqlite) fn quiet(&self) -> SqliteConnectOptions {
         let options = self.options.clone().disable_statement_logging();
         options.busy_timeout(Duration::ZERO)
     }
@@ -51,7 +52,7 @@ impl Database {
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sync {
+pub(in crate::sqlite) enum Sync {
     /// A power loss that comes after it.
     Durable,
     /// The end of the process. A power loss may take it back, whole.
@@ -59,9 +60,9 @@ pub(super) enum Sync {
 }
 
 impl Sync {
-    /// How SQLite is told, which depends on the journal. With a rollback journal `FULL` does not suffice for a durable commit:
-    /// the removal of the journal is the commit, and only `EXTRA` waits for the directory. `NORMAL` may damage
-    /// the file there.
+    /// How SQLite is told, which depends on the journal. With a rollback journal `FULL` does not suffice for
+    /// a durable commit: the removal of the journal is the commit, and only `EXTRA` waits for the directory.
+    /// `NORMAL` may damage the file there.
     fn pragma(self, journal: Journal) -> &'static str {
         match (self, journal) {
             (Self::Durable, Journal::Wal) => "PRAGMA synchronous = FULL",
@@ -80,8 +81,8 @@ enum Journal {
 }
 
 /// The one connection of an opened backend.
-pub(super) struct Store {
-    pub(super) db: Arc<Database>,
+pub(in crate::sqlite) struct Store {
+    pub(in crate::sqlite) db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
     conn: SqliteConnection,
     /// The file that is open; `None` if it is private, or if that cannot be told.
@@ -94,8 +95,8 @@ pub(super) struct Store {
     broken: bool,
 }
 
-/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler sleeps in coarse steps and cannot
-/// be cancelled, so it is switched off.
+/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler
+/// sleeps in coarse steps and cannot be cancelled, so it is switched off.
 struct Patience<'a> {
     runtime: &'a dyn Runtime,
     until: Timestamp,
@@ -126,15 +127,15 @@ impl<'a> Patience<'a> {
 
 impl Store {
     /// Connects and brings the tables up to date.
-    pub(super) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
+    pub(in crate::sqlite) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let mut patience = Patience::new(&*runtime, db.busy_budget);
         loop {
             let mut store = Self::connect(db.clone(), runtime.clone()).await?;
             if store.migrate().await? == Migrated::Ours {
                 return Ok(store);
             }
-            // After a restart of the machine several processes come here at once and are in one another's way: one of them succeeds,
-            // and what it leaves is everybody's.
+            // After a restart of the machine several processes come here at once and are in one another's
+            // way: one of them succeeds, and what it leaves is everybody's.
             store.close().await?;
             if !take_over(&db).await? && !patience.wait().await {
                 return Err(in_use(&db.at));
@@ -218,16 +219,16 @@ impl Store {
         &self.db.at
     }
 
-    pub(super) fn is_broken(&self) -> bool {
+    pub(in crate::sqlite) fn is_broken(&self) -> bool {
         self.broken
     }
 
     #[cfg(test)]
-    pub(super) fn mark_broken(&mut self) {
+    pub(in crate::sqlite) fn mark_broken(&mut self) {
         self.broken = true;
     }
 
-    pub(super) async fn close(self) -> Result<()> {
+    pub(in crate::sqlite) async fn close(self) -> Result<()> {
         let at = self.db.clone();
         self.conn.close().await.map_err(|e| nothing_done(e, &at.at))
     }
@@ -260,8 +261,8 @@ impl Store {
         }
     }
 
-    /// Reads. Without WAL, another connection's commit keeps readers out for a moment; within our own write transaction nobody
-    /// can be in the way.
+    /// Reads. Without WAL, another connection's commit keeps readers out for a moment; within our own write
+    /// transaction nobody can be in the way.
     async fn read(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
         if self.in_transaction {
             return self.run(sql, args).await.map_err(|e| self.failed(e));
@@ -269,8 +270,9 @@ impl Store {
         self.patiently(sql, args).await
     }
 
-    /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing has begun.
-    pub(super) async fn begin(&mut self, sync: Sync) -> Result<i64> {
+    /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing
+    /// has begun.
+    pub(in crate::sqlite) async fn begin(&mut self, sync: Sync) -> Result<i64> {
         let pragma = sync.pragma(self.journal);
         if pragma != self.synchronous {
             // Only outside a transaction does SQLite heed this.
@@ -294,7 +296,8 @@ impl Store {
         }
     }
 
-    /// Nothing may be changed in a file that those who come now do not see. The next connection is made to the one that they see.
+    /// Nothing may be changed in a file that those who come now do not see. The next connection is made to
+    /// the one that they see.
     fn check_file(&mut self) -> Result<()> {
         if !self.file.is_some_and(|file| file.has_left(self.db.path())) {
             return Ok(());
@@ -303,14 +306,15 @@ impl Store {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "the SQLite database {} was removed or replaced while it was open; what was held in it is lost",
+                "the SQLite database {} was removed or replaced while it was open; what was held in it is \
+                 lost",
                 self.at()
             ),
         ))
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.
-    pub(super) async fn version(&mut self) -> Result<i64> {
+    pub(in crate::sqlite) async fn version(&mut self) -> Result<i64> {
         let rows = self
             .patiently("PRAGMA data_version", SqliteArguments::default())
             .await?;
@@ -323,17 +327,19 @@ impl Store {
             .ok_or_else(|| foreign_row("PRAGMA data_version answers nothing"))
     }
 
-    pub(super) async fn meta(&mut self) -> Result<Meta> {
+    pub(in crate::sqlite) async fn meta(&mut self) -> Result<Meta> {
         let db = self.db.clone();
         let rows = self.read(&db.sql.meta, SqliteArguments::default()).await?;
         let meta = Meta::read(rows.first(), &db.at)?;
         if meta.boot != db.boot.as_bytes() {
-            // We made it ours when we opened. Since then it was made its own by somebody with another boot id, who saw no hold
-            // of ours that runs on. From here on the two of us do not exclude one another.
+            // We made it ours when we opened. Since then it was made its own by somebody with another boot
+            // id, who saw no hold of ours that runs on. From here on the two of us do not exclude one
+            // another.
             return Err(Error::new(
                 ErrorKind::BackendData,
                 format!(
-                    "the SQLite database {} was taken over by a process with another boot id, of another machine or container; \
+                    "the SQLite database {} was taken over by a process with another boot id, of another \
+                     machine or container; \
                      {ONE_BOOT_ID}",
                     self.at()
                 ),
@@ -343,20 +349,17 @@ impl Store {
     }
 
     /// Loads those names. A row that cannot be read is the failure of its own name only.
-    pub(super) async fn load(&mut self, names: &[LockName]) -> Result<HashMap<LockName, Result<NameState>>> {
+    pub(in crate::sqlite) async fn load(
+        &mut self,
+        names: &[LockName],
+    ) -> Result<HashMap<LockName, Result<NameState>>> {
         let db = self.db.clone();
         let mut found: HashMap<LockName, Result<NameState>> = names
             .iter()
             .map(|n| (n.clone(), Ok(NameState::default())))
             .collect();
-        let mut rest = names;
-        while !rest.is_empty() {
-            let (now, sql) = if rest.len() >= CHUNK {
-                (CHUNK, &db.sql.load[1])
-            } else {
-                (1, &db.sql.load[0])
-            };
-            let (these, after) = rest.split_at(now);
+        for these in in_chunks(names) {
+            let sql = &db.sql.load[usize::from(these.len() > 1)];
             let mut args = SqliteArguments::default();
             for name in these {
                 bind(&mut args, name.as_bytes())?;
@@ -372,7 +375,6 @@ impl Store {
                     (_, Err(_)) => {}
                 }
             }
-            rest = after;
         }
         for state in found.values_mut().flatten() {
             state.loaded();
@@ -380,9 +382,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Who holds that name, counted by SQLite: what it costs hardly depends on how many wait. A row that cannot be
-    /// read is the failure of its own name only.
-    pub(super) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
+    /// Who holds that name, counted by SQLite: what it costs hardly depends on how many wait. A row that
+    /// cannot be read is the failure of its own name only.
+    pub(in crate::sqlite) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, name.as_bytes())?;
@@ -390,8 +392,9 @@ impl Store {
         Ok(read_glance(&rows))
     }
 
-    /// Names with something that has run out: the first [`DUE`](super::schema::DUE) behind that one, in order.
-    pub(super) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Names with something that has run out: the first of them behind that one, in
+    /// order.
+    pub(in crate::sqlite) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
@@ -402,30 +405,39 @@ impl Store {
             .collect()
     }
 
-    /// Loads a resource of the fence gate. A row that cannot be read is the failure of its own resource only.
-    pub(super) async fn load_fence(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
+    /// Asks the fence gate. What cannot be read of a resource is the failure of that resource only.
+    pub(in crate::sqlite) async fn ask_gate(&mut self, ask: &AskGate) -> Result<Result<GateAnswer>> {
         let db = self.db.clone();
-        let mut args = SqliteArguments::default();
-        bind(&mut args, resource.as_bytes())?;
-        let rows = self.read(&db.sql.load_fence, args).await?;
-        Ok(rows.first().map(read_fence).transpose())
+        let table = &db.sql.fence;
+        let AskGate::Pass {
+            resource,
+            token,
+            access,
+            value,
+        } = ask
+        else {
+            return self.read_gate(table, ask.resource()).await;
+        };
+        let value = value.as_deref();
+        let asked = gate::admit::<Sqlite>(&mut self.conn, table, resource, *token, *access, value).await;
+        let admitted = asked.map_err(|e| self.failed(e))?;
+        Ok(admitted.map(GateAnswer::Admission))
     }
 
-    pub(super) async fn put_fence(&mut self, resource: &LockName, value: &FencedValue) -> Result<()> {
-        let db = self.db.clone();
-        let mut args = SqliteArguments::default();
-        bind(&mut args, resource.as_bytes())?;
-        bind(&mut args, value.value.as_slice())?;
-        bind(&mut args, value.max_exclusive.map(|t| to_sql(t.get())))?;
-        bind(&mut args, value.max_any.map(|t| to_sql(t.get())))?;
-        self.run(&db.sql.put_fence, args)
-            .await
-            .map_err(|e| self.failed(e))?;
-        Ok(())
+    async fn read_gate(&mut self, table: &str, resource: &LockName) -> Result<Result<GateAnswer>> {
+        let runtime = self.runtime.clone();
+        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
+        loop {
+            match gate::read::<Sqlite>(&mut self.conn, table, resource).await {
+                Ok(value) => return Ok(value.map(GateAnswer::Value)),
+                Err(e) if is_busy(&e) && patience.wait().await => {}
+                Err(e) => return Err(self.failed(e)),
+            }
+        }
     }
 
     /// Writes what differs, and commits.
-    pub(super) async fn write_and_commit(
+    pub(in crate::sqlite) async fn write_and_commit(
         &mut self,
         puts: &[(&LockName, Row<&Entry, &Watch>)],
         deletes: &[(&LockName, RequestId)],
@@ -434,9 +446,10 @@ impl Store {
         let db = self.db.clone();
         let seen = to_sql(Timestamp::now().as_nanos());
         let sql = &db.sql;
-        // The usual change is one row and the token: all of it, commit included, is one message to the connection's thread. Not in
-        // a database of somebody else's journal mode: there a reader can hold up a commit, which must then be repeated
-        // alone, and of a text that failed it is not known at which statement.
+        // The usual change is one row and the token: all of it, commit included, is one message to the
+        // connection's thread. Not in a database of somebody else's journal mode: there a reader can hold up
+        // a commit, which must then be repeated alone, and of a text that failed it is not known at which
+        // statement.
         let small = puts.len() + deletes.len() <= 2 && db.ours;
         if small {
             let mut text = String::with_capacity(256);
@@ -464,42 +477,34 @@ impl Store {
                 Err(e) => Err(self.undo(e).await),
             };
         }
-        let mut rest = deletes;
-        while !rest.is_empty() {
-            let (n, which) = if rest.len() >= CHUNK { (CHUNK, 1) } else { (1, 0) };
-            let (these, after) = rest.split_at(n);
+        for these in in_chunks(deletes) {
             let mut args = SqliteArguments::default();
             for (name, id) in these {
                 bind_key(&mut args, name, *id)?;
             }
-            self.run(&sql.delete[which], args)
-                .await
-                .map_err(|e| self.failed(e))?;
-            rest = after;
+            self.write(&sql.delete[usize::from(these.len() > 1)], args)
+                .await?;
         }
-        let mut rest = puts;
-        while !rest.is_empty() {
-            let (n, which) = if rest.len() >= CHUNK { (CHUNK, 1) } else { (1, 0) };
-            let (these, after) = rest.split_at(n);
+        for these in in_chunks(puts) {
             let mut args = SqliteArguments::default();
             for (name, row) in these {
                 bind_row(&mut args, name, *row)?;
             }
-            self.run(&sql.put[which], args)
-                .await
-                .map_err(|e| self.failed(e))?;
-            rest = after;
+            self.write(&sql.put[usize::from(these.len() > 1)], args).await?;
         }
         if let Some((last, ceiling)) = tokens {
             let mut args = SqliteArguments::default();
             bind(&mut args, to_sql(last))?;
             bind(&mut args, to_sql(ceiling))?;
             bind(&mut args, seen)?;
-            self.run(&sql.set_tokens, args)
-                .await
-                .map_err(|e| self.failed(e))?;
+            self.write(&sql.set_tokens, args).await?;
         }
         self.commit().await
+    }
+
+    async fn write(&mut self, sql: &str, args: SqliteArguments) -> Result<()> {
+        let done = self.run(sql, args).await;
+        done.map(drop).map_err(|e| self.failed(e))
     }
 
     /// Commits, and waits for readers that are in the way (they are only in the rollback journal modes).
@@ -520,9 +525,10 @@ impl Store {
 
     /// Judges the failure of a text that ended with a commit.
     ///
-    /// A rollback that succeeds proves that the transaction was still open, so nothing was stored. If there is nothing to
-    /// roll back, SQLite has ended the transaction by itself, and what a failed commit has written may yet be found in
-    /// the log when the file is next opened: the outcome is not known, and the connection is made anew.
+    /// A rollback that succeeds proves that the transaction was still open, so nothing was stored. If there
+    /// is nothing to roll back, SQLite has ended the transaction by itself, and what a failed commit has
+    /// written may yet be found in the log when the file is next opened: the outcome is not known, and the
+    /// connection is made anew.
     async fn undo(&mut self, e: sqlx::Error) -> Error {
         self.in_transaction = false;
         if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
@@ -533,8 +539,14 @@ impl Store {
     }
 
     /// Undoes an open transaction. If there is none, so much the better.
-    pub(super) async fn rollback(&mut self) {
+    pub(in crate::sqlite) async fn rollback(&mut self) {
         self.in_transaction = false;
         let _ = self.run("ROLLBACK", SqliteArguments::default()).await;
     }
+}
+
+/// Parts of as many as a text of many statements takes, and then one by one.
+fn in_chunks<T>(all: &[T]) -> impl Iterator<Item = &[T]> {
+    let (many, rest) = all.split_at(all.len() / CHUNK * CHUNK);
+    many.chunks(CHUNK).chain(rest.chunks(1))
 }

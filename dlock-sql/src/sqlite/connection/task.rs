@@ -1,32 +1,34 @@
 //! The connection task: the one place that touches the database.
 //!
-//! Callers' jobs are taken from a channel, as many as have gathered, and run in *one* `BEGIN IMMEDIATE` transaction (group
-//! commit). Between transactions the names stay loaded, and `PRAGMA data_version` tells after each `BEGIN` whether another
-//! connection has stored anything since; if not, an uncontended acquire reads no row.
+//! Callers' jobs are taken from a channel, as many as have gathered, and run in *one* `BEGIN IMMEDIATE`
+//! transaction (group commit). Between transactions the names stay loaded, and `PRAGMA data_version` tells
+//! after each `BEGIN` whether another connection has stored anything since; if not, an uncontended acquire
+//! reads no row.
 //!
 //! What can go wrong, and why it does not matter:
 //! * *A caller vanishes*: nothing here belongs to it but the answer.
 //! * *This task vanishes* with its runtime, at any await: SQLite rolls back what was open, and leases lapse.
-//! * *The process stops or dies inside a transaction*: a dead one is rolled back by SQLite; a stopped one blocks the file for
-//!   all until it goes on or dies, and when it goes on it commits what it computed, before anybody else could look.
-//!   Its clock was read after the write lock was taken, so it took nothing for live that had ended before.
+//! * *The process stops or dies inside a transaction*: a dead one is rolled back by SQLite; a stopped one
+//!   blocks the file for all until it goes on or dies, and when it goes on it commits what it computed,
+//!   before anybody else could look. Its clock was read after the write lock was taken, so it took nothing
+//!   for live that had ended before.
 //! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::FencedValue;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::admit::{Glance, NameState, Tokens};
-use super::job::{Job, Message, Stamps};
-use super::schema::{DUE, TOKEN_BLOCK};
 use super::store::{Database, Store, Sync};
-use super::tombstones::Tombstones;
-use super::watch::Watchers;
+use super::{Job, Message, Stamps};
+use crate::admit::{Glance, NameState, Tokens};
+use crate::sqlite::gate::{AskGate, GateAnswer};
+use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
+use crate::sqlite::tombstones::Tombstones;
+use crate::sqlite::watch::Watchers;
 
 /// At most that many jobs in one transaction: others must get their turn at the file.
 const MAX_BATCH: usize = 256;
@@ -40,21 +42,23 @@ const SWEEP_ON: Duration = Duration::from_millis(100);
 const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
 
 /// What a job sees: the loaded state, and the time at which it is judged.
-pub(super) struct View<'a> {
+pub(in crate::sqlite) struct View<'a> {
     /// Read after the write lock was taken.
-    pub(super) now: Timestamp,
-    /// The number of the job that runs. Not of the transaction: what a later job of the same transaction changes is news to this one.
-    pub(super) turn: u64,
+    pub(in crate::sqlite) now: Timestamp,
+    /// The number of the job that runs. Not of the transaction: what a later job of the same transaction
+    /// changes is news to this one.
+    pub(in crate::sqlite) turn: u64,
     /// What other connections had stored when it began.
-    pub(super) version: i64,
+    pub(in crate::sqlite) version: i64,
     names: &'a mut HashMap<LockName, NameState>,
     spoiled: &'a HashMap<LockName, Error>,
     glances: &'a HashMap<LockName, Result<Glance>>,
     touched: &'a mut HashMap<LockName, u64>,
     tokens: &'a mut Tokens,
-    pub(super) fences: &'a mut HashMap<LockName, Fence>,
-    pub(super) tombstones: &'a mut Tombstones,
-    pub(super) watchers: &'a mut Watchers,
+    /// What the fence gate has answered to the job that runs.
+    pub(in crate::sqlite) gate: Option<Result<GateAnswer>>,
+    pub(in crate::sqlite) tombstones: &'a mut Tombstones,
+    pub(in crate::sqlite) watchers: &'a mut Watchers,
 }
 
 impl View<'_> {
@@ -62,7 +66,10 @@ impl View<'_> {
     ///
     /// # Errors
     /// `BackendData` if its rows cannot be read.
-    pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
+    pub(in crate::sqlite) fn change(
+        &mut self,
+        name: &LockName,
+    ) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
         self.refuse_spoiled(name)?;
         match self.touched.get_mut(name) {
             Some(turn) => *turn = self.turn,
@@ -77,7 +84,7 @@ impl View<'_> {
     ///
     /// # Errors
     /// `BackendData` if its rows cannot be read.
-    pub(super) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
+    pub(in crate::sqlite) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
         self.refuse_spoiled(name)?;
         Ok((self.names.entry(name.clone()).or_default(), self.watchers))
     }
@@ -86,7 +93,7 @@ impl View<'_> {
     ///
     /// # Errors
     /// `BackendData` if that cannot be read.
-    pub(super) fn glance(&self, name: &LockName) -> Result<Glance> {
+    pub(in crate::sqlite) fn glance(&self, name: &LockName) -> Result<Glance> {
         match (self.names.get(name), self.glances.get(name)) {
             (Some(state), _) => Ok(state.glance()),
             (None, Some(glance)) => glance.clone(),
@@ -99,15 +106,8 @@ impl View<'_> {
     }
 }
 
-/// A resource of the fence gate.
-pub(super) struct Fence {
-    /// What is stored, or why it cannot be read.
-    pub(super) value: Result<Option<FencedValue>>,
-    pub(super) dirty: bool,
-}
-
 /// The state of the connection task.
-pub(super) struct Writer {
+pub(in crate::sqlite) struct Task {
     db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
     store: Option<Store>,
@@ -128,8 +128,8 @@ pub(super) struct Writer {
     swept_to: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new(store: Store, runtime: Arc<dyn Runtime>, stamps: Arc<Stamps>) -> Self {
+impl Task {
+    pub(in crate::sqlite) fn new(store: Store, runtime: Arc<dyn Runtime>, stamps: Arc<Stamps>) -> Self {
         Self {
             db: store.db.clone(),
             runtime,
@@ -149,7 +149,7 @@ impl Writer {
     }
 
     /// Serves until closed, or until nobody is left who could ask.
-    pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+    pub(in crate::sqlite) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let mut close = None;
         while close.is_none() {
             let Some(first) = inbox.next().await else { break };
@@ -221,12 +221,13 @@ impl Writer {
     async fn store(&mut self) -> Result<&mut Store> {
         let broken = self.store.as_ref().is_none_or(Store::is_broken) && !self.db.private;
         if broken {
-            // The old connection stays open until there is a new one: as long as one is, nobody with another boot id can take the file
-            // for one that nobody has open. If that fails, the old one may be what is in the way.
+            // The old connection stays open until there is a new one: as long as one is, nobody with another
+            // boot id can take the file for one that nobody has open. If that fails, the old one may be what
+            // is in the way.
             let opened = Store::open(self.db.clone(), self.runtime.clone()).await;
             self.store = None;
-            // Another connection counts the versions anew, and may come to the number that this one had: what is loaded would be
-            // taken for what is stored.
+            // Another connection counts the versions anew, and may come to the number that this one had: what
+            // is loaded would be taken for what is stored.
             self.forget();
             self.store = Some(opened?);
         }
@@ -241,9 +242,11 @@ impl Writer {
             .iter()
             .flat_map(|j| j.needs().glances.iter().cloned())
             .collect();
-        let mut fences = self.load(version, wanted(jobs)).await?;
+        let asks = jobs.iter().map(|j| j.needs().gate.clone()).collect();
+        self.load(version, wanted(jobs)).await?;
+        let gates = self.ask_gates(asks).await?;
         let glances = self.glance(glances).await?;
-        self.run(jobs, version, &mut fences, &glances);
+        self.run(jobs, version, gates, &glances);
         Ok(())
     }
 
@@ -283,15 +286,12 @@ impl Writer {
         version: i64,
         durable: bool,
     ) -> Result<()> {
-        let mut fences = self.load(version, wanted(jobs)).await?;
+        let asks = jobs.iter().map(|j| j.needs().gate.clone()).collect();
+        self.load(version, wanted(jobs)).await?;
         self.sweep().await?;
-        self.run(jobs, version, &mut fences, &HashMap::new());
+        let gates = self.ask_gates(asks).await?;
+        self.run(jobs, version, gates, &HashMap::new());
         let store = self.store.as_mut().ok_or_else(gone)?;
-        for (resource, fence) in &fences {
-            if let (true, Ok(Some(value))) = (fence.dirty, &fence.value) {
-                store.put_fence(resource, value).await?;
-            }
-        }
         let (mut puts, mut deletes) = (Vec::new(), Vec::new());
         for (name, state) in self.touched.keys().filter_map(|n| self.names.get_key_value(n)) {
             for (id, row) in state.dirty() {
@@ -314,21 +314,12 @@ impl Writer {
     }
 
     /// Makes everything present that the jobs need.
-    async fn load(
-        &mut self,
-        version: i64,
-        (names, resources): (Vec<LockName>, Vec<LockName>),
-    ) -> Result<HashMap<LockName, Fence>> {
+    async fn load(&mut self, version: i64, names: Vec<LockName>) -> Result<()> {
         let foreign = self.version != Some(version);
         if foreign || self.names.len() > MAX_LOADED {
             self.forget();
         }
         let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut fences = HashMap::new();
-        for resource in resources {
-            let value = store.load_fence(&resource).await?;
-            fences.insert(resource, Fence { value, dirty: false });
-        }
         let mut missing = names;
         missing.retain(|n| !self.names.contains_key(n) && !self.spoiled.contains_key(n));
         if foreign {
@@ -347,7 +338,20 @@ impl Writer {
         let loaded = store.load(&missing).await?;
         self.take_in(loaded);
         self.version = Some(version);
-        Ok(fences)
+        Ok(())
+    }
+
+    /// What the fence gate answers to each job, in their order: each sees what those before it have written.
+    async fn ask_gates(&mut self, asks: Vec<Option<AskGate>>) -> Result<Vec<Option<Result<GateAnswer>>>> {
+        let store = self.store.as_mut().ok_or_else(gone)?;
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(match ask {
+                Some(ask) => Some(store.ask_gate(&ask).await?),
+                None => None,
+            });
+        }
+        Ok(answers)
     }
 
     fn take_in(&mut self, loaded: HashMap<LockName, Result<NameState>>) {
@@ -365,8 +369,9 @@ impl Writer {
 
     /// Takes back what has run out, now and then, under names that nobody may ask for any more.
     ///
-    /// What is not dlock's own cannot be taken back and stays due for ever. It is passed over, and the sweep goes on behind
-    /// it: neither a single row nor many may keep others from being swept, let alone from being served.
+    /// What is not dlock's own cannot be taken back and stays due for ever. It is passed over, and the sweep
+    /// goes on behind it: neither a single row nor many may keep others from being swept, let alone from
+    /// being served.
     async fn sweep(&mut self) -> Result<()> {
         let now = Timestamp::now();
         if now < self.next_sweep {
@@ -403,7 +408,7 @@ impl Writer {
         &mut self,
         jobs: &mut [Box<dyn Job>],
         version: i64,
-        fences: &mut HashMap<LockName, Fence>,
+        gates: Vec<Option<Result<GateAnswer>>>,
         glances: &HashMap<LockName, Result<Glance>>,
     ) {
         let mut view = View {
@@ -415,12 +420,13 @@ impl Writer {
             glances,
             touched: &mut self.touched,
             tokens: self.tokens.get_or_insert_with(Tokens::default),
-            fences,
+            gate: None,
             tombstones: &mut self.tombstones,
             watchers: &mut self.watchers,
         };
-        for job in jobs {
+        for (job, gate) in jobs.iter_mut().zip(gates) {
             view.turn += 1;
+            view.gate = gate;
             job.run(&mut view);
         }
         self.turns = view.turn;
@@ -447,8 +453,9 @@ impl Writer {
         }
     }
 
-    /// Raises the ceiling of the tokens on the disk while many are left under it. Runs after the commit and before its
-    /// answers. A failure matters only to tokens beyond the ceiling: those grants are not reported as certain.
+    /// Raises the ceiling of the tokens on the disk while many are left under it. Runs after the commit and
+    /// before its answers. A failure matters only to tokens beyond the ceiling: those grants are not reported
+    /// as certain.
     async fn secure_tokens(&mut self) -> Result<()> {
         let Some(Tokens { last, ceiling, .. }) = self.tokens else {
             return Ok(());
@@ -470,7 +477,8 @@ impl Writer {
         let store = self.store.as_mut().ok_or_else(gone)?;
         let version = store.begin(Sync::Durable).await?;
         if self.version != Some(version) {
-            // Somebody came between: what is loaded is old. The next transaction loads it, and comes here again.
+            // Somebody came between: what is loaded is old. The next transaction loads it, and comes here
+            // again.
             store.rollback().await;
             return Err(Error::new(ErrorKind::Unavailable, "another process came between"));
         }
@@ -484,16 +492,10 @@ impl Writer {
     }
 }
 
-/// The names and the resources that the jobs work on.
-fn wanted(jobs: &[Box<dyn Job>]) -> (Vec<LockName>, Vec<LockName>) {
-    let (mut names, mut resources) = (Vec::new(), Vec::new());
-    for needs in jobs.iter().map(|j| j.needs()) {
-        names.extend_from_slice(&needs.names);
-        resources.extend_from_slice(&needs.resources);
-    }
-    resources.sort_unstable();
-    resources.dedup();
-    (names, resources)
+/// The names that the jobs work on.
+fn wanted(jobs: &[Box<dyn Job>]) -> Vec<LockName> {
+    let names = jobs.iter().flat_map(|j| j.needs().names.iter().cloned());
+    names.collect()
 }
 
 /// SQLite's integers end at 2^63 - 1.
@@ -510,9 +512,9 @@ mod tests {
     use dlock_core::runtime::Tokio;
     use sqlx::sqlite::SqliteConnectOptions;
 
-    use super::super::boot::BootId;
-    use super::super::schema::Statements;
     use super::*;
+    use crate::sqlite::boot::BootId;
+    use crate::sqlite::schema::Statements;
 
     #[tokio::test]
     async fn what_one_connection_loaded_is_not_trusted_on_the_next() {
@@ -530,10 +532,10 @@ mod tests {
         });
         let runtime = Tokio::current().unwrap();
         let store = Store::open(db, runtime.clone()).await.unwrap();
-        let mut writer = Writer::new(store, runtime, Arc::new(Stamps::new()));
+        let mut writer = Task::new(store, runtime, Arc::new(Stamps::new()));
         let name = LockName::new("n").unwrap();
         let version = writer.store().await.unwrap().version().await.unwrap();
-        writer.load(version, (vec![name], Vec::new())).await.unwrap();
+        writer.load(version, vec![name]).await.unwrap();
         assert!(writer.version.is_some() && !writer.names.is_empty());
 
         // As raising the ceiling of the tokens does, whose failure is nobody's.

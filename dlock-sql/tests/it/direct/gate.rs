@@ -144,12 +144,12 @@ fn in_one_file_it_remembers_what_the_backend_does() {
     use dlock_core::spi::{Access, Admission, Lock};
     use dlock_core::{LockName, Token};
     use dlock_sql::direct::{Tables, gate};
-    use dlock_sql::sqlite::SqliteLock;
+    use dlock_sql::sqlite::Config;
 
     super::site::run(async {
         let site = super::site::sqlite().await;
         let path = site.pool.connect_options().get_filename().to_owned();
-        let lock = SqliteLock::open(path, site.runtime.clone()).await.unwrap();
+        let lock = Config::new(path).connect(site.runtime.clone()).await.unwrap();
         let stock = LockName::new("stock").unwrap();
         let token = |n| Token::new(n).unwrap();
         let part: &dyn Lock = &lock;

@@ -10,7 +10,7 @@ use dlock_core::spi::{
 };
 use dlock_core::{LockName, Mode, Token};
 use dlock_sql::lease::postgres::{PostgresLease, Route};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 
 use super::site::*;
 
@@ -235,7 +235,7 @@ async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize
 #[test]
 fn postgres_and_sqlite_answer_the_same() {
     run(On::Tokio, async |runtime| {
-        let sqlite = SqliteLock::memory(runtime.clone()).await.unwrap();
+        let sqlite = Config::memory().connect(runtime.clone()).await.unwrap();
         for route in [Route::Direct, Route::TransactionPooler] {
             let builder = PostgresLease::builder_with(postgres().await).route(route);
             let postgres = builder.open(runtime.clone()).await.unwrap();

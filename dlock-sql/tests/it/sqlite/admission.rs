@@ -1,6 +1,6 @@
 use dlock_core::spi::{Abandoned, Attempt, Converted, Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, LossReason, Mode, Timestamp};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 
 use super::support::*;
 
@@ -52,7 +52,7 @@ fn the_queue_is_served_by_priority_then_arrival_and_nobody_barges() {
 #[test]
 fn a_waiter_that_dies_stands_in_the_way_for_no_longer_than_its_ttl() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let mut other = stranger(&files).await;
         granted(&lock, &ask("n")).await;
         let ttl = ms(800);

@@ -2,7 +2,7 @@
 
 use dlock_core::ErrorKind;
 use dlock_core::spi::Lock as _;
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 use sqlx::Connection as _;
 
 use super::support::*;
@@ -11,7 +11,7 @@ const ENTRIES: &str = "SELECT count(*) FROM dlock_entry";
 
 /// Leaves a hold of half a minute in the file, and answers the ceiling of its tokens.
 async fn leave_a_hold(files: &Files, runtime: &std::sync::Arc<dyn dlock_core::Runtime>) -> u64 {
-    let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+    let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
     granted(&lock, &ask("n")).await;
     lock.close().await.unwrap();
     let mut other = stranger(files).await;
@@ -30,7 +30,7 @@ async fn leave_a_hold(files: &Files, runtime: &std::sync::Arc<dyn dlock_core::Ru
 fn after_a_restart_all_leases_have_ended_and_tokens_go_on_from_the_ceiling() {
     with_files(|files, runtime| async move {
         let ceiling = leave_a_hold(&files, &runtime).await;
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let next = granted(&lock, &ask("n")).await;
         assert!(next.token.unwrap().get() > ceiling);
     });
@@ -41,7 +41,7 @@ fn of_those_who_open_at_once_after_a_restart_all_succeed() {
     with_files(|files, runtime| async move {
         for _ in 0..5 {
             leave_a_hold(&files, &runtime).await;
-            let opening = (0..4).map(|_| SqliteLock::open(files.path(), runtime.clone()));
+            let opening = (0..4).map(|_| Config::new(files.path()).connect(runtime.clone()));
             let opened = futures::future::join_all(opening).await;
             let opened: Vec<_> = opened.into_iter().map(Result::unwrap).collect();
             let a = ask("n");
@@ -64,8 +64,8 @@ fn a_live_hold_of_another_boot_id_is_left_alone_while_somebody_has_the_file_open
         let mut other = stranger(&files).await;
         assert_eq!(number(&mut other, ENTRIES).await, 1);
         let open = || {
-            let builder = SqliteLock::builder(files.path()).busy_budget(ms(100));
-            builder.open(runtime.clone())
+            let config = Config::new(files.path()).busy_budget(ms(100));
+            config.connect(runtime.clone())
         };
         let e = open().await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
@@ -87,8 +87,8 @@ fn without_wal_a_live_hold_of_another_boot_id_is_left_alone() {
         other.close().await.unwrap();
         let options = sqlx::sqlite::SqliteConnectOptions::new().filename(files.path());
         let pool = sqlx::sqlite::SqlitePoolOptions::new().connect_lazy_with(options);
-        let builder = SqliteLock::builder("").busy_budget(ms(100));
-        let e = builder.open_pool(&pool, runtime).await.unwrap_err();
+        let config = Config::from_pool(&pool).busy_budget(ms(100));
+        let e = config.connect(runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
         assert_eq!(number(&mut stranger(&files).await, ENTRIES).await, 1);
     });
@@ -100,7 +100,7 @@ fn what_was_stored_later_than_now_was_stored_before_a_restart() {
         leave_a_hold(&files, &runtime).await;
         let mut other = stranger(&files).await;
         sql(&mut other, "UPDATE dlock_meta SET seen = 1 << 62").await;
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("n")).await;
         assert_eq!(
             number(&mut other, "SELECT seen < 1 << 62 FROM dlock_meta").await,
@@ -112,7 +112,7 @@ fn what_was_stored_later_than_now_was_stored_before_a_restart() {
 #[test]
 fn each_stored_entry_moves_the_time_of_the_last_store() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let a = ask("n");
         granted(&lock, &a).await;
         let mut other = stranger(&files).await;
@@ -129,7 +129,7 @@ fn a_file_of_another_boot_id_without_a_live_hold_is_taken_over() {
         leave_a_hold(&files, &runtime).await;
         let mut other = stranger(&files).await;
         sql(&mut other, "UPDATE dlock_entry SET expires = 1").await;
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("n")).await;
     });
 }
@@ -137,7 +137,7 @@ fn a_file_of_another_boot_id_without_a_live_hold_is_taken_over() {
 #[test]
 fn whose_file_was_taken_over_is_told_so() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("n")).await;
         let mut other = stranger(&files).await;
         sql(&mut other, "UPDATE dlock_meta SET boot = randomblob(16)").await;
@@ -150,14 +150,14 @@ fn whose_file_was_taken_over_is_told_so() {
 #[test]
 fn tables_of_the_first_schema_are_brought_up_to_date() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let a = ask("n");
         let grant = granted(&lock, &a).await;
         lock.close().await.unwrap();
         let mut other = stranger(&files).await;
         let back = "ALTER TABLE dlock_meta DROP COLUMN seen; UPDATE dlock_meta SET schema_version = 1";
         sql(&mut other, back).await;
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         assert_eq!(granted(&lock, &a).await.token, grant.token);
     });
 }

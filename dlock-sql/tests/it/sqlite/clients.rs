@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dlock_core::Client;
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 
 use super::support::*;
 
@@ -13,7 +13,7 @@ fn tasks_of_two_clients_and_two_connections_take_turns() {
     with_files(|files, runtime| async move {
         let mut clients = Vec::new();
         for _ in 0..2 {
-            let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+            let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
             for _ in 0..2 {
                 let backend = Arc::new(lock.clone());
                 clients.push(Client::builder(backend, runtime.clone()).build().unwrap());
@@ -48,7 +48,7 @@ fn a_hand_over_between_connections_takes_milliseconds_not_a_ttl() {
     with_files(|files, runtime| async move {
         let mut clients = Vec::new();
         for _ in 0..2 {
-            let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+            let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
             clients.push(Client::builder(Arc::new(lock), runtime.clone()).build().unwrap());
         }
         let first = clients[0].lock("n").unwrap().acquire().await.unwrap();

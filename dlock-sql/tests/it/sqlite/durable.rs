@@ -1,20 +1,20 @@
 use dlock_core::spi::{Lock, Raised, Release, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode, Token};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 
 use super::support::*;
 
 #[test]
 fn leases_and_tokens_survive_a_restart() {
     with_files(|files, runtime| async move {
-        let first = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let first = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let (a, b) = (ask("a"), ask("b"));
         granted(&first, &a).await;
         let before = granted(&first, &b).await;
         first.release(&b.key, Release::Now).await.unwrap();
         first.close().await.unwrap();
 
-        let second = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let second = Config::new(files.path()).connect(runtime).await.unwrap();
         held(&second, &ask("a")).await;
         let renewed = renew(&second, RenewItem::lease(a.key.clone(), TTL)).await;
         assert!(matches!(renewed, RenewOutcome::Renewed(_)), "{renewed:?}");
@@ -25,7 +25,7 @@ fn leases_and_tokens_survive_a_restart() {
 #[test]
 fn a_free_name_leaves_nothing_in_the_file() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         for i in 0..20 {
             let a = ask(&format!("n{i}"));
             granted(&lock, &a).await;
@@ -43,7 +43,7 @@ fn a_free_name_leaves_nothing_in_the_file() {
 #[test]
 fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let a = ask("n");
         granted(&lock, &a).await;
         let part: &dyn Lock = &lock;
@@ -64,7 +64,7 @@ fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
         let mut other = stranger(&files).await;
         let above = "SELECT token_ceiling > last_token AND last_token = 1 << 53 FROM dlock_meta";
         assert_eq!(number(&mut other, above).await, 1);
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         assert!(granted(&lock, &ask("n")).await.token > Some(far));
     });
 }
@@ -72,11 +72,11 @@ fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
 #[test]
 fn a_newer_schema_is_refused_by_name() {
     with_files(|files, runtime| async move {
-        let open = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let open = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         granted(&open, &ask("n")).await;
         let mut other = stranger(&files).await;
         sql(&mut other, "UPDATE dlock_meta SET schema_version = 99").await;
-        let e = SqliteLock::open(files.path(), runtime).await.unwrap_err();
+        let e = Config::new(files.path()).connect(runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
         assert!(e.to_string().contains("version 99"), "{e}");
         // One that was open before stops too, instead of writing rows of the old form.
@@ -89,9 +89,9 @@ fn a_newer_schema_is_refused_by_name() {
 fn prefixes_are_separate_sets_of_locks() {
     with_files(|files, runtime| async move {
         let open = |prefix: &str| {
-            SqliteLock::builder(files.path())
+            Config::new(files.path())
                 .table_prefix(prefix)
-                .open(runtime.clone())
+                .connect(runtime.clone())
         };
         let (a, b) = (open("a_").await.unwrap(), open("b_").await.unwrap());
         granted(&a, &ask("n")).await;
@@ -107,7 +107,7 @@ fn what_nobody_asks_for_any_more_is_swept() {
         leave_a_dead_lease(&files, &runtime).await;
         std::thread::sleep(ms(30));
         // The first write after opening sweeps.
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("alive")).await;
         let mut other = stranger(&files).await;
         let left = "SELECT count(*) FROM dlock_entry WHERE name = CAST('dead' AS BLOB)";
@@ -145,7 +145,7 @@ fn after_the_last_token_nothing_is_granted() {
 #[test]
 fn a_last_arrival_in_the_file_loses_nobody() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let holder = ask("n");
         granted(&lock, &holder).await;
         let mut waiters = vec![join("n", Mode::Exclusive)];

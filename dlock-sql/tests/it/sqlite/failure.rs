@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::{Config, SqliteLock};
 use futures::StreamExt as _;
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
@@ -12,9 +12,9 @@ use super::support::*;
 #[test]
 fn a_file_that_stays_busy_is_unavailable_and_nothing_is_doubled() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::builder(files.path())
+        let lock = Config::new(files.path())
             .busy_budget(ms(100))
-            .open(runtime)
+            .connect(runtime)
             .await
             .unwrap();
         granted(&lock, &ask("warm")).await;
@@ -44,7 +44,7 @@ fn a_file_that_stays_busy_is_unavailable_and_nothing_is_doubled() {
 #[test]
 fn a_short_write_of_somebody_else_is_waited_for() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let mut other = stranger(&files).await;
         sql(&mut other, "BEGIN IMMEDIATE").await;
         let a = ask("n");
@@ -63,11 +63,14 @@ fn a_short_write_of_somebody_else_is_waited_for() {
 fn a_file_that_is_no_database_is_told_apart() {
     with_files(|files, runtime| async move {
         std::fs::write(files.path(), vec![b'x'; 8192]).unwrap();
-        let e = SqliteLock::open(files.path(), runtime.clone()).await.unwrap_err();
+        let e = Config::new(files.path())
+            .connect(runtime.clone())
+            .await
+            .unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
         assert!(e.to_string().contains("not a SQLite database"), "{e}");
         let missing = files.path().join("deeper").join("locks.db");
-        let e = SqliteLock::open(missing, runtime).await.unwrap_err();
+        let e = Config::new(missing).connect(runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e:?}");
     });
 }
@@ -75,7 +78,7 @@ fn a_file_that_is_no_database_is_told_apart() {
 #[test]
 fn a_file_that_was_removed_or_replaced_is_noticed_at_the_next_change() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let a = ask("n");
         granted(&lock, &a).await;
         for suffix in ["", "-wal", "-shm"] {
@@ -83,7 +86,7 @@ fn a_file_that_was_removed_or_replaced_is_noticed_at_the_next_change() {
             file.push(suffix);
             std::fs::remove_file(file).unwrap();
         }
-        let newcomer = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let newcomer = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&newcomer, &ask("n")).await;
         let first = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
         assert!(
@@ -102,7 +105,10 @@ fn a_table_of_somebody_else_is_left_alone() {
     with_files(|files, runtime| async move {
         let mut other = stranger(&files).await;
         sql(&mut other, "CREATE TABLE dlock_meta (mine TEXT)").await;
-        let e = SqliteLock::open(files.path(), runtime.clone()).await.unwrap_err();
+        let e = Config::new(files.path())
+            .connect(runtime.clone())
+            .await
+            .unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BackendData, "{e:?}");
         assert!(e.to_string().contains("another table prefix"), "{e}");
         let tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table'";
@@ -113,7 +119,7 @@ fn a_table_of_somebody_else_is_left_alone() {
 #[test]
 fn a_damaged_table_of_ours_is_not_taken_for_one_of_somebody_else() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         lock.close().await.unwrap();
         let mut conn = stranger(&files).await;
         let page = number(
@@ -127,7 +133,7 @@ fn a_damaged_table_of_ours_is_not_taken_for_one_of_somebody_else() {
         let mut bytes = std::fs::read(files.path()).unwrap();
         bytes[(page - 1) * size..page * size].fill(0xff);
         std::fs::write(files.path(), bytes).unwrap();
-        let e = SqliteLock::open(files.path(), runtime).await.unwrap_err();
+        let e = Config::new(files.path()).connect(runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BackendData);
         assert!(e.to_string().contains("is damaged"), "{e}");
     });
@@ -136,9 +142,10 @@ fn a_damaged_table_of_ours_is_not_taken_for_one_of_somebody_else() {
 #[test]
 fn a_row_of_somebody_else_spoils_its_own_name_only() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let mut other = stranger(&files).await;
-        let row = "INSERT INTO dlock_entry VALUES (CAST('bad' AS BLOB), x'00', 9, 0, 0, 0, NULL, 0, 9223372036854775807, 0, NULL)";
+        let row = "INSERT INTO dlock_entry VALUES (CAST('bad' AS BLOB), x'00', 9, 0, 0, 0, NULL, 0, \
+            9223372036854775807, 0, NULL)";
         sql(&mut other, row).await;
         let (bad, good) = (ask("bad"), ask("good"));
         // Both go into one transaction.
@@ -151,7 +158,7 @@ fn a_row_of_somebody_else_spoils_its_own_name_only() {
 #[test]
 fn a_dropped_table_is_an_error_and_not_a_free_lock() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("n")).await;
         let mut other = stranger(&files).await;
         sql(&mut other, "DROP TABLE dlock_entry").await;
@@ -186,7 +193,7 @@ fn a_file_that_cannot_be_opened_is_refused_with_what_is_in_the_way() {
             }
         }
         for (path, kind, says) in cases {
-            let e = SqliteLock::open(&path, runtime.clone()).await.unwrap_err();
+            let e = Config::new(&path).connect(runtime.clone()).await.unwrap_err();
             assert_eq!(e.kind(), kind, "{e:?}");
             let text = e.to_string();
             assert!(
@@ -209,7 +216,7 @@ fn a_pool_of_ours_is_used_by_its_options_and_never_runs_dry() {
             .await
             .unwrap();
         let _taken = pool.acquire().await.unwrap();
-        let lock = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap();
+        let lock = Config::from_pool(&pool).connect(runtime.clone()).await.unwrap();
         // The journal mode is the user's own: here SQLite's default, not WAL.
         let mut other = stranger(&files).await;
         let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
@@ -222,11 +229,11 @@ fn a_pool_of_ours_is_used_by_its_options_and_never_runs_dry() {
 
         let read_only =
             SqlitePoolOptions::new().connect_lazy_with(options.read_only(true).create_if_missing(false));
-        let fresh = SqliteLock::builder("").table_prefix("fresh_");
-        let e = fresh.open_pool(&read_only, runtime.clone()).await.unwrap_err();
+        let fresh = Config::from_pool(&read_only).table_prefix("fresh_");
+        let e = fresh.connect(runtime.clone()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e:?}");
         let memory = SqlitePoolOptions::new().connect_lazy("sqlite::memory:").unwrap();
-        let e = SqliteLock::from_pool(&memory, runtime).await.unwrap_err();
+        let e = Config::from_pool(&memory).connect(runtime).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e:?}");
     });
 }
@@ -239,9 +246,9 @@ fn a_reader_in_the_way_of_a_commit_is_waited_for_or_nothing_is_stored() {
             .filename(files.path())
             .create_if_missing(true);
         let pool = SqlitePoolOptions::new().connect_lazy_with(options);
-        let lock = SqliteLock::builder("")
+        let lock = Config::from_pool(&pool)
             .busy_budget(ms(150))
-            .open_pool(&pool, runtime.clone())
+            .connect(runtime.clone())
             .await
             .unwrap();
         let mut reader = stranger(&files).await;
@@ -268,8 +275,8 @@ async fn without_wal(
         .filename(files.path())
         .create_if_missing(true);
     let pool = SqlitePoolOptions::new().connect_lazy_with(options);
-    let builder = SqliteLock::builder("").busy_budget(ms(budget));
-    builder.open_pool(&pool, runtime).await.unwrap()
+    let config = Config::from_pool(&pool).busy_budget(ms(budget));
+    config.connect(runtime).await.unwrap()
 }
 
 #[test]
@@ -328,7 +335,10 @@ fn a_journal_that_a_crash_can_damage_is_refused() {
                 .create_if_missing(true)
                 .journal_mode(mode);
             let pool = SqlitePoolOptions::new().connect_lazy_with(options);
-            let e = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap_err();
+            let e = Config::from_pool(&pool)
+                .connect(runtime.clone())
+                .await
+                .unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e:?}");
         }
     });
@@ -343,7 +353,7 @@ fn opening_waits_for_a_file_that_is_busy() {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Delete);
         let pool = SqlitePoolOptions::new().connect_lazy_with(options);
-        let first = SqliteLock::from_pool(&pool, runtime.clone()).await.unwrap();
+        let first = Config::from_pool(&pool).connect(runtime.clone()).await.unwrap();
         first.close().await.unwrap();
         let mut other = stranger(&files).await;
         sql(&mut other, "BEGIN EXCLUSIVE").await;
@@ -351,7 +361,7 @@ fn opening_waits_for_a_file_that_is_busy() {
             runtime.sleep(ms(200)).await;
             sql(&mut other, "COMMIT").await;
         };
-        let (second, ()) = futures::join!(SqliteLock::from_pool(&pool, runtime.clone()), later);
+        let (second, ()) = futures::join!(Config::from_pool(&pool).connect(runtime.clone()), later);
         granted(&second.unwrap(), &ask("n")).await;
     });
 }

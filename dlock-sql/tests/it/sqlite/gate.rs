@@ -1,7 +1,8 @@
 use dlock_core::combinators::Namespaced;
 use dlock_core::spi::{Access, Admission, FenceGate, Lock};
 use dlock_core::{LockName, Token};
-use dlock_sql::sqlite::{SqliteLock, gate};
+use dlock_sql::direct::{Tables, gate};
+use dlock_sql::sqlite::{Config, SqliteLock};
 use sqlx::Connection as _;
 
 use super::support::*;
@@ -73,7 +74,7 @@ fn of_concurrent_writes_the_largest_token_stands() {
 #[test]
 fn the_gate_remembers_across_a_restart() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         assert!(
             gate_of(&lock)
                 .write(&resource(), token(9), b"v")
@@ -82,7 +83,7 @@ fn the_gate_remembers_across_a_restart() {
                 .is_admitted()
         );
         lock.close().await.unwrap();
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let late = gate_of(&lock)
             .admit(&resource(), token(8), Access::Shared)
             .await
@@ -94,11 +95,11 @@ fn the_gate_remembers_across_a_restart() {
 #[test]
 fn inside_a_transaction_the_check_stands_or_falls_with_it() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
-        let (stock, mut conn) = (resource(), stranger(&files).await);
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
+        let (tables, stock, mut conn) = (Tables::default(), resource(), stranger(&files).await);
         for (n, commit) in [(3, true), (5, false)] {
             let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
-            let seen = gate::admit_in(&mut tx, &stock, token(n), Access::Exclusive)
+            let seen = gate::admit_in(&mut tx, &tables, &stock, token(n), Access::Exclusive)
                 .await
                 .unwrap();
             assert!(seen.is_admitted());
@@ -121,7 +122,8 @@ fn inside_a_transaction_the_check_stands_or_falls_with_it() {
                 .unwrap()
                 .is_admitted()
         );
-        let seen = gate::admit_in(&mut conn, &stock, token(3), Access::Exclusive)
+        let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let seen = gate::admit_in(&mut tx, &tables, &stock, token(3), Access::Exclusive)
             .await
             .unwrap();
         assert_eq!(seen, Admission::Refused { highest: token(4) });
@@ -129,15 +131,12 @@ fn inside_a_transaction_the_check_stands_or_falls_with_it() {
 }
 
 #[test]
-fn inside_a_transaction_the_rule_is_that_of_every_gate() {
-    with_files(|files, _| async move {
-        let mut conn = stranger(&files).await;
-        gate::create_table(&mut conn).await.unwrap();
-        gate::create_table(&mut conn).await.unwrap();
+fn the_rule_is_that_of_every_gate() {
+    everywhere(|lock| async move {
         // The same steps against the rule that all stores share.
         let mut rule = dlock_core::spi::FencedValue::new(vec![], None, None);
         let mut dice = 12345u64;
-        for _ in 0..300 {
+        for _ in 0..100 {
             dice = dice
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
@@ -149,9 +148,7 @@ fn inside_a_transaction_the_rule_is_that_of_every_gate() {
                     Access::Shared
                 },
             );
-            let seen = gate::admit_in(&mut conn, &resource(), token(n), access)
-                .await
-                .unwrap();
+            let seen = gate_of(&lock).admit(&resource(), token(n), access).await.unwrap();
             assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
         }
         assert!(rule.max_exclusive.is_some());
@@ -161,36 +158,27 @@ fn inside_a_transaction_the_rule_is_that_of_every_gate() {
 #[test]
 fn in_a_namespace_the_gates_share_the_stored_name() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let inside = Namespaced::new(std::sync::Arc::new(lock), "shop").unwrap();
         let part: &dyn Lock = &inside;
-        let gate = part.fencing_part().unwrap().gate().unwrap();
+        let own = part.fencing_part().unwrap().gate().unwrap();
         let stored = Namespaced::stored_name("shop", &resource()).unwrap();
         let mut conn = stranger(&files).await;
-        let seen = gate::admit_in(&mut conn, &stored, token(5), Access::Exclusive).await;
+        let tables = Tables::default();
+        let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let seen = gate::admit_in(&mut tx, &tables, &stored, token(5), Access::Exclusive).await;
         assert!(seen.unwrap().is_admitted());
-        let seen = gate.admit(&resource(), token(4), Access::Exclusive).await;
+        tx.commit().await.unwrap();
+        let seen = own.admit(&resource(), token(4), Access::Exclusive).await;
         assert_eq!(seen.unwrap(), Admission::Refused { highest: token(5) });
         assert!(
-            gate.write(&resource(), token(6), b"v")
+            own.write(&resource(), token(6), b"v")
                 .await
                 .unwrap()
                 .is_admitted()
         );
-        let seen = gate::admit_in(&mut conn, &stored, token(5), Access::Exclusive).await;
+        let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let seen = gate::admit_in(&mut tx, &tables, &stored, token(5), Access::Exclusive).await;
         assert_eq!(seen.unwrap(), Admission::Refused { highest: token(6) });
-    });
-}
-
-#[test]
-fn the_table_of_another_prefix_is_made_by_name() {
-    with_files(|files, _| async move {
-        let mut conn = stranger(&files).await;
-        gate::create_table_prefixed(&mut conn, "mine_").await.unwrap();
-        let stock = resource();
-        let admit = gate::admit_in_prefixed(&mut conn, "mine_", &stock, token(1), Access::Shared);
-        assert!(admit.await.unwrap().is_admitted());
-        let e = gate::create_table_prefixed(&mut conn, "a b").await.unwrap_err();
-        assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput);
     });
 }

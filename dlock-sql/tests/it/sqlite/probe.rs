@@ -4,7 +4,7 @@ use dlock_core::spi::{
     Acquire, Attempt, LeaseKey, Lock as _, News, Probe, Release, RenewItem, RequestId, Wake,
 };
 use dlock_core::{Mode, Runtime, Timestamp};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::{Config, SqliteLock};
 
 use super::support::*;
 
@@ -37,7 +37,7 @@ fn of_another_client(mut a: Acquire) -> Acquire {
 }
 
 async fn open(files: &Files, runtime: &Arc<dyn Runtime>) -> SqliteLock {
-    SqliteLock::open(files.path(), runtime.clone()).await.unwrap()
+    Config::new(files.path()).connect(runtime.clone()).await.unwrap()
 }
 
 #[test]
@@ -227,7 +227,8 @@ fn what_cannot_be_read_is_an_error_of_its_name_alone() {
     });
 }
 
-/// What is asked for together runs in one transaction: the answer to the first is old when the commit is done.
+/// What is asked for together runs in one transaction: the answer to the first is old when the commit is
+/// done.
 #[test]
 fn a_waiter_sees_the_release_that_came_with_its_own_attempt() {
     everywhere(|lock| async move {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::runtime::Tokio;
 use dlock_core::{Client, LockOptions};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 
 use super::support::*;
 
@@ -17,7 +17,7 @@ const ROUNDS: u32 = 40;
 
 async fn client(path: &Path) -> Client {
     let runtime = Tokio::current().unwrap();
-    let lock = SqliteLock::open(path, runtime.clone()).await.unwrap();
+    let lock = Config::new(path).connect(runtime.clone()).await.unwrap();
     Client::builder(Arc::new(lock), runtime).build().unwrap()
 }
 

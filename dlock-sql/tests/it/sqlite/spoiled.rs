@@ -2,7 +2,7 @@
 
 use dlock_core::ErrorKind;
 use dlock_core::spi::{Lock as _, RenewItem, RenewOutcome};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::Config;
 use futures::StreamExt as _;
 
 use super::support::*;
@@ -23,7 +23,7 @@ fn a_bad_row_that_has_run_out_stops_nobody() {
         std::thread::sleep(ms(30));
 
         // The first write sweeps.
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("good")).await;
         granted(&lock, &ask("better")).await;
         let dead = "SELECT count(*) FROM dlock_entry WHERE name = CAST('dead' AS BLOB)";
@@ -50,7 +50,7 @@ fn many_bad_rows_do_not_keep_the_rest_from_being_swept() {
             SELECT CAST('a' || i AS BLOB), x'00', 9, 0, 0, 0, NULL, 0, 0, 0, NULL FROM n";
         sql(&mut other, many).await;
 
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         granted(&lock, &ask("good")).await;
         std::thread::sleep(ms(150));
         granted(&lock, &ask("better")).await;
@@ -62,7 +62,7 @@ fn many_bad_rows_do_not_keep_the_rest_from_being_swept() {
 #[test]
 fn names_that_are_loaded_do_not_keep_the_rest_from_being_swept() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let dead = |name: String| {
             let mut a = ask(&name);
             a.ttl = ms(20);
@@ -76,7 +76,7 @@ fn names_that_are_loaded_do_not_keep_the_rest_from_being_swept() {
         lock.close().await.unwrap();
         std::thread::sleep(ms(30));
 
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let part: &dyn dlock_core::spi::Lock = &lock;
         let watch = part.watch_part().unwrap();
         // Looking loads them, and takes nothing back.
@@ -94,7 +94,7 @@ fn names_that_are_loaded_do_not_keep_the_rest_from_being_swept() {
 #[test]
 fn a_bad_row_of_a_watched_name_ends_its_own_watch_only() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let part: &dyn dlock_core::spi::Lock = &lock;
         let watch = part.watch_part().unwrap();
         let mut bad = watch.watch(&key("bad").name).await.unwrap();
@@ -113,7 +113,7 @@ fn a_bad_row_of_a_watched_name_ends_its_own_watch_only() {
 #[test]
 fn a_bad_row_fails_its_own_item_of_a_batch_only() {
     with_files(|files, runtime| async move {
-        let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let (bad, good) = (ask("bad"), ask("good"));
         granted(&lock, &bad).await;
         granted(&lock, &good).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_core::runtime::{Smol, Tokio};
 use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome, RequestId};
 use dlock_core::{LockName, Mode, Runtime, Token};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::{Config, SqliteLock};
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ impl Files {
 
 /// The lease `dead`, of 20 ms, whose holder has gone.
 pub(crate) async fn leave_a_dead_lease(files: &Files, runtime: &Arc<dyn Runtime>) {
-    let lock = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+    let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
     let mut dead = ask("dead");
     dead.ttl = ms(20);
     granted(&lock, &dead).await;
@@ -104,10 +104,10 @@ where
     let smol = Smol::global().unwrap();
     let open = async |runtime: &Arc<dyn Runtime>| {
         let files = Files::new();
-        let file = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
+        let file = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         test(file.clone()).await;
         file.close().await.unwrap();
-        let memory = SqliteLock::memory(runtime.clone()).await.unwrap();
+        let memory = Config::memory().connect(runtime.clone()).await.unwrap();
         test(memory).await;
     };
     tokio.block_on(async {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use dlock_core::spi::{Change, Lock, Release, Watch};
 use dlock_core::{Mode, Result, Runtime, Timestamp};
-use dlock_sql::sqlite::SqliteLock;
+use dlock_sql::sqlite::{Config, SqliteLock};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
@@ -62,8 +62,8 @@ fn a_snapshot_comes_first_then_every_change_in_order() {
 #[test]
 fn changes_of_another_process_are_found() {
     with_files(|files, runtime| async move {
-        let ours = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-        let theirs = SqliteLock::open(files.path(), runtime).await.unwrap();
+        let ours = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
+        let theirs = Config::new(files.path()).connect(runtime).await.unwrap();
         let a = ask("n");
         let mut stream = watch_of(&ours).watch(&a.key.name).await.unwrap();
         assert!(matches!(next(&mut stream).await, Change::Snapshot { .. }));
@@ -126,8 +126,8 @@ async fn all(stream: &mut BoxStream<'static, Result<Change>>, quiet: Duration) -
 
 /// Two clients of one file, and a watch of the first one that has had its first snapshot.
 async fn two(files: &Files, runtime: Arc<dyn Runtime>) -> (SqliteLock, SqliteLock, Stream) {
-    let ours = SqliteLock::open(files.path(), runtime.clone()).await.unwrap();
-    let theirs = SqliteLock::open(files.path(), runtime).await.unwrap();
+    let ours = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
+    let theirs = Config::new(files.path()).connect(runtime).await.unwrap();
     let mut stream = watch_of(&ours).watch(&key("n").name).await.unwrap();
     let first = next(&mut stream).await;
     assert!(

@@ -13,7 +13,7 @@ const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Phase {
+pub(crate) enum Phase {
     /// Waits in the queue.
     Queued,
     /// Granted while its waiter was away; the next re-ask starts the full ttl.
@@ -26,18 +26,18 @@ pub(in super::super) enum Phase {
 
 /// One holder or waiter of a name.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Entry {
-    pub(in super::super) id: RequestId,
-    pub(in super::super) phase: Phase,
-    pub(in super::super) mode: Mode,
-    pub(in super::super) priority: u8,
-    pub(in super::super) arrival: i64,
-    pub(in super::super) token: Option<Token>,
-    pub(in super::super) ttl: Duration,
-    pub(in super::super) expires: Timestamp,
+pub(crate) struct Entry {
+    pub(crate) id: RequestId,
+    pub(crate) phase: Phase,
+    pub(crate) mode: Mode,
+    pub(crate) priority: u8,
+    pub(crate) arrival: i64,
+    pub(crate) token: Option<Token>,
+    pub(crate) ttl: Duration,
+    pub(crate) expires: Timestamp,
     /// Has asked for an upgrade while others shared.
-    pub(in super::super) upgrading: bool,
-    pub(in super::super) owner: Option<Arc<str>>,
+    pub(crate) upgrading: bool,
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 /// That the changes of a name are counted, since somebody watches it who may be on another connection.
@@ -46,17 +46,17 @@ pub(in super::super) struct Entry {
 /// is left out. It has a lease of its own, and ends with it: a name that nobody watches costs nothing, and a
 /// dead one leaves no row.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Watch {
-    pub(in super::super) changes: u64,
-    pub(in super::super) until: Timestamp,
+pub(crate) struct Watch {
+    pub(crate) changes: u64,
+    pub(crate) until: Timestamp,
 }
 
 /// The id of that row.
-pub(in super::super) const WATCH: RequestId = RequestId::new(u128::MAX, u64::MAX);
+pub(crate) const WATCH: RequestId = RequestId::new(u128::MAX, u64::MAX);
 
 /// One row of a name.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Row<E, W> {
+pub(crate) enum Row<E, W> {
     Entry(E),
     Watch(W),
 }
@@ -83,11 +83,11 @@ pub(super) fn holder(e: &Entry, expires_in: Duration) -> Holder {
 
 /// The tokens of the database, as the transaction sees them.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Tokens {
-    pub(in super::super) last: u64,
+pub(crate) struct Tokens {
+    pub(crate) last: u64,
     #[cfg_attr(not(feature = "sqlite"), expect(dead_code))]
-    pub(in super::super) ceiling: u64,
-    pub(in super::super) dirty: bool,
+    pub(crate) ceiling: u64,
+    pub(crate) dirty: bool,
 }
 
 impl Tokens {

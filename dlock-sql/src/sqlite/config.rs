@@ -11,7 +11,8 @@ use futures::channel::mpsc;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use super::boot::BootId;
-use super::connection::store::{Database, Store};
+use super::connection::database::Database;
+use super::connection::store::Store;
 use super::connection::{Connection, Stamps, Task};
 use super::lock::SqliteLock;
 use super::schema::Statements;

@@ -22,17 +22,12 @@ impl Fencing for SqliteLock {
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         check_token(to).map_err(|e| e.with_name(&lease.name))?;
-        let key = lease.clone();
-        let mut needs = Needs::write(vec![key.name.clone()]);
-        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's
-        // tokens.
+        let (id, mut needs) = (lease.id, Needs::write(vec![lease.name.clone()]));
+        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's tokens.
         needs.durable = true;
-        self.connection
-            .call(needs, move |view| {
-                let (state, _, tokens) = view.change(&key.name)?;
-                Ok(state.raise(key.id, to, tokens))
-            })
-            .await
-            .map_err(|e| e.with_name(&lease.name))
+        self.change_as(needs, &lease.name, move |state, _, tokens| {
+            Ok(state.raise(id, to, tokens))
+        })
+        .await
     }
 }

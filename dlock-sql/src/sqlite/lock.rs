@@ -16,7 +16,7 @@ use futures::stream::{self, BoxStream};
 
 use super::connection::{Connection, Needs};
 use super::wait::FileProbe;
-use crate::admit::{Asked, WATCH};
+use crate::admit::{Asked, NameState, Tokens, WATCH};
 
 /// How soon after a look at the file the next one pays, and how late it may be.
 const LOOK_MIN: Duration = Duration::from_millis(1);
@@ -131,6 +131,29 @@ impl SqliteLock {
             ));
         }
         Ok(checked)
+    }
+
+    /// Has `run` change the state of a name, settled, in a transaction that others may share.
+    pub(super) async fn change<T, F>(&self, name: &LockName, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+    {
+        self.change_as(Needs::write(vec![name.clone()]), name, run).await
+    }
+
+    /// The same, with needs of its own.
+    pub(super) async fn change_as<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+    {
+        let key = name.clone();
+        let changed = self.connection.call(needs, move |view| {
+            let (state, now, tokens) = view.change(&key)?;
+            run(state, now, tokens)
+        });
+        changed.await.map_err(|e| e.with_name(name))
     }
 
     fn wait(&self, key: &LeaseKey, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {

@@ -268,13 +268,7 @@ impl Watch for SqliteLock {
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
-        let key = name.clone();
-        self.connection
-            .call(Needs::write(vec![key.clone()]), move |view| {
-                let (state, now, tokens) = view.change(&key)?;
-                Ok(state.force_release(now, tokens))
-            })
+        self.change(name, |state, now, tokens| Ok(state.force_release(now, tokens)))
             .await
-            .map_err(|e| e.with_name(name))
     }
 }

@@ -11,10 +11,13 @@ use super::gate::AskGate;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
 
+pub(super) mod database;
 pub(super) mod store;
 mod task;
+mod view;
 
-pub(super) use self::task::{Task, View};
+pub(super) use self::task::Task;
+pub(super) use self::view::View;
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]

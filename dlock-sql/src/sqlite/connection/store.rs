@@ -5,80 +5,21 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_core::spi::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite};
 
+use super::database::{Database, Journal, Patience, Sync};
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
-use crate::sqlite::boot::{BootId, FileId, ONE_BOOT_ID, in_use, take_over};
+use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use crate::sqlite::gate::{AskGate, GateAnswer};
 use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row};
-use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, Statements, migrate, to_sql};
-
-/// Which database, and how it is used.
-#[derive(Debug)]
-pub(in crate::sqlite) struct Database {
-    pub(in crate::sqlite) options: SqliteConnectOptions,
-    /// The path, for messages.
-    pub(in crate::sqlite) at: String,
-    pub(in crate::sqlite) sql: Statements,
-    pub(in crate::sqlite) boot: BootId,
-    /// Nobody but this connection sees it, and it ends with it.
-    pub(in crate::sqlite) private: bool,
-    /// Whether we may choose the journal mode.
-    pub(in crate::sqlite) ours: bool,
-    /// How long a transaction waits for the write lock.
-    pub(in crate::sqlite) busy_budget: Duration,
-}
-
-impl Database {
-    fn path(&self) -> &Path {
-        self.options.get_filename()
-    }
-
-    /// How to connect without a log, and without waiting in a way that cannot be cancelled.
-    pub(in crate::sqlite) fn quiet(&self) -> SqliteConnectOptions {
-        let options = self.options.clone().disable_statement_logging();
-        options.busy_timeout(Duration::ZERO)
-    }
-}
-
-/// What a commit survives.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::sqlite) enum Sync {
-    /// A power loss that comes after it.
-    Durable,
-    /// The end of the process. A power loss may take it back, whole.
-    Ordinary,
-}
-
-impl Sync {
-    /// How SQLite is told, which depends on the journal. With a rollback journal `FULL` does not suffice for
-    /// a durable commit: the removal of the journal is the commit, and only `EXTRA` waits for the directory.
-    /// `NORMAL` may damage the file there.
-    fn pragma(self, journal: Journal) -> &'static str {
-        match (self, journal) {
-            (Self::Durable, Journal::Wal) => "PRAGMA synchronous = FULL",
-            (Self::Durable, Journal::Other) => "PRAGMA synchronous = EXTRA",
-            (Self::Ordinary, Journal::Wal) => "PRAGMA synchronous = NORMAL",
-            (Self::Ordinary, Journal::Other) => "PRAGMA synchronous = FULL",
-        }
-    }
-}
-
-/// What SQLite keeps to undo or redo a transaction. `Wal` stays as long as this connection is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Journal {
-    Wal,
-    Other,
-}
+use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate, to_sql};
 
 /// The one connection of an opened backend.
 pub(in crate::sqlite) struct Store {
@@ -93,36 +34,6 @@ pub(in crate::sqlite) struct Store {
     in_transaction: bool,
     /// After an error that leaves the connection in doubt.
     broken: bool,
-}
-
-/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler
-/// sleeps in coarse steps and cannot be cancelled, so it is switched off.
-struct Patience<'a> {
-    runtime: &'a dyn Runtime,
-    until: Timestamp,
-    step: u32,
-}
-
-impl<'a> Patience<'a> {
-    fn new(runtime: &'a dyn Runtime, budget: Duration) -> Self {
-        Self {
-            runtime,
-            until: Timestamp::now() + budget,
-            step: 0,
-        }
-    }
-
-    async fn wait(&mut self) -> bool {
-        if Timestamp::now() >= self.until {
-            return false;
-        }
-        let mut random = [0u8];
-        self.runtime.fill_random(&mut random);
-        let micros = (100u64 << self.step.min(6)) * (128 + u64::from(random[0])) / 256;
-        self.step += 1;
-        self.runtime.sleep(Duration::from_micros(micros)).await;
-        true
-    }
 }
 
 impl Store {

@@ -1,7 +1,12 @@
+use std::time::Duration;
+
 use dlock_core::runtime::Tokio;
-use sqlx::sqlite::SqliteJournalMode;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::*;
+use crate::sqlite::boot::BootId;
+use crate::sqlite::schema::Statements;
 
 fn with_store<F: Future<Output = ()>>(
     journal: SqliteJournalMode,

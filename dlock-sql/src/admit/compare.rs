@@ -12,14 +12,14 @@ use super::{NameState, Seen};
 
 /// The holders, and how far the changes were counted, when they were told last.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Told {
+pub(crate) struct Told {
     holders: Vec<Seen>,
     counted: Option<u64>,
 }
 
 impl Told {
     /// All of it was told.
-    pub(in super::super) fn of(state: &NameState) -> Self {
+    pub(crate) fn of(state: &NameState) -> Self {
         Self {
             holders: state.holders(),
             counted: state.counted(),
@@ -27,7 +27,7 @@ impl Told {
     }
 
     /// The changes up to that state, which are told by that; `None` if there may have been others.
-    pub(in super::super) fn compare(&mut self, state: &NameState, now: Timestamp) -> Option<Vec<Change>> {
+    pub(crate) fn compare(&mut self, state: &NameState, now: Timestamp) -> Option<Vec<Change>> {
         let before = std::mem::replace(self, Self::of(state));
         let changes = difference(&before.holders, &self.holders, now);
         let expected = before.counted?.saturating_add(changes.len() as u64);

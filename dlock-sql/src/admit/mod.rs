@@ -18,14 +18,14 @@ use std::time::Duration;
 use dlock_core::spi::{Change, Holder, Inspection, RequestId};
 use dlock_core::{Mode, Timestamp};
 
-mod ask;
+mod compare;
 mod entry;
-mod told;
+mod requests;
 
-pub(super) use ask::{Asked, Turned};
-pub(super) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
+pub(crate) use compare::Told;
+pub(crate) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
 use entry::{Place, holder};
-pub(super) use told::Told;
+pub(crate) use requests::{Asked, Turned};
 
 #[derive(Clone, Copy)]
 enum End {
@@ -36,29 +36,29 @@ enum End {
 
 /// A holder, as one look finds it.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) holder: Holder,
-    pub(super) expires: Timestamp,
+pub(crate) struct Seen {
+    pub(crate) holder: Holder,
+    pub(crate) expires: Timestamp,
     /// Released, and kept taken by a minimum hold.
-    pub(super) kept: bool,
+    pub(crate) kept: bool,
 }
 
 /// Who holds a name, and when there is something to take back: all that those who wait have to know, be they
 /// ever so many.
 #[cfg(feature = "sqlite")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Glance {
+pub(crate) struct Glance {
     /// All of them, in order.
-    pub(super) holders: Vec<RequestId>,
+    pub(crate) holders: Vec<RequestId>,
     /// Those of them that were admitted while they waited, and have not been told.
-    pub(super) untold: Vec<RequestId>,
+    pub(crate) untold: Vec<RequestId>,
     /// The first end of a lease, of a holder or of a waiter.
-    pub(super) earliest: Option<Timestamp>,
+    pub(crate) earliest: Option<Timestamp>,
 }
 
 #[cfg(feature = "sqlite")]
 impl Glance {
-    pub(super) fn add(&mut self, holder: RequestId, untold: bool) {
+    pub(crate) fn add(&mut self, holder: RequestId, untold: bool) {
         self.holders.push(holder);
         self.untold.extend(untold.then_some(holder));
     }
@@ -66,7 +66,7 @@ impl Glance {
 
 /// Everything about one name.
 #[derive(Debug, Default)]
-pub(super) struct NameState {
+pub(crate) struct NameState {
     entries: HashMap<RequestId, Entry>,
     queue: BTreeMap<Place, RequestId>,
     held: Vec<RequestId>,
@@ -90,7 +90,7 @@ pub(super) struct NameState {
 
 impl NameState {
     /// Takes over a stored row.
-    pub(super) fn insert_stored(&mut self, row: Row<Entry, Watch>) {
+    pub(crate) fn insert_stored(&mut self, row: Row<Entry, Watch>) {
         match row {
             Row::Entry(entry) => {
                 self.next_arrival = self.next_arrival.max(entry.arrival.saturating_add(1));
@@ -104,13 +104,13 @@ impl NameState {
     }
 
     /// Puts the holders that were loaded into grant order.
-    pub(super) fn loaded(&mut self) {
+    pub(crate) fn loaded(&mut self) {
         let entries = &self.entries;
         self.held.sort_by_key(|id| entries.get(id).and_then(|e| e.token));
     }
 
     /// What is to be written: each id with its row to put, or `None` to delete.
-    pub(super) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<Row<&Entry, &Watch>>)> {
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<Row<&Entry, &Watch>>)> {
         self.dirty.iter().filter_map(|(id, stored)| {
             let row = match *id {
                 WATCH => self.watch.as_ref().map(Row::Watch),
@@ -120,13 +120,13 @@ impl NameState {
         })
     }
 
-    pub(super) fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
     /// The transaction has committed: the rows are as the entries are. Also says whether that is news for
     /// those who wait.
-    pub(super) fn written(&mut self) -> (Vec<Change>, bool) {
+    pub(crate) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
         (
             std::mem::take(&mut self.changes),
@@ -201,7 +201,7 @@ impl NameState {
 
     /// Has the changes counted from now on, at least until a lease from now, and more if that is due. Unlike
     /// a count from one this one is never come to again: it begins with the time.
-    pub(super) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
+    pub(crate) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
         if self.is_watched(now + lease / 2) {
             return;
         }
@@ -221,12 +221,12 @@ impl NameState {
     }
 
     /// Whether the changes are counted until then.
-    pub(super) fn is_watched(&self, until: Timestamp) -> bool {
+    pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
         self.watch.as_ref().is_some_and(|w| w.until >= until)
     }
 
     /// How far the changes are counted; `None` if they are not.
-    pub(super) fn counted(&self) -> Option<u64> {
+    pub(crate) fn counted(&self) -> Option<u64> {
         self.watch.as_ref().map(|w| w.changes)
     }
 
@@ -243,13 +243,13 @@ impl NameState {
     }
 
     /// Whether something may have run out.
-    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.earliest.is_some_and(|e| e <= now)
     }
 
     /// Takes back what has run out, and admits who is next. Comes first in every change: an operation must
     /// never see an entry that has ended, or it would renew, convert or wait for the dead.
-    pub(super) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
+    pub(crate) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
         if !self.is_due(now) {
             return;
         }
@@ -316,7 +316,7 @@ impl NameState {
     }
 
     /// The state as it is now, whether or not what has run out was taken back.
-    pub(super) fn inspect(&self, now: Timestamp) -> Inspection {
+    pub(crate) fn inspect(&self, now: Timestamp) -> Inspection {
         let live = |e: &&Entry| e.expires > now;
         let holders = self
             .held
@@ -331,14 +331,14 @@ impl NameState {
 
     /// Who holds it alone, be it but for a minimum hold.
     #[cfg(feature = "mysql")]
-    pub(super) fn sole_holder(&self) -> Option<&Entry> {
+    pub(crate) fn sole_holder(&self) -> Option<&Entry> {
         let id = self.held.first().filter(|_| self.exclusive > 0)?;
         self.entries.get(id)
     }
 
     /// The entry of an id that a minimum hold has kept in a row beside the name's own.
     #[cfg(feature = "mysql")]
-    pub(super) fn kept_beside(&self, id: RequestId) -> Option<&Entry> {
+    pub(crate) fn kept_beside(&self, id: RequestId) -> Option<&Entry> {
         let entry = self.entries.get(&id)?;
         (entry.phase == Phase::Kept && !entry.mode.is_exclusive()).then_some(entry)
     }
@@ -346,13 +346,13 @@ impl NameState {
     /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a
     /// watch.
     #[cfg(feature = "mysql")]
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.entries.len() + usize::from(self.watch.is_some())
     }
 
     /// What a count by the database would find.
     #[cfg(feature = "sqlite")]
-    pub(super) fn glance(&self) -> Glance {
+    pub(crate) fn glance(&self) -> Glance {
         let mut glance = Glance {
             earliest: self.entries.values().map(|e| e.expires).min(),
             ..Glance::default()
@@ -365,7 +365,7 @@ impl NameState {
     }
 
     /// The holders.
-    pub(super) fn holders(&self) -> Vec<Seen> {
+    pub(crate) fn holders(&self) -> Vec<Seen> {
         self.held
             .iter()
             .filter_map(|id| self.entries.get(id))

@@ -11,7 +11,7 @@ use super::{End, NameState};
 
 /// The answer to an attempt or a re-ask.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum Asked {
+pub(crate) enum Asked {
     Granted {
         token: Option<Token>,
         expires_in: Duration,
@@ -28,7 +28,7 @@ pub(in super::super) enum Asked {
 
 /// The answer to a conversion.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum Turned {
+pub(crate) enum Turned {
     Done {
         token: Option<Token>,
         expires_in: Duration,
@@ -39,12 +39,7 @@ pub(in super::super) enum Turned {
 
 impl NameState {
     /// Asks for the lock. The caller has settled.
-    pub(in super::super) fn attempt(
-        &mut self,
-        a: &Acquire,
-        now: Timestamp,
-        tokens: &mut Tokens,
-    ) -> Result<Asked> {
+    pub(crate) fn attempt(&mut self, a: &Acquire, now: Timestamp, tokens: &mut Tokens) -> Result<Asked> {
         let id = a.key.id;
         if let Some(entry) = self.entries.get(&id) {
             // A retry: the first delivery did its work.
@@ -128,12 +123,7 @@ impl NameState {
     }
 
     /// The waiter asks again: keeps its place, or claims what it has been offered. The caller has settled.
-    pub(in super::super) fn ask_again(
-        &mut self,
-        id: RequestId,
-        queue_ttl: Duration,
-        now: Timestamp,
-    ) -> Asked {
+    pub(crate) fn ask_again(&mut self, id: RequestId, queue_ttl: Duration, now: Timestamp) -> Asked {
         let Some(entry) = self.entries.get_mut(&id) else {
             return Asked::Gone;
         };
@@ -184,12 +174,7 @@ impl NameState {
     }
 
     /// Renews a lease. `None`: there is no such lease. The caller has settled.
-    pub(in super::super) fn renew(
-        &mut self,
-        id: RequestId,
-        ttl: Duration,
-        now: Timestamp,
-    ) -> Option<Duration> {
+    pub(crate) fn renew(&mut self, id: RequestId, ttl: Duration, now: Timestamp) -> Option<Duration> {
         let entry = self.entries.get_mut(&id)?;
         if !matches!(entry.phase, Phase::Held | Phase::Offered) {
             return None;
@@ -202,7 +187,7 @@ impl NameState {
         Some(left)
     }
 
-    pub(in super::super) fn release(
+    pub(crate) fn release(
         &mut self,
         id: RequestId,
         how: Release,
@@ -233,12 +218,7 @@ impl NameState {
         Released::Released
     }
 
-    pub(in super::super) fn abandon(
-        &mut self,
-        id: RequestId,
-        now: Timestamp,
-        tokens: &mut Tokens,
-    ) -> Abandoned {
+    pub(crate) fn abandon(&mut self, id: RequestId, now: Timestamp, tokens: &mut Tokens) -> Abandoned {
         match self.entries.get(&id).map(|e| (e.phase, e.token)) {
             // A minimum hold is owed to the others, not to the holder.
             None | Some((Phase::Kept, _)) => Abandoned::Nothing,
@@ -254,7 +234,7 @@ impl NameState {
         }
     }
 
-    pub(in super::super) fn convert(
+    pub(crate) fn convert(
         &mut self,
         id: RequestId,
         to: Mode,
@@ -330,7 +310,7 @@ impl NameState {
         Turned::Busy
     }
 
-    pub(in super::super) fn raise(&mut self, id: RequestId, to: Token, tokens: &mut Tokens) -> Raised {
+    pub(crate) fn raise(&mut self, id: RequestId, to: Token, tokens: &mut Tokens) -> Raised {
         let Some(entry) = self.entries.get_mut(&id) else {
             return Raised::NotHeld;
         };
@@ -346,7 +326,7 @@ impl NameState {
         Raised::Raised(token)
     }
 
-    pub(in super::super) fn force_release(&mut self, now: Timestamp, tokens: &mut Tokens) -> u32 {
+    pub(crate) fn force_release(&mut self, now: Timestamp, tokens: &mut Tokens) -> u32 {
         let held = self.held.clone();
         for id in &held {
             self.remove(*id, End::Forced);

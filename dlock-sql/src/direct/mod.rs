@@ -2,10 +2,10 @@
 //!
 //! | | holds | for | waits |
 //! |---|---|---|---|
-//! | [`row`] | rows, until the transaction ends | reading and writing in one transaction | in the server, in no order |
+//! | [`row`] | rows, until the transaction ends | reading and writing in one | in the server, in no order |
 //! | [`optimistic`] | nothing | rows that are seldom fought over | never: who was slower begins again |
 //! | [`reentrant`] | a name, for an owner, for a time | what operators want to see in a table | not at all |
-//! | [`gate`] | a resource, until the transaction ends | refusing a token that was overtaken | in the server |
+//! | [`gate`] | a resource, until the transaction ends | refusing overtaken tokens | in the server |
 //!
 //! There is no engine behind them and no task in the background. Nothing is renewed, repeated or undone
 //! unless it says so. Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with

@@ -1,11 +1,13 @@
 //! Whose boot a file is of, and which file the path leads to.
 //!
-//! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that nobody sets
-//! and that counts suspension, is the time since boot. It means something only together with the boot's identity.
+//! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that
+//! nobody sets and that counts suspension, is the time since boot. It means something only together with the
+//! boot's identity.
 //!
-//! A connection keeps the file that it has opened, whatever becomes of its name. If somebody removes or replaces the file,
-//! those who had it open and those who open the path afterwards would each have a file of their own and exclude one
-//! another no more. So each change looks whether the path still leads to the file that is open.
+//! A connection keeps the file that it has opened, whatever becomes of its name. If somebody removes or
+//! replaces the file, those who had it open and those who open the path afterwards would each have a file of
+//! their own and exclude one another no more. So each change looks whether the path still leads to the file
+//! that is open.
 
 use std::fs::Metadata;
 use std::path::Path;

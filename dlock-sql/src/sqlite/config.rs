@@ -46,16 +46,17 @@ impl Config {
         }
     }
 
-    /// A database in memory, which is seen through the connected [`SqliteLock`] and its clones only, and ends with them.
+    /// A database in memory, which is seen through the connected [`SqliteLock`] and its clones only, and ends
+    /// with them.
     pub fn memory() -> Self {
         Self::of(Source::Memory)
     }
 
     /// The database of a pool of yours, on a connection of its own.
     ///
-    /// It is made with the pool's options and does not count among the pool's connections. The journal mode is left as it
-    /// is (`wal` serves locks best, `delete`, `truncate` and `persist` work; `off` and `memory`, which a crash can
-    /// damage, are refused). The hooks of the pool are not run.
+    /// It is made with the pool's options and does not count among the pool's connections. The journal mode
+    /// is left as it is (`wal` serves locks best, `delete`, `truncate` and `persist` work; `off` and
+    /// `memory`, which a crash can damage, are refused). The hooks of the pool are not run.
     pub fn from_pool(pool: &SqlitePool) -> Self {
         Self::of(Source::Options(pool.connect_options()))
     }
@@ -68,15 +69,15 @@ impl Config {
         }
     }
 
-    /// What the names of the tables begin with: a letter or underscore, then letters, digits and underscores, 40 at most.
-    /// `dlock_` unless set. Two prefixes are two sets of locks.
+    /// What the names of the tables begin with: a letter or underscore, then letters, digits and underscores,
+    /// 40 at most. `dlock_` unless set. Two prefixes are two sets of locks.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.table_prefix = prefix.into();
         self
     }
 
-    /// How long an operation waits for another process's write transaction before it answers `Unavailable`. 2 seconds
-    /// unless set.
+    /// How long an operation waits for another process's write transaction before it answers `Unavailable`. 2
+    /// seconds unless set.
     pub fn busy_budget(mut self, budget: Duration) -> Self {
         self.busy_budget = budget;
         self
@@ -88,17 +89,19 @@ impl Config {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// * `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections, each of which is
-    ///   a database of its own;
-    /// * `Unsupported` on a network file system, on a system without a shared clock since boot, for the journal modes
-    ///   `off` and `memory`, or if a newer dlock has used the database;
-    /// * `BackendData` if the file or the table is not ours, or if somebody with another boot id may hold locks in it;
+    /// * `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections,
+    ///   each of which is a database of its own;
+    /// * `Unsupported` on a network file system, on a system without a shared clock since boot, for the
+    ///   journal modes `off` and `memory`, or if a newer dlock has used the database;
+    /// * `BackendData` if the file or the table is not ours, or if somebody with another boot id may hold
+    ///   locks in it;
     /// * `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix, LONGEST_PREFIX) {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, and not \
+                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at \
+                 most, and not \
                  `sqlite_`",
             ));
         }
@@ -120,7 +123,8 @@ impl Config {
                 {
                     return Err(Error::new(
                         ErrorKind::InvalidInput,
-                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory instead",
+                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory \
+                         instead",
                     ));
                 }
                 refuse_a_network(path)?;

@@ -23,7 +23,8 @@ impl Fencing for SqliteLock {
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         check_token(to).map_err(|e| e.with_name(&lease.name))?;
         let (id, mut needs) = (lease.id, Needs::write(vec![lease.name.clone()]));
-        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's tokens.
+        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's
+        // tokens.
         needs.durable = true;
         self.change_as(needs, &lease.name, move |state, _, tokens| {
             Ok(state.raise(id, to, tokens))

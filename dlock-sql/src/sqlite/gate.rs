@@ -59,8 +59,8 @@ impl FenceGate for SqliteLock {
 }
 
 impl SqliteLock {
-    /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has refused once it
-    /// refuses after a power loss too.
+    /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has
+    /// refused once it refuses after a power loss too.
     async fn pass(
         &self,
         resource: &LockName,

@@ -2,7 +2,7 @@
 //!
 //! | table | holds |
 //! |---|---|
-//! | `…meta` | one row: schema version, the boot that the leases belong to, the last token and its durable ceiling, and when entries were last stored |
+//! | `…meta` | one row: schema version, boot of the leases, last token and its ceiling, when it was last stored |
 //! | `…entry` | one row per holder and waiter, and one for a name that is watched; a free name has none |
 //! | `…fence` | one row per resource of the fence gate |
 //!

@@ -1,4 +1,11 @@
-//! What callers hand to the connection task, and how the answers come back.
+//! What callers send to the connection task, and how the answers come back.
+//!
+//! | file | what |
+//! |---|---|
+//! | `task.rs` | the task: batches, what stays loaded, what is swept |
+//! | `view.rs` | what a job sees |
+//! | `store.rs` | the statements of a transaction |
+//! | `database.rs` | which database, and what its commits survive |
 //!
 //! A caller's future only sends and waits: all that touches the database happens in the connection task.
 //! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
@@ -7,9 +14,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::gate::AskGate;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
+
+use super::gate::AskGate;
 
 pub(super) mod database;
 pub(super) mod store;

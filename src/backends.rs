@@ -24,11 +24,7 @@ use crate::sql::{self, Sql};
 pub(crate) enum Opener {
     Memory,
     #[cfg(feature = "sqlite")]
-    Sqlite {
-        config: dlock_sql::sqlite::Config,
-        path: String,
-        prefix: Option<String>,
-    },
+    Sqlite(dlock_sql::sqlite::Config),
     #[cfg(feature = "redis")]
     Redis(Box<dlock_redis::Config>),
     #[cfg(feature = "zookeeper")]
@@ -62,7 +58,7 @@ impl Opener {
         match self {
             Self::Memory => Ok(Memory::new(runtime).connect()),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { config, .. } => Ok(Arc::new(config.connect(runtime).await?)),
+            Self::Sqlite(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(feature = "redis")]
             Self::Redis(config) if config.is_plain() => Ok(Arc::new(config.connect_plain(runtime).await?)),
             #[cfg(feature = "redis")]
@@ -79,7 +75,10 @@ impl Opener {
     pub(crate) fn of_a_quorum(&self) -> Result<(String, Option<&str>)> {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { path, prefix, .. } if path != ":memory:" => Ok((path.clone(), prefix.as_deref())),
+            Self::Sqlite(config) => {
+                let path = config.path().ok_or_else(of_this_client)?;
+                Ok((path.display().to_string(), Some(config.prefix())))
+            }
             #[cfg(feature = "redis")]
             Self::Redis(config) if !config.is_plain() => Ok((config.single_server()?, config.prefix_set())),
             #[cfg(feature = "zookeeper")]
@@ -90,9 +89,7 @@ impl Opener {
             Self::Sql(_) => Err(invalid(
                 "a database server is no member of a quorum by its URL: two URLs may lead to one server, or to copies of one database",
             )),
-            _ => Err(invalid(
-                "a member of a quorum is a store that others can use: one in the memory of this client is none",
-            )),
+            _ => Err(of_this_client()),
         }
     }
 
@@ -116,9 +113,10 @@ impl Opener {
         let (at, _) = self.of_a_quorum()?;
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite { config, path, .. } => {
+            Self::Sqlite(config) => {
+                let path = config.path().map(std::path::Path::to_owned);
                 let backend = Arc::new(config.connect(runtime).await?);
-                let file = std::fs::canonicalize(path).ok();
+                let file = path.and_then(|path| std::fs::canonicalize(path).ok());
                 Ok(Member {
                     backend,
                     at,
@@ -148,6 +146,10 @@ impl Opener {
     }
 }
 
+fn of_this_client() -> dlock_core::Error {
+    invalid("a member of a quorum is a store that others can use: one in the memory of this client is none")
+}
+
 fn memory(url: Url) -> Result<Opener> {
     if !url.raw_place().is_empty() {
         return Err(invalid(
@@ -160,34 +162,8 @@ fn memory(url: Url) -> Result<Opener> {
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(mut url: Url) -> Result<Opener> {
-    if url.raw_place().is_empty() {
-        return Err(invalid(
-            "a `sqlite` URL needs a path, as in `sqlite://locks.db`, or is `sqlite::memory:`",
-        ));
-    }
-    let path = url.file()?;
-    // Taken for a path, it would be shown in errors with whatever password it has.
-    if url.names_a_host() && path != ":memory:" {
-        return Err(invalid(
-            "a `sqlite` URL names a file, without user, password, host or port; \
-             an `@` or `:` at the beginning of a path is written `%40` or `%3A`, or comes behind `./`",
-        ));
-    }
-    let mut config = dlock_sql::sqlite::Config::new(&path);
-    let prefix = url.take::<String>("table_prefix")?;
-    if let Some(prefix) = &prefix {
-        config = config.table_prefix(prefix);
-    }
-    if let Some(budget) = url.take("busy_budget")? {
-        config = config.busy_budget(budget);
-    }
-    url.finish()?;
-    Ok(Opener::Sqlite {
-        config,
-        path,
-        prefix,
-    })
+fn sqlite(url: Url) -> Result<Opener> {
+    dlock_sql::sqlite::Config::read(url).map(Opener::Sqlite)
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -25,7 +25,8 @@ async fn tokens_grow_over_every_majority_of_redis_and_sqlite() {
         let config = config.timeout(Duration::from_secs(1)).lazily();
         members.push(Arc::new(config.connect(here.clone()).await.unwrap()));
     }
-    let file = Config::new(directory.path().join("locks.sqlite")).connect(here)
+    let file = Config::new(directory.path().join("locks.sqlite"))
+        .connect(here)
         .await
         .unwrap();
     members.push(Arc::new(file));

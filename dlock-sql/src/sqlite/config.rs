@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
+use dlock_core::spi::Url;
 use dlock_core::{Error, ErrorKind, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::mpsc;
@@ -59,6 +60,65 @@ impl Config {
     /// `memory`, which a crash can damage, are refused). The hooks of the pool are not run.
     pub fn from_pool(pool: &SqlitePool) -> Self {
         Self::of(Source::Options(pool.connect_options()))
+    }
+
+    /// As [`read`](Self::read), of a URL that is not parsed yet.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::read(Url::parse(url)?)
+    }
+
+    /// What a URL says: `sqlite:///absolute/path`, `sqlite://path/to/file`, or `sqlite::memory:`.
+    ///
+    /// | key | meaning |
+    /// |---|---|
+    /// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
+    /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
+    ///
+    /// # Errors
+    /// `InvalidInput` for a URL without a path, one with a user, password, host or port, or a key that is not
+    /// known.
+    pub fn read(mut url: Url) -> Result<Self> {
+        let path = url.file()?;
+        if path.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a `sqlite` URL needs a path, as in `sqlite://locks.db`, or is `sqlite::memory:`",
+            ));
+        }
+        // Taken for a path, it would be shown in errors with whatever password it has.
+        if url.names_a_host() && path != ":memory:" {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the beginning \
+                 of a path is written `%40` or `%3A`, or comes behind `./`",
+            ));
+        }
+        let mut config = Self::new(path);
+        if let Some(prefix) = url.take::<String>("table_prefix")? {
+            config = config.table_prefix(prefix);
+        }
+        if let Some(budget) = url.take("busy_budget")? {
+            config = config.busy_budget(budget);
+        }
+        url.finish()?;
+        Ok(config)
+    }
+
+    /// The file, if it is one that others can open too.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Options(options) => Some(options.get_filename()),
+            Source::Memory => None,
+        }
+    }
+
+    /// What the names of the tables begin with.
+    pub fn prefix(&self) -> &str {
+        &self.table_prefix
     }
 
     fn of(source: Source) -> Self {

@@ -210,10 +210,10 @@ impl Lock for SqliteLock {
         let (asked, turn, version) = self
             .connection
             .call(needs, move |view| {
-                if view.tombstones.has(&request.key) {
+                if view.ended.was_abandoned(&request.key) {
                     return Err(Error::lost(LossReason::Refused));
                 }
-                if view.tombstones.was_released(&request.key) {
+                if view.ended.was_released(&request.key) {
                     return Err(Error::lost(LossReason::Released));
                 }
                 let (state, now, tokens) = view.change(&request.key.name)?;
@@ -243,8 +243,8 @@ impl Lock for SqliteLock {
                 let (state, now, tokens) = view.change(&key.name)?;
                 let released = state.release(key.id, how, now, tokens);
                 if released == Released::Released {
-                    view.tombstones.note_released(key);
-                } else if view.tombstones.was_released(&key) {
+                    view.ended.note_released(key);
+                } else if view.ended.was_released(&key) {
                     return Ok(Released::Released);
                 }
                 Ok(released)
@@ -267,7 +267,7 @@ impl Lock for SqliteLock {
                             .change(&key.name)
                             .map(|(state, now, tokens)| state.abandon(key.id, now, tokens))
                             .map_err(|e| e.with_name(&key.name));
-                        view.tombstones.bury(key, now);
+                        view.ended.bury(key, now);
                         answer
                     })
                     .collect::<Vec<_>>())

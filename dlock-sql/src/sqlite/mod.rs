@@ -52,6 +52,7 @@
 pub(crate) mod boot;
 mod config;
 mod connection;
+mod ended;
 mod failure;
 mod fencing;
 mod gate;
@@ -60,7 +61,6 @@ mod renew;
 mod row;
 mod rwlock;
 mod schema;
-mod tombstones;
 mod wait;
 mod watch;
 

@@ -27,9 +27,9 @@ use super::store::Store;
 use super::view::View;
 use super::{Job, Message, Stamps};
 use crate::admit::{Glance, NameState, Tokens};
+use crate::sqlite::ended::Ended;
 use crate::sqlite::gate::{AskGate, GateAnswer};
 use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
-use crate::sqlite::tombstones::Tombstones;
 use crate::sqlite::watch::Watchers;
 
 /// At most that many jobs in one transaction: others must get their turn at the file.
@@ -58,7 +58,7 @@ pub(in crate::sqlite) struct Task {
     version: Option<i64>,
     /// How many jobs were run.
     turns: u64,
-    tombstones: Tombstones,
+    ended: Ended,
     watchers: Watchers,
     next_sweep: Timestamp,
     /// How far the sweep has come in the order of the names; empty at the beginning.
@@ -78,7 +78,7 @@ impl Task {
             tokens: None,
             version: None,
             turns: 0,
-            tombstones: Tombstones::default(),
+            ended: Ended::default(),
             watchers: Watchers::default(),
             next_sweep: Timestamp::ZERO,
             swept_to: Vec::new(),
@@ -149,7 +149,7 @@ impl Task {
     fn forget(&mut self) {
         self.names.clear();
         self.spoiled.clear();
-        self.tombstones.failed();
+        self.ended.failed();
         self.touched.clear();
         self.tokens = None;
         self.version = None;
@@ -212,7 +212,7 @@ impl Task {
             store.rollback().await;
         }
         outcome?;
-        self.tombstones.committed();
+        self.ended.committed();
         self.publish();
         self.secure_tokens().await
     }
@@ -358,7 +358,7 @@ impl Task {
             touched: &mut self.touched,
             tokens: self.tokens.get_or_insert_with(Tokens::default),
             gate: None,
-            tombstones: &mut self.tombstones,
+            ended: &mut self.ended,
             watchers: &mut self.watchers,
         };
         for (job, gate) in jobs.iter_mut().zip(gates) {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use dlock_core::{Error, LockName, Result, Timestamp};
 
 use crate::admit::{Glance, NameState, Tokens};
+use crate::sqlite::ended::Ended;
 use crate::sqlite::gate::GateAnswer;
-use crate::sqlite::tombstones::Tombstones;
 use crate::sqlite::watch::Watchers;
 
 /// What a job sees: the loaded state, and the time at which it is judged.
@@ -25,7 +25,7 @@ pub(in crate::sqlite) struct View<'a> {
     pub(super) tokens: &'a mut Tokens,
     /// What the fence gate has answered to the job that runs.
     pub(in crate::sqlite) gate: Option<Result<GateAnswer>>,
-    pub(in crate::sqlite) tombstones: &'a mut Tombstones,
+    pub(in crate::sqlite) ended: &'a mut Ended,
     pub(in crate::sqlite) watchers: &'a mut Watchers,
 }
 

@@ -23,11 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::combinators::Quorum;
-use dlock::redis::Config;
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::Lock;
-use dlock::sqlite::Config;
 use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
+use dlock::{redis, sqlite};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
 use dlock_conformance::remote::{RemoteLock, RemoteServer};
@@ -389,7 +388,7 @@ impl Subjects {
         let runtime = kind.start();
         let (on, url) = (runtime.clone(), place.url(None));
         let opening = async move {
-            Config::from_url(&url)?
+            redis::Config::from_url(&url)?
                 .connect(on)
                 .await
                 .map(|l| Arc::new(l) as Arc<dyn Lock>)
@@ -407,7 +406,7 @@ impl Subjects {
         let url = format!("redis://{address}");
         let on = runtime.clone();
         let opening = async move {
-            Config::from_url(&url)?
+            redis::Config::from_url(&url)?
                 .connect_plain(on)
                 .await
                 .map(|l| Arc::new(l) as Arc<dyn Lock>)
@@ -542,7 +541,7 @@ impl Subjects {
     }
 
     async fn redis_at(&self, url: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        let config = Config::from_url(url)?.timeout(TIMEOUT);
+        let config = redis::Config::from_url(url)?.timeout(TIMEOUT);
         if let Store::PlainRedis { .. } = self.store {
             return Ok(Arc::new(config.connect_plain(runtime).await?));
         }
@@ -851,7 +850,7 @@ impl Harness for Subjects {
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
-                    let backend = Config::new(nowhere).connect(self.runtime.clone()).await?;
+                    let backend = sqlite::Config::new(nowhere).connect(self.runtime.clone()).await?;
                     self.client(Arc::new(backend), self.runtime.clone())
                 };
                 Some(connecting.boxed())

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::redis::Config;
 use dlock::spi::Lock;
-use dlock::sqlite::Config;
 use dlock::{Capability, Guard, Strength, runtime};
+use dlock::{redis, sqlite};
 
 use crate::servers::{Persistence, RedisOptions, RedisServer};
 use crate::site::{LONG, NAME, Resource, client_of};
@@ -21,11 +20,11 @@ async fn tokens_grow_over_every_majority_of_redis_and_sqlite() {
     let here = runtime::detect().unwrap();
     let mut members: Vec<Arc<dyn Lock>> = Vec::new();
     for server in &redis {
-        let config = Config::from_url(&server.url()).unwrap();
+        let config = redis::Config::from_url(&server.url()).unwrap();
         let config = config.timeout(Duration::from_secs(1)).lazily();
         members.push(Arc::new(config.connect(here.clone()).await.unwrap()));
     }
-    let file = Config::new(directory.path().join("locks.sqlite"))
+    let file = sqlite::Config::new(directory.path().join("locks.sqlite"))
         .connect(here)
         .await
         .unwrap();

@@ -43,7 +43,8 @@ impl Default for Place {
 /// If it cannot be opened.
 pub async fn file_client(file: &Path) -> Client {
     let here = runtime::detect().expect("tokio is current");
-    let lock = Config::new(file).connect(here.clone())
+    let lock = Config::new(file)
+        .connect(here.clone())
         .await
         .expect("a new file can be opened");
     Client::builder(Arc::new(lock), here)

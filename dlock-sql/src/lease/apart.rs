@@ -1,4 +1,5 @@
-//! Work in a task of the runtime, whose context sqlx wants where it connects and which whoever asks need not have.
+//! Work in a task of the runtime, whose context sqlx wants where it connects and which whoever asks need not
+//! have.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +12,8 @@ use futures::future::{Either, select};
 /// Has a task do that. `None`: the runtime ended in the midst of it.
 ///
 /// # Cancel safety
-/// The work is dropped as well, at its next turn, before it is polled again: what was not sent yet is not sent.
+/// The work is dropped as well, at its next turn, before it is polled again: what was not sent yet is not
+/// sent.
 pub(in crate::lease) async fn apart<T: Send + 'static>(
     runtime: &dyn Runtime,
     work: impl Future<Output = T> + Send + 'static,
@@ -80,7 +82,8 @@ mod tests {
         .unwrap();
     }
 
-    /// Both have happened when the task has its next turn: what it waited for is there, and nobody wants it any more.
+    /// Both have happened when the task has its next turn: what it waited for is there, and nobody wants it
+    /// any more.
     #[tokio::test]
     async fn who_goes_away_first_has_nothing_begun() {
         let tokio = Tokio::current().unwrap();

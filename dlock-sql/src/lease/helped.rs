@@ -1,13 +1,16 @@
 //! Work that goes on whether or not whoever asked for it polls.
 //!
-//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and rests (the arm of a `select!` whose other arm takes its
-//! time, a stream that is read slowly) would keep it from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one.
+//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and
+//! rests (the arm of a `select!` whose other arm takes its time, a stream that is read slowly) would keep it
+//! from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one.
 //!
-//! So somebody looks after all that is on its way. Who polls does the work itself, which costs nothing more. What could go on and has not been polled since the
-//! look before is given to a task, which does the rest of it. (A task for each request would do as well, and costs a tenth of one: two changes of tasks.)
+//! So somebody looks after all that is on its way. Who polls does the work itself, which costs nothing more.
+//! What could go on and has not been polled since the look before is given to a task, which does the rest of
+//! it. (A task for each request would do as well, and costs a tenth of one: two changes of tasks.)
 //!
 //! * *It is polled by both.* It is locked meanwhile, and a poll is short.
-//! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which wakes whoever waits for its end.
+//! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which
+//!   wakes whoever waits for its end.
 //! * *The task is dropped, with its runtime.* Whoever asked is woken, and goes on with it.
 //! * *Two looks fall into one poll.* That is taken for a rest, and costs a task.
 
@@ -39,7 +42,8 @@ pub(in crate::lease) struct Helper {
 #[derive(Default)]
 struct OnItsWay {
     all: Vec<Weak<dyn Help>>,
-    /// How many there may be before it is looked for those that are over; for when nobody looks, since the runtime has ended.
+    /// How many there may be before it is looked for those that are over; for when nobody looks, since the
+    /// runtime has ended.
     room: usize,
     is_looked_at: bool,
 }
@@ -116,7 +120,8 @@ impl Helper {
     }
 }
 
-/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if there is a runtime.
+/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if
+/// there is a runtime.
 struct Looks(Weak<Helper>);
 
 impl Drop for Looks {
@@ -144,7 +149,8 @@ async fn looking(mut looks: Looks, runtime: Arc<dyn Runtime>) {
 }
 
 trait Help: Send + Sync {
-    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then. Whether it is not at its end.
+    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then.
+    /// Whether it is not at its end.
     fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool;
 }
 

@@ -1,12 +1,15 @@
 //! What this client was told last of names, so that it asks in the way that will do.
 //!
-//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way has to be gone after all: it is gone at once where others
-//! were. And the shortest takes a name that has a row: where this client had it a moment ago, there is one.
+//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way
+//! has to be gone after all: it is gone at once where others were. And the shortest takes a name that has a
+//! row: where this client had it a moment ago, there is one.
 //!
-//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where the long way is one statement (PostgreSQL) it is gone for a
-//! moment after others were seen, since the short one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
+//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where
+//! the long way is one statement (PostgreSQL) it is gone for a moment after others were seen, since the short
+//! one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
 //!
-//! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
+//! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed,
+//! which tells how it is now.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +18,8 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
+/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in
+/// `upkeep`).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.

@@ -1,8 +1,9 @@
 //! Connections that are made while others are in use.
 //!
-//! To connect is dear: a process or a thread of the server, a password of thousands of hashes, some round trips. Who finds all connections in use has one more made, if
-//! there is a place, and takes whichever is there first: that one, or one that somebody gives back, which is a matter of a millisecond. A renewal is not late for a
-//! connection that will be there soon enough for others.
+//! To connect is dear: a process or a thread of the server, a password of thousands of hashes, some round
+//! trips. Who finds all connections in use has one more made, if there is a place, and takes whichever is
+//! there first: that one, or one that somebody gives back, which is a matter of a millisecond. A renewal is
+//! not late for a connection that will be there soon enough for others.
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,12 +25,14 @@ pub(in crate::lease) enum Unmade {
     Over,
 }
 
-/// Has a connection made in that place, in a task (sqlx wants its runtime's context, which whoever asks need not have), and answers the first that is there: this one
-/// or another. (The place may come without one, where that broke.)
+/// Has a connection made in that place, in a task (sqlx wants its runtime's context, which whoever asks need
+/// not have), and answers the first that is there: this one or another. (The place may come without one,
+/// where that broke.)
 ///
-/// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*: that is said before the place is let go, so
-/// whoever had it made hears of it, and does not try for ever. *Whoever had it made has gone*: it took too long, perhaps since the network swallows
-/// everything, so the place is free at once; should there be a connection in the end, it is for whoever comes.
+/// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*:
+/// that is said before the place is let go, so whoever had it made hears of it, and does not try for ever.
+/// *Whoever had it made has gone*: it took too long, perhaps since the network swallows everything, so the
+/// place is free at once; should there be a connection in the end, it is for whoever comes.
 ///
 /// # Cancel safety
 /// The last of these.

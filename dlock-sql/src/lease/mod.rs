@@ -1,7 +1,8 @@
 //! Locks as leases in rows of a database server: PostgreSQL, MySQL and MariaDB.
 //!
-//! A lease is a row with an end, by the clock of the database. It hangs on no connection: one that breaks costs nothing, and a pooler may be in
-//! between. What is written of a name changes in one statement or one transaction that has locked the name's row, so that nobody sees it half-done.
+//! A lease is a row with an end, by the clock of the database. It hangs on no connection: one that breaks
+//! costs nothing, and a pooler may be in between. What is written of a name changes in one statement or one
+//! transaction that has locked the name's row, so that nobody sees it half-done.
 //!
 //! | | PostgreSQL | MySQL, MariaDB |
 //! |---|---|---|
@@ -13,6 +14,8 @@
 
 mod apart;
 mod check;
+mod connection;
+mod dialect;
 mod helped;
 mod known;
 mod making;

@@ -1,9 +1,11 @@
 //! Places for a few connections, given away in the order in which they were asked for.
 //!
-//! A mutex or a semaphore that lets newcomers pass would do until more is asked than the connections carry: then whoever waits is passed again and again, and
-//! an operation that takes a millisecond runs into its time limit.
+//! A mutex or a semaphore that lets newcomers pass would do until more is asked than the connections carry:
+//! then whoever waits is passed again and again, and an operation that takes a millisecond runs into its time
+//! limit.
 //!
-//! *Who waits is dropped while it is given a place*: the place comes back by its own `Drop`, and goes on to the next.
+//! *Who waits is dropped while it is given a place*: the place comes back by its own `Drop`, and goes on to
+//! the next.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,8 @@ pub(in crate::lease) struct Places<C> {
 struct State<C> {
     /// Places that nobody has.
     free: usize,
-    /// Connections that nobody uses: no more than there are free places. The last one that was used is used next.
+    /// Connections that nobody uses: no more than there are free places. The last one that was used is used
+    /// next.
     idle: Vec<C>,
     waiting: VecDeque<oneshot::Sender<Place<C>>>,
 }
@@ -80,7 +83,8 @@ impl<C> Places<C> {
         }
     }
 
-    /// Waits for a place with a connection that nobody uses any more, for somebody whose own is being made. (It may come without one, where that broke.)
+    /// Waits for a place with a connection that nobody uses any more, for somebody whose own is being made.
+    /// (It may come without one, where that broke.)
     ///
     /// # Cancel safety
     /// As [`take`](Self::take).

@@ -17,7 +17,7 @@ impl RwLock for MysqlLease {
         share(to).map_err(named)?;
         let key = lease.clone();
         let (sent, turned) = self
-            .link
+            .db
             .change(std::slice::from_ref(&lease.name), Absent::Left, move |view| {
                 let now = view.now;
                 let name = view

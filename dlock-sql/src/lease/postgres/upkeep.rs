@@ -1,21 +1,19 @@
 //! What nobody waits for: rows of names that nobody has used for a while are deleted.
 //!
-//! Whoever releases does so now and then, in a task, and the database sees to it that one client a minute does. Where nobody releases anything there is
-//! nothing new to be deleted; what the last one leaves stays until somebody comes again. A program that lives shorter than that does it too, with its first
-//! release, if opening finds that nobody has for a minute: where all programs are short, nobody else would.
+//! Whoever releases does so now and then, in a task, and the database sees to it that one client a minute
+//! does. Where nobody releases anything there is nothing new to be deleted; what the last one leaves stays
+//! until somebody comes again. A program that lives shorter than that does it too, with its first release, if
+//! opening finds that nobody has for a minute: where all programs are short, nobody else would.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{Result, Timestamp};
-use futures::FutureExt as _;
-use futures::future::{Either, select};
+use dlock_core::Result;
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::call::{Value, Way, run};
-use super::connections::Link;
+use super::connections::Db;
 use super::failure::{foreign, nothing_done};
 use super::schema::Statements;
 
@@ -40,34 +38,18 @@ pub(super) async fn sweep_is_due(
         .map_err(|_| foreign("another time of the last sweep"))
 }
 
-impl Link {
+impl Db {
     /// Looks for dead names, if it is time.
     pub(super) fn sweep_sometimes(self: &Arc<Self>) {
-        let now = Timestamp::now().as_nanos();
-        let due = self.sweep_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(u64::try_from(self.sweep_every.as_nanos()).unwrap_or(u64::MAX));
-        if now < due
-            || self
-                .sweep_at
-                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-        {
-            return;
+        if self.is_time_to_sweep() {
+            let db = Arc::clone(self);
+            self.spawn(async move {
+                let age = i64::try_from(AGE.as_micros()).unwrap_or(i64::MAX);
+                // Where it fails somebody else does it, or this one does next time.
+                let _ = db
+                    .ask(&db.sql.sweep, &[Value::Long(age), Value::Number(MOST)])
+                    .await;
+            });
         }
-        // The first release of a client only starts the clock, unless it is time already.
-        if due == 0 {
-            return;
-        }
-        let link = Arc::clone(self);
-        let sweeping = async move {
-            let age = i64::try_from(AGE.as_micros()).unwrap_or(i64::MAX);
-            let values = [Value::Long(age), Value::Number(MOST)];
-            let swept = std::pin::pin!(link.ask(&link.sql.sweep, &values));
-            // Where it fails somebody else does it, or this one does next time.
-            if let Either::Left((Err(_), _)) = select(swept, link.closing.clone()).await {
-                link.sweep_at.store(next, Ordering::Relaxed);
-            }
-        };
-        self.runtime.spawn(sweeping.boxed());
     }
 }

@@ -31,12 +31,12 @@ use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, TryFutureExt as _};
 use sqlx::Connection as _;
 
-use super::apart::apart;
+use super::background::Background;
+use super::connecting::{Closing, Unmade, make};
+use super::contention::Contention;
 use super::dialect::Dialect;
-use super::helped::Helper;
-use super::known::Known;
-use super::making::{Closing, Unmade, make};
-use super::places::{Place, Places};
+use super::permits::{Permit, Permits};
+use super::task::in_task;
 
 /// How long it may take to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -56,12 +56,12 @@ pub(in crate::lease) struct Database<D: Dialect> {
     /// The address without a password, for messages.
     pub(in crate::lease) at: Arc<str>,
     pub(in crate::lease) runtime: Arc<dyn Runtime>,
-    pub(in crate::lease) known: Known,
+    pub(in crate::lease) contention: Contention,
     pub(in crate::lease) closing: Closing,
-    helper: Arc<Helper>,
+    background: Arc<Background>,
     closer: Mutex<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
-    places: Arc<Places<Idle<D::Connection>>>,
+    permits: Arc<Permits<Idle<D::Connection>>>,
     /// When dead names are to be looked for, on the clock of this process; nought: that clock has not been
     /// started.
     sweep_at: AtomicU64,
@@ -95,13 +95,13 @@ impl<D: Dialect> Database<D> {
         Self {
             dialect: parts.dialect,
             at: parts.at,
-            helper: Helper::new(parts.runtime.clone()),
+            background: Background::new(parts.runtime.clone()),
             runtime: parts.runtime,
-            known: Known::new(D::CONTENDED),
+            contention: Contention::new(D::CONTENDED),
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),
             closed: AtomicBool::new(false),
-            places: Places::new(parts.connections, Idle::used(parts.first)),
+            permits: Permits::new(parts.connections, Idle::used(parts.first)),
             sweep_at: AtomicU64::new(u64::from(parts.sweep_due)),
             sweep_every: parts.sweep_every,
         }
@@ -180,30 +180,30 @@ impl<D: Dialect> Database<D> {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.open()?;
-        self.helper.help(work).await
+        self.background.help(work).await
     }
 
     /// A connection that nobody else uses, in the order of asking.
     pub(in crate::lease) async fn lend(&self) -> Result<Lent<D>> {
         self.open()?;
-        let mut place = self.places.take().await;
+        let mut permit = self.permits.take().await;
         loop {
             self.open()?;
-            if let Some(idle) = place.connection.take() {
+            if let Some(idle) = permit.connection.take() {
                 let was_idle = !idle.is_new();
                 if let Some(conn) = self.still_there(idle).await {
                     return Ok(Lent {
                         conn: Some(conn),
-                        place: Some(place),
+                        permit: Some(permit),
                         was_idle,
                         runtime: self.runtime.clone(),
                     });
                 }
             }
             let connecting = in_time(self.dialect.connect(), &*self.runtime).map_ok(Idle::made);
-            let made = make(place, connecting, self.closing.clone(), &*self.runtime).await;
-            place = match made {
-                Ok(place) => place,
+            let made = make(permit, connecting, self.closing.clone(), &*self.runtime).await;
+            permit = match made {
+                Ok(permit) => permit,
                 Err(Unmade::Failed(e)) => return Err(D::nothing_done(e, &self.at)),
                 Err(Unmade::Over) => {
                     self.open()?;
@@ -221,11 +221,11 @@ impl<D: Dialect> Database<D> {
             // Dropped, it is reset first.
             return;
         }
-        let (conn, place) = (lent.conn.take(), lent.place.take());
+        let (conn, permit) = (lent.conn.take(), lent.permit.take());
         if broke {
-            drop(self.places.clear());
-        } else if let (Some(conn), Some(place)) = (conn, place) {
-            place.give_back(Idle::used(conn));
+            drop(self.permits.clear());
+        } else if let (Some(conn), Some(permit)) = (conn, permit) {
+            permit.give_back(Idle::used(conn));
         }
     }
 
@@ -276,7 +276,7 @@ impl<D: Dialect> Database<D> {
         self.closed.store(true, Ordering::Release);
         self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.dialect.closing();
-        for Idle { conn, .. } in self.places.clear() {
+        for Idle { conn, .. } in self.permits.clear() {
             // The server closes its end if it does not hear of it.
             let _ = conn.close().await;
         }
@@ -338,7 +338,7 @@ pub(in crate::lease) async fn connect<D: Dialect>(
     runtime: &dyn Runtime,
     at: &str,
 ) -> Result<D::Connection> {
-    match apart(runtime, in_time(connecting, runtime)).await {
+    match in_task(runtime, in_time(connecting, runtime)).await {
         Some(connected) => connected.map_err(|e| D::nothing_done(e, at)),
         None => Err(runtime_ended::<D>()),
     }
@@ -378,7 +378,7 @@ impl<D: Dialect> Asked<D> {
 /// A connection while one request has it.
 pub(in crate::lease) struct Lent<D: Dialect> {
     conn: Option<D::Connection>,
-    place: Option<Place<Idle<D::Connection>>>,
+    permit: Option<Permit<Idle<D::Connection>>>,
     /// Whether it was there before: what becomes of the first request on it says nothing of the store.
     pub(in crate::lease) was_idle: bool,
     runtime: Arc<dyn Runtime>,
@@ -395,14 +395,14 @@ impl<D: Dialect> Lent<D> {
 
 impl<D: Dialect> Drop for Lent<D> {
     fn drop(&mut self) {
-        let (Some(mut conn), Some(place)) = (self.conn.take(), self.place.take()) else {
+        let (Some(mut conn), Some(permit)) = (self.conn.take(), self.permit.take()) else {
             return;
         };
         let over = self.runtime.sleep(DRAINING);
         let draining = async move {
             let drained = matches!(select(D::reset(&mut conn), over).await, Either::Left((Ok(()), _)));
             if drained {
-                place.give_back(Idle::used(conn));
+                permit.give_back(Idle::used(conn));
             }
         };
         self.runtime.spawn(draining.boxed());

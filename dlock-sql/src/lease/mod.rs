@@ -12,16 +12,16 @@
 //!
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
-mod apart;
-mod check;
+mod background;
+mod connecting;
 mod connection;
+mod contention;
 mod dialect;
-mod helped;
-mod known;
-mod making;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod places;
+mod permits;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod stray;
+mod request;
+mod resent;
+mod task;

@@ -6,7 +6,7 @@ use dlock_core::{Result, Strength, Token};
 
 use super::lock::MysqlLease;
 use super::transaction::Absent;
-use crate::lease::check::check_token;
+use crate::lease::request::check_token;
 
 #[async_trait]
 impl Fencing for MysqlLease {

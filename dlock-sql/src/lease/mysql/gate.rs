@@ -37,12 +37,12 @@ use dlock_core::{Error, LockName, Result, Token};
 use sqlx::Row as _;
 use sqlx::mysql::{MySql, MySqlConnection, MySqlRow};
 
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{MysqlLease, bind, values};
 use super::text::bytes;
 use crate::direct::gate::admit_in_table;
-use crate::lease::check::{check_name, check_token};
+use crate::lease::request::{check_name, check_token};
 
 #[async_trait]
 impl FenceGate for MysqlLease {

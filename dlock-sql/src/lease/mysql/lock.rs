@@ -15,15 +15,15 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
 use sqlx::mysql::MySqlArguments;
 
-use super::connections::Db;
-use super::probe::RowProbe;
+use super::connection::Db;
 use super::state::Mark;
 use super::text::id_bytes;
 use super::transaction::Absent;
+use super::wait::RowProbe;
 use crate::admit::{Asked, WATCH};
-use crate::lease::check::{capabilities, check_request, invalid, micros};
-use crate::lease::known::Seen;
-use crate::lease::stray::after_stray;
+use crate::lease::contention::Seen;
+use crate::lease::request::{capabilities, check_request, invalid, micros};
+use crate::lease::resent::after_resent;
 
 /// How soon whoever waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -126,7 +126,7 @@ impl MysqlLease {
         let Some(token) = Token::new(token) else {
             return Ok(None);
         };
-        self.db.known.tell(&request.key.name, Seen::Alone);
+        self.db.contention.tell(&request.key.name, Seen::Alone);
         let life = round_up(request.ttl);
         Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
     }
@@ -142,7 +142,7 @@ impl MysqlLease {
         let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
-            let seen = self.db.known.of(&request.key.name);
+            let seen = self.db.contention.of(&request.key.name);
             if request.mode == Mode::Exclusive
                 && seen != Some(Seen::Others)
                 && let Some(grant) = self.take(seen.is_some(), request, &mut strayed).await?
@@ -151,7 +151,7 @@ impl MysqlLease {
             }
             let asked = self.attempt_in_full(request).await;
             match strayed {
-                true => after_stray(asked, self.try_abandon(&request.key)).await,
+                true => after_resent(asked, self.try_abandon(&request.key)).await,
                 false => asked,
             }
         };
@@ -209,8 +209,9 @@ impl MysqlLease {
         let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short =
-                how == Release::Now && !open.acquire && self.db.known.of(&lease.name) != Some(Seen::Others);
+            let short = how == Release::Now
+                && !open.acquire
+                && self.db.contention.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(Released::Released);
             }

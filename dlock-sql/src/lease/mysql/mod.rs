@@ -28,25 +28,23 @@
 //!   a minute sees to that.
 
 mod call;
-mod connections;
+mod connection;
 mod failure;
 mod fencing;
 pub mod gate;
 mod lock;
-#[cfg(test)]
-mod next_version;
 mod open;
-mod probe;
 mod renew;
 mod rwlock;
 mod schema;
 mod sight;
 mod state;
+mod sweep;
 #[cfg(test)]
-mod stopped;
+mod tests;
 mod text;
 mod transaction;
-mod upkeep;
+mod wait;
 mod watch;
 
 pub use lock::MysqlLease;

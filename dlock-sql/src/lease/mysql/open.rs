@@ -9,13 +9,13 @@ use dlock_core::{Error, ErrorKind, Result, Runtime};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 
-use super::connections::{Db, Mysql, connecting, prepare};
+use super::connection::{Db, Mysql, connecting, prepare};
 use super::failure::nothing_done;
 use super::lock::MysqlLease;
 use super::schema::{MIGRATIONS, Names, Statements, migrate};
 use super::sight::Sights;
-use crate::lease::check::check_prefix;
 use crate::lease::connection::{Parts, connect};
+use crate::lease::request::check_prefix;
 
 /// What the names of the tables begin with unless another prefix is chosen.
 pub const DEFAULT_PREFIX: &str = "dlock_";

@@ -20,7 +20,7 @@ use super::schema::NOW;
 use super::text::{bytes, id_bytes, read_id};
 use super::transaction::Absent;
 use crate::admit::Asked;
-use crate::lease::check::{check_ttl, micros};
+use crate::lease::request::{check_ttl, micros};
 
 /// How many go into one statement.
 const BATCH: usize = 500;

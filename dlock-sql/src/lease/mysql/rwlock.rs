@@ -7,7 +7,7 @@ use dlock_core::{Error, LossReason, Mode, Result};
 use super::lock::MysqlLease;
 use super::transaction::Absent;
 use crate::admit::Turned;
-use crate::lease::check::share;
+use crate::lease::request::share;
 
 #[async_trait]
 impl RwLock for MysqlLease {

@@ -134,7 +134,7 @@ pub(super) struct Statements {
     /// the update. A row that no dlock wrote, and the last token of all, are left to whoever looks closer.
     ///
     /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among
-    /// `VALUES` is not. So it may be older than the insert: see `upkeep`. Types are cast since MySQL takes a
+    /// `VALUES` is not. So it may be older than the insert: see `sweep`. Types are cast since MySQL takes a
     /// bare value of a `SELECT` for text.
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; nought as well if there is none.

@@ -17,7 +17,7 @@ use sqlx::mysql::MySqlRow;
 use super::failure::foreign;
 use super::text::{bytes, id_bytes, label, number, read_id};
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, WATCH, Watch};
-use crate::lease::check::share;
+use crate::lease::request::share;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);

@@ -8,12 +8,12 @@ use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
 use super::call::Statement;
-use super::connections::{Db, Mysql};
+use super::connection::{Db, Mysql};
 use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
 use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
 use super::text::list;
 use crate::lease::connection::Lent;
-use crate::lease::known::Seen;
+use crate::lease::contention::Seen;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Db {
         committed.map_err(|e| perhaps_done(e, &self.at))?;
         for (name, loaded) in &view.names {
             if let Ok(loaded) = loaded {
-                self.known.tell(name, Seen::others(loaded.others() > 0));
+                self.contention.tell(name, Seen::others(loaded.others() > 0));
             }
         }
         let mark = match names {

@@ -31,12 +31,12 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Row as _;
 
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{MysqlLease, bind, values};
 use super::transaction::Absent;
 use crate::admit::Told;
-use crate::lease::check::check_name;
+use crate::lease::request::check_name;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);

@@ -7,7 +7,7 @@ use dlock_core::{Error, Result, Strength, Token};
 use super::call::Value;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::check_token;
+use crate::lease::request::check_token;
 
 #[async_trait]
 impl Fencing for PostgresLease {

@@ -34,11 +34,11 @@ use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use super::call::{Value, run};
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::{foreign, nothing_done};
 use super::lock::PostgresLease;
 use super::reply::read_token;
-use crate::lease::check::{check_name, check_token};
+use crate::lease::request::{check_name, check_token};
 
 #[async_trait]
 impl FenceGate for PostgresLease {

@@ -14,14 +14,14 @@ use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _};
 
 use super::call::Value;
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
-use super::probe::RowProbe;
 use super::pushes::Waiting;
 use super::reply::{Answer, id_bytes, token_of};
-use crate::lease::check::{capabilities, check_request, micros, mismatch, share};
-use crate::lease::known::Seen;
-use crate::lease::stray::after_stray;
+use super::wait::RowProbe;
+use crate::lease::contention::Seen;
+use crate::lease::request::{capabilities, check_request, micros, mismatch, share};
+use crate::lease::resent::after_resent;
 
 /// How soon whoever has to look looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -70,7 +70,7 @@ impl PostgresLease {
         let Some(row) = rows.first() else {
             return Ok(None);
         };
-        db.known.tell(&request.key.name, Seen::Alone);
+        db.contention.tell(&request.key.name, Seen::Alone);
         let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
         let token = token_of(row)?;
         Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
@@ -89,7 +89,7 @@ impl PostgresLease {
         let mut strayed = false;
         let asked = async {
             let sql = &self.db.sql;
-            let short = match self.db.known.of(&request.key.name) {
+            let short = match self.db.contention.of(&request.key.name) {
                 _ if share >= 0 => None,
                 None => Some(&sql.acquire),
                 Some(Seen::Alone) => Some(&sql.acquire_again),
@@ -102,7 +102,7 @@ impl PostgresLease {
             }
             let asked = self.attempt_in_full(request, share, &mut strayed).await;
             match strayed {
-                true => after_stray(asked, self.try_abandon(&request.key)).await,
+                true => after_resent(asked, self.try_abandon(&request.key)).await,
                 false => asked,
             }
         };
@@ -139,7 +139,7 @@ impl PostgresLease {
         let answer = Answer::of(&rows)?;
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
-        db.known.tell(&request.key.name, Seen::others(others));
+        db.contention.tell(&request.key.name, Seen::others(others));
         self.read_attempt(request, sent, &answer, waiting)
     }
 
@@ -204,7 +204,7 @@ impl PostgresLease {
         let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short = keep == 0 && !open.acquire && db.known.of(&lease.name) != Some(Seen::Others);
+            let short = keep == 0 && !open.acquire && db.contention.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(true);
             }
@@ -221,7 +221,7 @@ impl PostgresLease {
             let answer = Answer::of(&rows)?;
             // Otherwise there is no row.
             if answer.at.is_some() {
-                db.known.tell(&lease.name, Seen::others(answer.others > 0));
+                db.contention.tell(&lease.name, Seen::others(answer.others > 0));
             }
             db.pushes.anchor(sent, answer.at);
             Ok(answer.word == "R")

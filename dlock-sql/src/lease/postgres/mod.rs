@@ -37,20 +37,20 @@
 //!   150 bytes.
 
 mod call;
-mod connections;
+mod connection;
 mod failure;
 mod fencing;
 pub mod gate;
-mod listening;
 mod lock;
+mod notify;
 mod open;
-mod probe;
 mod pushes;
 mod renew;
 mod reply;
 mod rwlock;
 mod schema;
-mod upkeep;
+mod sweep;
+mod wait;
 mod watch;
 
 pub use lock::PostgresLease;

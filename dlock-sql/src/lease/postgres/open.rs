@@ -10,15 +10,15 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::call::{Way, hex};
-use super::connections::{Db, Postgres, Warm, connecting, prepare};
+use super::connection::{Db, Postgres, Warm, connecting, prepare};
 use super::failure::nothing_done;
-use super::listening::listen;
 use super::lock::PostgresLease;
+use super::notify::listen;
 use super::pushes::Pushes;
 use super::schema::{MIGRATIONS, Names, Statements, check_isolation, current_schema, migrate};
-use super::upkeep::sweep_is_due;
-use crate::lease::check::check_prefix;
+use super::sweep::sweep_is_due;
 use crate::lease::connection::{Parts, connect};
+use crate::lease::request::check_prefix;
 
 /// What the names of the tables begin with unless another prefix is chosen.
 pub const DEFAULT_PREFIX: &str = "dlock_";

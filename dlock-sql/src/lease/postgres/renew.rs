@@ -13,7 +13,7 @@ use super::call::Value;
 use super::failure::foreign;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::{check_ttl, micros};
+use crate::lease::request::{check_ttl, micros};
 
 /// How many go into one statement.
 const BATCH: usize = 500;

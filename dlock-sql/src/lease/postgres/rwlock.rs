@@ -7,7 +7,7 @@ use dlock_core::{Error, LossReason, Mode, Result};
 use super::call::Value;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::{mismatch, share};
+use crate::lease::request::{mismatch, share};
 
 #[async_trait]
 impl RwLock for PostgresLease {

@@ -1,5 +1,5 @@
 //! The tables, their migrations, and the statements on them. What the tables hold, and the functions on them,
-//! are in `v1.sql`.
+//! are in `v1/`.
 //!
 //! Two that open at once: each looks for the version first, and whoever finds an old one takes an advisory
 //! lock, looks again, and goes on from there; all in one transaction, so that nobody sees half a version. Who
@@ -13,13 +13,18 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::call::{Value, Way, run};
-use super::connections::Warm;
+use super::connection::Warm;
 use super::failure::{foreign, nothing_done, other_isolation, perhaps_done};
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
 /// them, or are refused by the server.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[concat!(
+    include_str!("v1/tables.sql"),
+    include_str!("v1/admission.sql"),
+    include_str!("v1/requests.sql"),
+    include_str!("v1/holds.sql"),
+)];
 
 /// What the advisory lock of a migration is taken on, with the name of the tables: `dlock` in ASCII.
 const MIGRATING: i32 = 0x646c_6f63;
@@ -66,7 +71,7 @@ pub(super) struct Statements {
     /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token
     /// and all. *Two that make it*: the second one finds the row of the first. *The row is deleted
     /// meanwhile*: the floor that it is made from was read when the statement began, which is why a name is
-    /// deleted only where the floor was above its token long before: see `sweep` in `v1.sql`.
+    /// deleted only where the floor was above its token long before: see `sweep` in `v1/`.
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,

@@ -36,11 +36,11 @@ use futures::{FutureExt as _, StreamExt as _};
 use sqlx::Row as _;
 
 use super::call::Value;
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes, label, mode, read_id_digits, read_inspection, read_token};
-use crate::lease::check::check_name;
+use crate::lease::request::check_name;
 
 /// How long changes are told for a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use sqlx::postgres::PgConnectOptions;
 use super::*;
 use crate::lease::connection::connect;
 use crate::lease::postgres::PostgresLease;
-use crate::lease::postgres::connections::{Postgres, connecting};
+use crate::lease::postgres::connection::{Postgres, connecting};
 use crate::servers::PostgresServer;
 
 /// What a later version may do: a column more, which has to be filled for the names that there are, and

@@ -13,7 +13,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::call::{Value, Way, run};
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::{foreign, nothing_done};
 use super::schema::Statements;
 

@@ -7,8 +7,8 @@ use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Release, Released, 
 use dlock_core::{ErrorKind, LockName, Mode, Result, runtime};
 use sqlx::{Connection as _, MySqlConnection};
 
-use super::MysqlLease;
-use super::schema::{MIGRATIONS, Names, migrate};
+use crate::lease::mysql::MysqlLease;
+use crate::lease::mysql::schema::{MIGRATIONS, Names, migrate};
 use crate::servers::MariaDbServer;
 
 /// What the next release might add. On this server it can be repeated, since definitions are no part of a

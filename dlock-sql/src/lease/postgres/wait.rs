@@ -18,7 +18,7 @@ use dlock_core::spi::{LeaseKey, News, Probe};
 use sqlx::Row as _;
 
 use super::call::Value;
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::reply::read_id_digits;
 

@@ -18,7 +18,7 @@ use dlock_core::spi::{LeaseKey, News, Probe, RequestId};
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::Row as _;
 
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{bind, values};
 use super::sight::{Look, Sight};

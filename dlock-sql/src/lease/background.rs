@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const NOTHING: u32 = 20;
 
 /// Looks after what is on its way.
-pub(in crate::lease) struct Helper {
+pub(in crate::lease) struct Background {
     runtime: Arc<dyn Runtime>,
     on_its_way: Mutex<OnItsWay>,
 }
@@ -55,7 +55,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Helper {
+impl Background {
     pub(in crate::lease) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         Arc::new(Self {
             runtime,
@@ -70,7 +70,7 @@ impl Helper {
     pub(in crate::lease) fn help<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Helped<T> {
+    ) -> Running<T> {
         let shared = Arc::new(Shared {
             work: Mutex::new(Work::Going(work.boxed())),
             asker: AtomicWaker::new(),
@@ -82,7 +82,7 @@ impl Helper {
         });
         let waker = Waker::from(shared.clone());
         self.look_after(&shared);
-        Helped { shared, waker }
+        Running { shared, waker }
     }
 
     fn look_after<T: Send + 'static>(self: &Arc<Self>, shared: &Arc<Shared<T>>) {
@@ -122,7 +122,7 @@ impl Helper {
 
 /// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if
 /// there is a runtime.
-struct Looks(Weak<Helper>);
+struct Looks(Weak<Background>);
 
 impl Drop for Looks {
     fn drop(&mut self) {
@@ -249,12 +249,12 @@ impl<T: Send + 'static> Drop for Taken<T> {
 }
 
 /// The outcome of the work.
-pub(in crate::lease) struct Helped<T: Send + 'static> {
+pub(in crate::lease) struct Running<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     waker: Waker,
 }
 
-impl<T: Send + 'static> Future for Helped<T> {
+impl<T: Send + 'static> Future for Running<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -276,7 +276,7 @@ impl<T: Send + 'static> Future for Helped<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Helped<T> {
+impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let work = std::mem::replace(&mut *lock(&self.shared.work), Work::Over);
         self.shared.is_over.store(true, Ordering::SeqCst);
@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    fn helper() -> Arc<Helper> {
-        Helper::new(Tokio::current().expect("it is tokio"))
+    fn helper() -> Arc<Background> {
+        Background::new(Tokio::current().expect("it is tokio"))
     }
 
     async fn soon<T>(what: impl Future<Output = T>) -> T {

@@ -19,7 +19,7 @@ use dlock_core::{LockName, Timestamp};
 use crate::lately::Lately;
 
 /// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in
-/// `upkeep`).
+/// `sweep`).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-pub(in crate::lease) struct Known {
+pub(in crate::lease) struct Contention {
     told: Mutex<Lately<LockName, Told>>,
     /// For so long after others were seen they are counted on.
     crowded: Duration,
@@ -54,7 +54,7 @@ struct Told {
     crowded: Option<Timestamp>,
 }
 
-impl Known {
+impl Contention {
     pub(in crate::lease) fn new(crowded: Duration) -> Self {
         Self {
             told: Mutex::default(),
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_was_told_last_counts() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         assert_eq!(known.at(&a, now), None);
         known.tell_at(&a, Seen::Others, now);
         assert_eq!(known.at(&a, now), Some(Seen::Others));
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn who_meets_nobody_once_counts_on_others_for_a_moment() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
         assert_eq!(known.at(&a, now + CROWDED * 9 / 10), Some(Seen::Others));
         assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
-        let known = Known::new(Duration::ZERO);
+        let known = Contention::new(Duration::ZERO);
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now);
         assert_eq!(known.at(&a, now), Some(Seen::Alone));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_row_is_not_there_for_ever() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Alone, now);
         assert_eq!(known.at(&a, now + THERE / 2), Some(Seen::Alone));
         assert_eq!(known.at(&a, now + THERE), None);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use dlock_core::{LockName, Result};
 use sqlx::Row as _;
 
-use super::connections::Db;
+use super::connection::Db;
 use super::failure::foreign;
 use super::schema::NOW;
 use super::text::{bytes, list};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, RequestId};
 use dlock_core::{LockName, runtime};
 
-use super::MysqlLease;
-use super::text::list;
+use crate::lease::mysql::MysqlLease;
+use crate::lease::mysql::text::list;
 use crate::servers::MariaDbServer;
 
 #[test]
@@ -39,7 +39,7 @@ fn who_stops_in_the_middle_of_a_transaction_keeps_others_waiting_for_a_second() 
         let waited = began.elapsed();
         assert!(waited < Duration::from_secs(2), "{waited:?}");
         // Its other half is refused, and nothing of it was done.
-        let commit = super::call::Statement::Text("COMMIT".to_owned());
+        let commit = crate::lease::mysql::call::Statement::Text("COMMIT".to_owned());
         let late = lent.run(commit).await;
         assert!(late.is_err());
     });

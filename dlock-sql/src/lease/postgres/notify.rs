@@ -20,11 +20,11 @@ use futures::future::{Either, FutureExt as _, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::connections::{Db, Postgres};
+use super::connection::{Db, Postgres};
 use super::failure::nothing_done;
 use super::pushes::Pushes;
+use crate::lease::connecting::Closing;
 use crate::lease::connection::runtime_ended;
-use crate::lease::making::Closing;
 
 /// After so much silence it is asked whether anybody is there, and has as long to answer.
 const SILENCE: Duration = Duration::from_secs(10);

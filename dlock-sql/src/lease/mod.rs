@@ -1,7 +1,8 @@
 //! Locks as leases in rows of a database server: PostgreSQL, MySQL and MariaDB.
 //!
-//! A lease is a row with an end, by the clock of the database. It hangs on no connection: one that breaks costs nothing, and a pooler may be in
-//! between. What is written of a name changes in one statement or one transaction that has locked the name's row, so that nobody sees it half-done.
+//! A lease is a row with an end, by the clock of the database. It hangs on no connection: one that breaks
+//! costs nothing, and a pooler may be in between. What is written of a name changes in one statement or one
+//! transaction that has locked the name's row, so that nobody sees it half-done.
 //!
 //! | | PostgreSQL | MySQL, MariaDB |
 //! |---|---|---|
@@ -11,14 +12,16 @@
 //!
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
-mod apart;
-mod check;
-mod helped;
-mod known;
-mod making;
+mod background;
+mod connecting;
+mod connection;
+mod contention;
+mod dialect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod places;
+mod permits;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod stray;
+mod request;
+mod resent;
+mod task;

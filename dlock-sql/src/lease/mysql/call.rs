@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use sqlx::AssertSqlSafe;
+use futures::TryStreamExt as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, Either, Executor as _};
 
 /// What is sent.
 #[derive(Clone)]
@@ -22,42 +21,33 @@ impl Statement {
     }
 }
 
-/// What is taken in of the answer.
-pub(super) type Answer<T> = fn(Statement, &mut MySqlConnection) -> BoxFuture<'_, Result<T, sqlx::Error>>;
-
-pub(super) fn rows(
-    of: Statement,
-    conn: &mut MySqlConnection,
-) -> BoxFuture<'_, Result<Vec<MySqlRow>, sqlx::Error>> {
-    match of {
-        Statement::Bound(text, args) => sqlx::query_with(AssertSqlSafe(text), args)
-            .fetch_all(conn)
-            .boxed(),
-        Statement::Text(text) => sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).boxed(),
-    }
-}
-
-/// What became of a statement that changes something.
-pub(super) struct Done {
-    /// How many rows were found.
+/// What was answered.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<MySqlRow>,
+    /// How many rows were found, of a change.
     pub(super) found: u64,
     /// The insert id.
     pub(super) id: u64,
 }
 
-pub(super) fn done(of: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Done, sqlx::Error>> {
-    async move {
-        let done = match of {
-            Statement::Bound(text, args) => {
-                let bound = sqlx::query_with(AssertSqlSafe(text), args);
-                bound.execute(conn).await?
+/// Sends a statement and takes in all of the answer.
+pub(super) async fn run(of: Statement, conn: &mut MySqlConnection) -> Result<Answer, sqlx::Error> {
+    let mut steps = match of {
+        Statement::Bound(text, args) => {
+            conn.fetch_many(sqlx::query_with::<sqlx::MySql, _>(AssertSqlSafe(text), args))
+        }
+        Statement::Text(text) => conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(text))),
+    };
+    let mut answer = Answer::default();
+    while let Some(step) = steps.try_next().await? {
+        match step {
+            Either::Left(done) => {
+                answer.found += done.rows_affected();
+                answer.id = done.last_insert_id();
             }
-            Statement::Text(text) => sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await?,
-        };
-        Ok(Done {
-            found: done.rows_affected(),
-            id: done.last_insert_id(),
-        })
+            Either::Right(row) => answer.rows.push(row),
+        }
     }
-    .boxed()
+    Ok(answer)
 }

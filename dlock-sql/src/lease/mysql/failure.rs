@@ -24,7 +24,8 @@ pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
     number(e).is_none_or(|number| ends_the_session(number) || number == LOGS_STATEMENTS)
 }
 
-/// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was never sent.
+/// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
+/// never sent.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = match number(&e) {
         Some(number) => of_number(number),
@@ -36,10 +37,12 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(kind, format!("the MySQL database {at} {what}")).with_source(e)
 }
 
-/// The typed error for a statement that was sent and commits by itself, or for a commit. One that the server refuses has been rolled back.
+/// The typed error for a statement that was sent and commits by itself, or for a commit. One that the server
+/// refuses has been rolled back.
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     match number(&e) {
-        // It was not read, whatever becomes of the connection; and a commit that failed may be there after all.
+        // It was not read, whatever becomes of the connection; and a commit that failed may be there after
+        // all.
         Some(1153) => nothing_done(e, at),
         Some(number) if !ends_the_session(number) && number != 1180 => nothing_done(e, at),
         _ => Error::new(

@@ -6,7 +6,7 @@ use dlock_core::{Result, Strength, Token};
 
 use super::lock::MysqlLease;
 use super::transaction::Absent;
-use crate::lease::check::check_token;
+use crate::lease::request::check_token;
 
 #[async_trait]
 impl Fencing for MysqlLease {
@@ -24,7 +24,7 @@ impl Fencing for MysqlLease {
         let raise = async {
             check_token(to)?;
             let key = lease.clone();
-            self.link
+            self.db
                 .change(std::slice::from_ref(&lease.name), Absent::Left, move |view| {
                     Ok(match view.name(&key.name)? {
                         Some(name) => name.state.raise(key.id, to, &mut name.tokens),

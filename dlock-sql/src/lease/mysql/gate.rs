@@ -1,10 +1,10 @@
 //! The fence gate: in this backend's own tables, and inside a transaction of yours.
 //!
-//! The lock says who *should* write; the gate makes sure that nobody else *does*: a holder that was paused past its
-//! lease comes back with a token that a later holder has overtaken, and is refused.
+//! The lock says who *should* write; the gate makes sure that nobody else *does*: a holder that was paused
+//! past its lease comes back with a token that a later holder has overtaken, and is refused.
 //!
-//! What a bare check followed by a write cannot do (a newer holder comes in between), [`admit_in`] does: the check
-//! is part of the transaction that writes, and keeps the resource's row locked until that ends.
+//! What a bare check followed by a write cannot do (a newer holder comes in between), [`admit_in`] does: the
+//! check is part of the transaction that writes, and keeps the resource's row locked until that ends.
 //!
 //! ```no_run
 //! # async fn f(pool: sqlx::MySqlPool, locks: dlock_sql::lease::mysql::MysqlLease, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
@@ -20,12 +20,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A backend in a namespace stores its gate's resources under the namespace too, and [`admit_in`] takes names as they are stored: see
-//! [`Namespaced::stored_name`](dlock_core::combinators::Namespaced::stored_name).
+//! A backend in a namespace stores its gate's resources under the namespace too, and [`admit_in`] takes names
+//! as they are stored: see [`Namespaced::stored_name`](dlock_core::combinators::Namespaced::stored_name).
 //!
 //! [`admit_in`]: TransactionGate::admit_in
 //!
-//! The backend's own gate is one statement: it locks the row, and changes it where the token is admitted. Where the token is not, nothing is set.
+//! The backend's own gate is one statement: it locks the row, and changes it where the token is admitted.
+//! Where the token is not, nothing is set.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,12 +37,12 @@ use dlock_core::{Error, LockName, Result, Token};
 use sqlx::Row as _;
 use sqlx::mysql::{MySql, MySqlConnection, MySqlRow};
 
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{MysqlLease, bind, values};
 use super::text::bytes;
 use crate::direct::gate::admit_in_table;
-use crate::lease::check::{check_name, check_token};
+use crate::lease::request::{check_name, check_token};
 
 #[async_trait]
 impl FenceGate for MysqlLease {
@@ -58,7 +59,7 @@ impl FenceGate for MysqlLease {
             check_name(self.capabilities(), resource)?;
             let mut args = values();
             bind(&mut args, resource.as_bytes())?;
-            let rows = self.link.read(&self.link.sql.read_fence, args).await?;
+            let rows = self.db.read(&self.db.sql.read_fence, args).await?;
             rows.first().map(read_fence).transpose()
         };
         read.await.map_err(|e: Error| e.with_name(resource))
@@ -81,11 +82,11 @@ fn read_fence(row: &MySqlRow) -> Result<FencedValue> {
 impl MysqlLease {
     /// The gate, for transactions of yours in the same database.
     pub fn transaction_gate(&self) -> TransactionGate {
-        TransactionGate(self.link.clone())
+        TransactionGate(self.db.clone())
     }
 
-    /// One statement makes the row, or checks and writes it: nobody reads a row that was made and not written yet. What it was checked against comes back as the
-    /// insert id. A new row is checked against nothing.
+    /// One statement makes the row, or checks and writes it: nobody reads a row that was made and not written
+    /// yet. What it was checked against comes back as the insert id. A new row is checked against nothing.
     async fn pass(
         &self,
         resource: &LockName,
@@ -96,7 +97,7 @@ impl MysqlLease {
         let passed = async {
             check_name(self.capabilities(), resource)?;
             check_token(token)?;
-            let (p, key, t) = (&self.link.sql.prefix, bytes(resource.as_bytes()), token.get());
+            let (p, key, t) = (&self.db.sql.prefix, bytes(resource.as_bytes()), token.get());
             // Assignments are made from left to right, so what decides is changed last.
             let (exclusive, set) = match access {
                 Access::Exclusive => {
@@ -122,7 +123,7 @@ impl MysqlLease {
                 "INSERT INTO {p}fence (resource, max_exclusive, max_any, value) \
                  VALUES ({key}, {exclusive}, {t} + LAST_INSERT_ID(0), {value}) ON DUPLICATE KEY UPDATE {set}"
             );
-            let (_, told) = self.link.tell(upsert).await?;
+            let (_, told) = self.db.tell(upsert).await?;
             Ok::<_, Error>(match Token::new(told.id) {
                 Some(highest) if highest > token => Admission::Refused { highest },
                 _ => Admission::Admitted,
@@ -134,7 +135,7 @@ impl MysqlLease {
 
 /// Checks tokens inside transactions of yours. Cheap to clone.
 #[derive(Clone)]
-pub struct TransactionGate(Arc<Link>);
+pub struct TransactionGate(Arc<Db>);
 
 impl fmt::Debug for TransactionGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,18 +144,21 @@ impl fmt::Debug for TransactionGate {
 }
 
 impl TransactionGate {
-    /// Checks a token inside the transaction that is open on `conn`, and remembers it if that transaction commits. It shares what it remembers with the
-    /// backend's own gate, and is the rule of [`direct::gate`](crate::direct::gate).
+    /// Checks a token inside the transaction that is open on `conn`, and remembers it if that transaction
+    /// commits. It shares what it remembers with the backend's own gate, and is the rule of
+    /// [`direct::gate`](crate::direct::gate).
     ///
-    /// After `Refused` roll back; the transaction holds nothing that should be kept. Without an open transaction the check is committed at once, and is
-    /// advisory. In any isolation level the newest is read: the row is locked for that. Two or three statements.
+    /// After `Refused` roll back; the transaction holds nothing that should be kept. Without an open
+    /// transaction the check is committed at once, and is advisory. In any isolation level the newest is
+    /// read: the row is locked for that. Two or three statements.
     ///
     /// # Cancel safety
     /// Cancelled, the token may have been noted in the transaction; roll it back.
     ///
     /// # Errors
-    /// `Timeout` if the row is locked for longer than `innodb_lock_wait_timeout`; `Unavailable` if the transaction was chosen to end a deadlock, which has
-    /// rolled it back already; `BackendData` if `conn` leads to a database without the tables; `InvalidInput` for a token above 2^63 - 1. The transaction is
+    /// `Timeout` if the row is locked for longer than `innodb_lock_wait_timeout`; `Unavailable` if the
+    /// transaction was chosen to end a deadlock, which has rolled it back already; `BackendData` if `conn`
+    /// leads to a database without the tables; `InvalidInput` for a token above 2^63 - 1. The transaction is
     /// to be rolled back after each.
     pub async fn admit_in(
         &self,

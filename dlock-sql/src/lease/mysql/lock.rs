@@ -9,21 +9,21 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Sent,
     Signal, Unanswered, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Token};
+use dlock_core::{Capabilities, Error, LossReason, Mode, Result, Token};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Arguments as _;
 use sqlx::mysql::MySqlArguments;
 
-use super::connections::Link;
-use super::probe::RowProbe;
+use super::connection::Db;
 use super::state::Mark;
 use super::text::id_bytes;
 use super::transaction::Absent;
+use super::wait::RowProbe;
 use crate::admit::{Asked, WATCH};
-use crate::lease::check::{capabilities, check_request, invalid, micros};
-use crate::lease::known::Seen;
-use crate::lease::stray::after_stray;
+use crate::lease::contention::Seen;
+use crate::lease::request::{capabilities, check_request, invalid, micros};
+use crate::lease::resent::after_resent;
 
 /// How soon whoever waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 /// Clones share the connections.
 #[derive(Clone)]
 pub struct MysqlLease {
-    pub(super) link: Arc<Link>,
+    pub(super) db: Arc<Db>,
     pub(super) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
@@ -42,7 +42,7 @@ pub struct MysqlLease {
 impl fmt::Debug for MysqlLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlLease")
-            .field("at", &self.link.at)
+            .field("at", &self.db.at)
             .finish_non_exhaustive()
     }
 }
@@ -66,9 +66,9 @@ pub(super) fn round_up(d: Duration) -> Duration {
 }
 
 impl MysqlLease {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(db: Arc<Db>) -> Self {
         Self {
-            link,
+            db,
             unanswered: Arc::default(),
             capabilities: Arc::new(capabilities("mysql")),
         }
@@ -82,7 +82,7 @@ impl MysqlLease {
         ahead: Option<u32>,
     ) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone(), mark)),
+            probe: Arc::new(RowProbe::new(self.db.clone(), key.clone(), mark)),
             min: LOOK_MIN,
             max: LOOK_MAX,
         });
@@ -91,8 +91,9 @@ impl MysqlLease {
         wait
     }
 
-    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise, and nothing either if it is to find a row and there is none. `strayed` is
-    /// set where a copy of it may be on its way yet.
+    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise, and nothing
+    /// either if it is to find a row and there is none. `strayed` is set where a copy of it may be on its way
+    /// yet.
     async fn take(&self, row: bool, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
         let ttl = micros(request.ttl);
         let id = id_bytes(request.key.id);
@@ -119,13 +120,13 @@ impl MysqlLease {
             *strayed = true;
             self.unanswered.note(&request.key, Sent::Acquire);
         };
-        let sql = &self.link.sql;
+        let sql = &self.db.sql;
         let by = if row { &sql.acquire_again } else { &sql.acquire };
-        let (sent, token) = self.link.ask_again(by, args, noted).await?;
+        let (sent, token) = self.db.ask_again(by, args, noted).await?;
         let Some(token) = Token::new(token) else {
             return Ok(None);
         };
-        self.link.known.tell(&request.key.name, Seen::Alone);
+        self.db.contention.tell(&request.key.name, Seen::Alone);
         let life = round_up(request.ttl);
         Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
     }
@@ -137,11 +138,11 @@ impl MysqlLease {
                 "the largest of all request ids is the backend's own".to_owned(),
             ));
         }
-        self.link.open()?;
+        self.db.open()?;
         let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
-            let seen = self.link.known.of(&request.key.name);
+            let seen = self.db.contention.of(&request.key.name);
             if request.mode == Mode::Exclusive
                 && seen != Some(Seen::Others)
                 && let Some(grant) = self.take(seen.is_some(), request, &mut strayed).await?
@@ -150,7 +151,7 @@ impl MysqlLease {
             }
             let asked = self.attempt_in_full(request).await;
             match strayed {
-                true => after_stray(asked, self.try_abandon(&request.key)).await,
+                true => after_resent(asked, self.try_abandon(&request.key)).await,
                 false => asked,
             }
         };
@@ -163,7 +164,7 @@ impl MysqlLease {
         checked.queue_ttl = round_up(request.queue_ttl);
         let key = &request.key;
         let (sent, asked, mark) = self
-            .link
+            .db
             .change_and_mark(std::slice::from_ref(&key.name), Absent::Made, move |view| {
                 let now = view.now;
                 let name = view.made(&checked.key.name)?;
@@ -195,7 +196,7 @@ impl MysqlLease {
             bind(&mut args, &id[..])?;
             Ok(args)
         };
-        let (_, token) = self.link.ask_again(&self.link.sql.release, args, noted).await?;
+        let (_, token) = self.db.ask_again(&self.db.sql.release, args, noted).await?;
         Ok(token != 0)
     }
 
@@ -208,8 +209,9 @@ impl MysqlLease {
         let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short =
-                how == Release::Now && !open.acquire && self.link.known.of(&lease.name) != Some(Seen::Others);
+            let short = how == Release::Now
+                && !open.acquire
+                && self.db.contention.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(Released::Released);
             }
@@ -217,7 +219,7 @@ impl MysqlLease {
             let absent = if open.acquire { Absent::Made } else { Absent::Left };
             let (key, strayed) = (lease.clone(), open.acquire);
             let released = self
-                .link
+                .db
                 .change(std::slice::from_ref(&lease.name), absent, move |view| {
                     let now = view.now;
                     let Some(name) = view.name(&key.name)? else {
@@ -234,7 +236,7 @@ impl MysqlLease {
         };
         let released = asks.answered(asked.await)?;
         self.unanswered.forget(lease);
-        self.link.sweep_sometimes();
+        self.db.sweep_sometimes();
         Ok(match released {
             Released::NotHeld if perhaps => Released::Released,
             released => released,
@@ -244,7 +246,7 @@ impl MysqlLease {
     async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
         let own = key.clone();
         let (_, abandoned) = self
-            .link
+            .db
             .change(std::slice::from_ref(&key.name), Absent::Made, move |view| {
                 let now = view.now;
                 let name = view.made(&own.name)?;
@@ -298,10 +300,6 @@ impl Lock for MysqlLease {
     }
 
     async fn close(&self) -> Result<()> {
-        if self.link.open().is_err() {
-            return Err(Error::new(ErrorKind::Closed, "this MySQL backend was closed"));
-        }
-        self.link.close().await;
-        Ok(())
+        self.db.close().await
     }
 }

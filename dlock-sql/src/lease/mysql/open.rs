@@ -9,11 +9,13 @@ use dlock_core::{Error, ErrorKind, Result, Runtime};
 use sqlx::ConnectOptions as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 
-use super::connections::{Link, Parts, connect, prepare};
+use super::connection::{Db, Mysql, connecting, prepare};
 use super::failure::nothing_done;
 use super::lock::MysqlLease;
 use super::schema::{MIGRATIONS, Names, Statements, migrate};
-use crate::lease::check::check_prefix;
+use super::sight::Sights;
+use crate::lease::connection::{Parts, connect};
+use crate::lease::request::check_prefix;
 
 /// What the names of the tables begin with unless another prefix is chosen.
 pub const DEFAULT_PREFIX: &str = "dlock_";
@@ -44,14 +46,15 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Uses tables in that schema (another database of the same server), which has to exist. The one that is connected to unless set.
+    /// Uses tables in that schema (another database of the same server), which has to exist. The one that is
+    /// connected to unless set.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// Uses tables whose names begin with `prefix`: a small letter or underscore, then small letters, digits and underscores, 40 at most.
-    /// [`DEFAULT_PREFIX`] unless set. Two prefixes are two sets of locks.
+    /// Uses tables whose names begin with `prefix`: a small letter or underscore, then small letters, digits
+    /// and underscores, 40 at most. [`DEFAULT_PREFIX`] unless set. Two prefixes are two sets of locks.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -63,14 +66,15 @@ impl Builder {
         self
     }
 
-    /// How long a statement waits for a name that another one changes before it answers `Unavailable`: whole seconds, rounded up. 2 unless set.
+    /// How long a statement waits for a name that another one changes before it answers `Unavailable`: whole
+    /// seconds, rounded up. 2 unless set.
     pub fn lock_wait(mut self, wait: Duration) -> Self {
         self.lock_wait = wait;
         self
     }
 
-    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it does so when it releases something. One client does it
-    /// for all. A minute unless set.
+    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it
+    /// does so when it releases something. One client does it for all. A minute unless set.
     pub fn sweep_every(mut self, time: Duration) -> Self {
         self.sweep_every = time;
         self
@@ -84,14 +88,15 @@ impl Builder {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad prefix, or a database that is not there; `Unsupported` if a newer dlock has used the tables; `BackendData` if the tables
-    /// are not ours; `PermissionDenied`; `Unavailable`.
+    /// `InvalidInput` for a bad prefix, or a database that is not there; `Unsupported` if a newer dlock has
+    /// used the tables; `BackendData` if the tables are not ours; `PermissionDenied`; `Unavailable`.
     pub async fn open(self, runtime: Arc<dyn Runtime>) -> Result<MysqlLease> {
         check_prefix(&self.prefix)?;
         let at: Arc<str> = shown(&self.options).into();
         let options = self.options.disable_statement_logging();
         let wait = self.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
-        // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB alone.
+        // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by
+        // MariaDB alone.
         let greeting: Arc<str> = format!(
             "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
@@ -101,28 +106,33 @@ impl Builder {
         let names = Names::new(self.schema.as_deref(), &self.prefix);
         let sql = Statements::new(&names);
         // Before there are tables nothing can be prepared.
-        let mut first = connect(&options, &greeting, Vec::new(), &*runtime, &at).await?;
+        let mut first = connect::<Mysql>(connecting(&options, &greeting, Vec::new()), &*runtime, &at).await?;
         migrate(&mut first, &names, MIGRATIONS, &at).await?;
         let prepared = prepare(&mut first, &sql.warm()).await;
         prepared.map_err(|e| nothing_done(e, &at))?;
-        let link = Link::new(Parts {
-            options,
-            greeting,
+        let db = Db::new(Parts {
+            dialect: Mysql {
+                options,
+                greeting,
+                sql,
+                sights: Sights::default(),
+            },
             at,
             runtime,
-            sql,
             connections: self.connections,
             sweep_every: self.sweep_every,
+            sweep_due: false,
             first,
         });
-        let link = Arc::new(link);
-        link.sweep_at_first().await;
-        Ok(MysqlLease::new(link))
+        let db = Arc::new(db);
+        db.sweep_at_first().await;
+        Ok(MysqlLease::new(db))
     }
 }
 
 impl MysqlLease {
-    /// Settings for the database of that URL: `mysql://user:password@host:port/database`, and what else sqlx takes.
+    /// Settings for the database of that URL: `mysql://user:password@host:port/database`, and what else sqlx
+    /// takes.
     ///
     /// # Errors
     /// `InvalidInput` if it is not such a URL.
@@ -160,8 +170,8 @@ impl MysqlLease {
         Self::builder(url)?.open(runtime).await
     }
 
-    /// Opens the database of a pool of yours with the default settings, on connections of its own that are made with the pool's options and do not
-    /// count among the pool's.
+    /// Opens the database of a pool of yours with the default settings, on connections of its own that are
+    /// made with the pool's options and do not count among the pool's.
     ///
     /// # Cancel safety
     /// As [`Builder::open`].

@@ -1,7 +1,8 @@
 //! Leases and queue entries extended, five hundred in a statement.
 //!
-//! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys are listed in the order of their bytes. If it does
-//! not find all of them, a second one reads back what is left of each. What that does not find (a shared lease, an entry of the queue, a lease that is over) goes
+//! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
+//! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
+//! left of each. What that does not find (a shared lease, an entry of the queue, a lease that is over) goes
 //! through a transaction by names, at most that many at a time.
 
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use super::schema::NOW;
 use super::text::{bytes, id_bytes, read_id};
 use super::transaction::Absent;
 use crate::admit::Asked;
-use crate::lease::check::{check_ttl, micros};
+use crate::lease::request::{check_ttl, micros};
 
 /// How many go into one statement.
 const BATCH: usize = 500;
@@ -40,7 +41,7 @@ impl Renew for MysqlLease {
                     Ok(()) => sole.entry(micros(item.ttl)).or_insert_with(Vec::new).push(n),
                     Err(e) => outcomes.push((n, failed(e, item))),
                 },
-                _ if self.link.sights.take_offer(&item.key) => offered.push(n),
+                _ if self.db.sights.take_offer(&item.key) => offered.push(n),
                 _ => rest.push(n),
             }
         }
@@ -121,18 +122,18 @@ enum Became {
 impl MysqlLease {
     /// Claims those that were offered alone.
     async fn claim(&self, items: &[RenewItem], batch: &[usize]) -> Result<HashMap<LeaseKey, Grant>> {
-        let p = &self.link.sql.prefix;
+        let p = &self.db.sql.prefix;
         let keys = keys(items, batch);
-        let (sent, rows) = self
-            .link
-            .tell_and_read(format!(
+        let (sent, answer) = self
+            .db
+            .tell(format!(
                 "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > {NOW}; \
                  SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > {NOW}"
             ))
             .await?;
         let bad = |_: sqlx::Error| foreign("a column of another type");
         let mut grants = HashMap::new();
-        for row in &rows {
+        for row in &answer.rows {
             let (key, life) = read_life(row)?;
             let token = u64::try_from(row.try_get::<i64, _>(3).map_err(bad)?).ok();
             let token = token
@@ -150,11 +151,12 @@ impl MysqlLease {
         batch: &[usize],
         ttl: i64,
     ) -> Result<(Timestamp, HashMap<LeaseKey, Duration>)> {
-        let sql = &self.link.sql;
+        let sql = &self.db.sql;
         let (p, live, keys) = (&sql.prefix, &sql.extend_where, keys(items, batch));
-        // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
+        // As nearly always: all are there, and none has more left than it is given. Then that is what each
+        // has.
         let (sent, told) = self
-            .link
+            .db
             .tell_again(format!(
                 "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= {NOW} + {ttl}"
             ))
@@ -165,14 +167,14 @@ impl MysqlLease {
             return Ok((sent, all.collect()));
         }
         // A lease that was over as that ran is over: nothing makes it live again under its key.
-        let (sent, rows) = self
-            .link
-            .tell_and_read(format!(
+        let (sent, answer) = self
+            .db
+            .tell(format!(
                 "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}; \
                  SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
             ))
             .await?;
-        let left = rows.iter().map(read_life).collect::<Result<_>>()?;
+        let left = answer.rows.iter().map(read_life).collect::<Result<_>>()?;
         Ok((sent, left))
     }
 
@@ -181,7 +183,7 @@ impl MysqlLease {
         names.dedup();
         let own: Vec<_> = batch.iter().map(|n| items[*n].clone()).collect();
         let done = self
-            .link
+            .db
             .change(&names, Absent::Left, move |view| {
                 let now = view.now;
                 let each = own.iter().map(|item| {

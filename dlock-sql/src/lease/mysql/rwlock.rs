@@ -7,7 +7,7 @@ use dlock_core::{Error, LossReason, Mode, Result};
 use super::lock::MysqlLease;
 use super::transaction::Absent;
 use crate::admit::Turned;
-use crate::lease::check::share;
+use crate::lease::request::share;
 
 #[async_trait]
 impl RwLock for MysqlLease {
@@ -17,7 +17,7 @@ impl RwLock for MysqlLease {
         share(to).map_err(named)?;
         let key = lease.clone();
         let (sent, turned) = self
-            .link
+            .db
             .change(std::slice::from_ref(&lease.name), Absent::Left, move |view| {
                 let now = view.now;
                 let name = view

@@ -7,11 +7,11 @@
 //! | `…entry` | one row per shared holder, waiter, tombstone, and name that is watched |
 //! | `…fence` | one row per resource of the fence gate |
 //!
-//! A name's row is locked first by whoever changes anything about the name. While it has no rows in `…entry` it is all there is, which is what the short
-//! statements go by: their conditions read that row and no other.
+//! A name's row is locked first by whoever changes anything about the name. While it has no rows in `…entry`
+//! it is all there is, which is what the short statements go by: their conditions read that row and no other.
 //!
-//! Definitions are no part of transactions on these servers. So a step of a migration can be repeated (`IF NOT EXISTS`), the version is set last, and
-//! whoever migrates holds `GET_LOCK` for that time.
+//! Definitions are no part of transactions on these servers. So a step of a migration can be repeated (`IF
+//! NOT EXISTS`), the version is set last, and whoever migrates holds `GET_LOCK` for that time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,11 +23,12 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::failure::{foreign, nothing_done};
 use super::text::bytes;
 
-/// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the statement: what ends is judged late by that, and
-/// what begins is counted from before.
+/// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the
+/// statement: what ends is judged late by that, and what begins is counted from before.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one.
+/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
+/// one.
 pub(super) const MIGRATIONS: &[&str] = &[V1];
 
 const V1: &str = "
@@ -123,21 +124,25 @@ impl Names {
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) prefix: String,
-    /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token comes back as the insert id; it is nought if
-    /// somebody does. (How many rows were changed says nothing: what is set to what it was counts as found by one server and as not changed by another.)
+    /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token
+    /// comes back as the insert id; it is nought if somebody does. (How many rows were changed says nothing:
+    /// what is set to what it was counts as found by one server and as not changed by another.)
     ///
-    /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by the row as it was found, locked. The insert itself
-    /// decides by the key. So whoever comes second finds the row of the first. `LAST_INSERT_ID` is set by the row that is thought of first, and set again by
+    /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by
+    /// the row as it was found, locked. The insert itself decides by the key. So whoever comes second finds
+    /// the row of the first. `LAST_INSERT_ID` is set by the row that is thought of first, and set again by
     /// the update. A row that no dlock wrote, and the last token of all, are left to whoever looks closer.
     ///
-    /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among `VALUES` is not. So it may be older than the insert: see
-    /// `upkeep`. Types are cast since MySQL takes a bare value of a `SELECT` for text.
+    /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among
+    /// `VALUES` is not. So it may be older than the insert: see `sweep`. Types are cast since MySQL takes a
+    /// bare value of a `SELECT` for text.
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; nought as well if there is none.
     pub(super) acquire_again: Arc<str>,
     pub(super) release: Arc<str>,
     pub(super) look: Arc<str>,
-    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be taken back.
+    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be
+    /// taken back.
     pub(super) mark: Arc<str>,
     pub(super) read_fence: Arc<str>,
     pub(super) extend_where: String,
@@ -201,7 +206,8 @@ impl Statements {
         all.map(Arc::clone).into()
     }
 
-    /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it is then. What is not locked is read after what is.
+    /// Locks those names, in the order of their bytes, and reads what there is of them, and the clock as it
+    /// is then. What is not locked is read after what is.
     pub(super) fn load(&self, list: &str) -> String {
         let all = self.all_of(list, " FOR UPDATE");
         format!("START TRANSACTION; {all}")

@@ -1,10 +1,11 @@
 //! What the looks of this client have shown lately.
 //!
-//! *Who waits for a name, and how it looked.* Each waiter has a probe, and the engine asks each once. One who has been told how the name stood as it asked need not
-//! look itself: a look of another one that was sent after that shows whether anything is different.
+//! *Who waits for a name, and how it looked.* Each waiter has a probe, and the engine asks each once. One who
+//! has been told how the name stood as it asked need not look itself: a look of another one that was sent
+//! after that shows whether anything is different.
 //!
-//! *Which requests of this client were offered a lease.* Their next re-ask need not lock the name: see `renew`. If that is forgotten, or not true any more, the re-ask
-//! goes the long way.
+//! *Which requests of this client were offered a lease.* Their next re-ask need not lock the name: see
+//! `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,7 +1,7 @@
 //! The rows of a name, read into the state that the admission rule works on, and written back.
 //!
-//! The holder of a name that is held alone is in the name's own row, everybody else in a row of `entry`. Tombstones are rows there too, of which the rule knows
-//! nothing.
+//! The holder of a name that is held alone is in the name's own row, everybody else in a row of `entry`.
+//! Tombstones are rows there too, of which the rule knows nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use sqlx::mysql::MySqlRow;
 use super::failure::foreign;
 use super::text::{bytes, id_bytes, label, number, read_id};
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, WATCH, Watch};
-use crate::lease::check::share;
+use crate::lease::request::share;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -34,7 +34,8 @@ pub(super) const NAME: i64 = 0;
 pub(super) const ENTRY: i64 = 1;
 pub(super) const CLOCK: i64 = 2;
 
-/// What of a name's row changes when anything does: the number of changes, the token, the phase. Of a name that has no row it is all nought.
+/// What of a name's row changes when anything does: the number of changes, the token, the phase. Of a name
+/// that has no row it is all nought.
 pub(super) type Mark = (i64, i64, i64);
 
 /// One name as it is in the database, locked, and as it will be.
@@ -49,7 +50,8 @@ pub(super) struct Loaded {
     rows: HashSet<RequestId>,
     graves: HashMap<RequestId, Timestamp>,
     buried: Vec<RequestId>,
-    /// Who keeps others out for a minimum hold, which refuses his copies as well, in the row where his tombstone would be: that comes after it.
+    /// Who keeps others out for a minimum hold, which refuses his copies as well, in the row where his
+    /// tombstone would be: that comes after it.
     marked: HashSet<RequestId>,
     exhumed: Vec<RequestId>,
     /// The server's clock.
@@ -91,7 +93,8 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
     LockName::new(get::<Vec<u8>>(row, 1)?)
 }
 
-/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, changes.
+/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
+/// upgrading, owner, changes.
 fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
     let mode = match get::<i64>(row, 4)? {
         -1 => Mode::Exclusive,
@@ -247,7 +250,8 @@ impl Loaded {
             self.token
         };
         for (id, row) in self.state.dirty() {
-            // One that was raised to less than the clock says: the name has to know of it, since a clock may go back.
+            // One that was raised to less than the clock says: the name has to know of it, since a clock may
+            // go back.
             if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
                 token = token.max(own.get());
             }

@@ -1,7 +1,8 @@
 //! Values in the text of statements.
 //!
-//! A transaction on a name is two texts of several statements each, in two round trips; prepared statements would make it six. Nothing of a value can be read as
-//! SQL: bytes and texts are written as hexadecimal digits, numbers as numbers.
+//! A transaction on a name is two texts of several statements each, in two round trips; prepared statements
+//! would make it six. Nothing of a value can be read as SQL: bytes and texts are written as hexadecimal
+//! digits, numbers as numbers.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Names are locked, changed and let go in one transaction of two round trips: one opens it and loads, the other writes and commits.
+//! Names are locked, changed and let go in one transaction of two round trips: one opens it and loads, the
+//! other writes and commits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,12 +7,13 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::{Statement, done, rows};
-use super::connections::{Lent, Link};
+use super::call::Statement;
+use super::connection::{Db, Mysql};
 use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
 use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
 use super::text::list;
-use crate::lease::known::Seen;
+use crate::lease::connection::Lent;
+use crate::lease::contention::Seen;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// A name, with what has run out taken back; `None` if it has no row. What cannot be read of it is its own failure.
+    /// A name, with what has run out taken back; `None` if it has no row. What cannot be read of it is its
+    /// own failure.
     pub(super) fn name(&mut self, name: &LockName) -> Result<Option<&mut Loaded>> {
         match self.names.get_mut(name) {
             None => Ok(None),
@@ -45,15 +48,16 @@ impl View {
     }
 }
 
-impl Link {
-    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that had stood idle: where it is open, and when the text was sent.
-    pub(super) async fn begin(&self, text: &str) -> Result<(Lent, Timestamp, Vec<MySqlRow>)> {
+impl Db {
+    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that
+    /// had stood idle: where it is open, and when the text was sent.
+    pub(super) async fn begin(&self, text: &str) -> Result<(Lent<Mysql>, Timestamp, Vec<MySqlRow>)> {
         let mut again = true;
         loop {
             let mut lent = self.lend().await?;
             let (was_idle, sent) = (lent.was_idle, Timestamp::now());
-            match lent.run(Statement::Text(text.to_owned()), rows).await {
-                Ok(rows) => return Ok((lent, sent, rows)),
+            match lent.run(Statement::Text(text.to_owned())).await {
+                Ok(answer) => return Ok((lent, sent, answer.rows)),
                 Err(e) => {
                     self.finish(lent, Some(&e));
                     if !(was_idle && again && is_fatal(&e)) {
@@ -65,10 +69,12 @@ impl Link {
         }
     }
 
-    /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is written and committed.
+    /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is
+    /// written and committed.
     ///
-    /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*: that is `Unknown`. *Anything before it fails*: it
-    /// is rolled back, and nothing was done. *Whoever asked is not polled*: a task does the rest, so no name stays locked for that.
+    /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
+    /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
+    /// is not polled*: a task does the rest, so no name stays locked for that.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         names: &[LockName],
@@ -86,8 +92,8 @@ impl Link {
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
     ) -> Result<(Timestamp, T, Option<Mark>)> {
-        let (link, names) = (self.clone(), names.to_vec());
-        self.help(async move { link.transact(&names, absent, work).await })
+        let (db, names) = (self.clone(), names.to_vec());
+        self.help(async move { db.transact(&names, absent, work).await })
             .await
     }
 
@@ -106,15 +112,16 @@ impl Link {
             if absent == Absent::Left || missing.is_empty() {
                 break;
             }
-            // Not within the transaction: who finds there the row made by another would share a lock with it, and each would wait for the other to go.
+            // Not within the transaction: who finds there the row made by another would share a lock with it,
+            // and each would wait for the other to go.
             let mut make = "ROLLBACK; ".to_owned();
             for name in missing {
                 make.push_str(&self.sql.make(name.as_bytes()));
                 make.push_str("; ");
             }
             make.push_str(&text);
-            let made = lent.run(Statement::Text(make), rows).await;
-            found = made.map_err(|e| nothing_done(e, &self.at))?;
+            let made = lent.run(Statement::Text(make)).await;
+            found = made.map_err(|e| nothing_done(e, &self.at))?.rows;
         }
         let now = view.now;
         for loaded in view.names.values_mut().flatten() {
@@ -129,12 +136,12 @@ impl Link {
             }
         }
         text.push_str("COMMIT");
-        let committed = lent.run(Statement::Text(text), done).await;
+        let committed = lent.run(Statement::Text(text)).await;
         self.finish(lent, committed.as_ref().err());
         committed.map_err(|e| perhaps_done(e, &self.at))?;
         for (name, loaded) in &view.names {
             if let Ok(loaded) = loaded {
-                self.known.tell(name, Seen::others(loaded.others() > 0));
+                self.contention.tell(name, Seen::others(loaded.others() > 0));
             }
         }
         let mark = match names {
@@ -144,8 +151,8 @@ impl Link {
         Ok((sent, worked?, mark))
     }
 
-    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody waiting; and the time of that moment. `None` of it: it
-    /// has no row.
+    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
+    /// waiting; and the time of that moment. `None` of it: it has no row.
     pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<(Timestamp, Option<Loaded>)> {
         let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
         let mut view = load(&rows)?;

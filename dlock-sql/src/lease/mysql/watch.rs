@@ -1,17 +1,21 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that something changed, a snapshot of the name's rows is
-//! compared with what was told, which waits for nobody; see [`Told`] for what a comparison cannot show: then a snapshot says so. Changes thus come one by one while
-//! few happen between two looks. When something ran out, or the watch has to be kept, a transaction on the name sees to it: nobody else may be there to take back what
-//! has run out.
+//! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that
+//! something changed, a snapshot of the name's rows is compared with what was told, which waits for nobody;
+//! see [`Told`] for what a comparison cannot show: then a snapshot says so. Changes thus come one by one
+//! while few happen between two looks. When something ran out, or the watch has to be kept, a transaction on
+//! the name sees to it: nobody else may be there to take back what has run out.
 //!
 //! What could be missed, and is not:
 //!
-//! * *A change between the look and the comparison*: the comparison sees it, and the next look finds another mark than the one before, which costs a
-//!   comparison of what is the same.
-//! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison begins from what was told before.
-//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a snapshot says so.
-//! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch is in its way.
+//! * *A change between the look and the comparison*: the comparison sees it, and the next look finds another
+//!   mark than the one before, which costs a comparison of what is the same.
+//! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison
+//!   begins from what was told before.
+//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a
+//!   snapshot says so.
+//! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch
+//!   is in its way.
 //!
 //! A watch that is dropped leaves that row to run out, which is soon. Other watches of the name share it.
 
@@ -27,12 +31,12 @@ use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Row as _;
 
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{MysqlLease, bind, values};
 use super::transaction::Absent;
 use crate::admit::Told;
-use crate::lease::check::check_name;
+use crate::lease::request::check_name;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);
@@ -40,14 +44,15 @@ const LOOK_MAX: Duration = Duration::from_millis(30);
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
-/// How long changes are counted for a watch that does not look. Short, since a stream that is dropped says nothing; each name that is watched costs a transaction
-/// in a third of that time.
+/// How long changes are counted for a watch that does not look. Short, since a stream that is dropped says
+/// nothing; each name that is watched costs a transaction in a third of that time.
 const COUNTED_FOR: Duration = Duration::from_millis(1_500);
 
-/// What changes when the holders do, or one of them is renewed: the number of changes, the token, the phase, the ends.
+/// What changes when the holders do, or one of them is renewed: the number of changes, the token, the phase,
+/// the ends.
 type Mark = (i64, i64, i64, i64, i64);
 
-impl Link {
+impl Db {
     /// One look; `None` if something is to be taken back, or there is no row.
     async fn mark(self: &Arc<Self>, name: &LockName) -> Result<Option<Mark>> {
         let bad = |_: sqlx::Error| foreign("a column of another type");
@@ -60,7 +65,8 @@ impl Link {
         Ok((get(5)? == 0).then_some(mark))
     }
 
-    /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the changes were not counted.
+    /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the
+    /// changes were not counted.
     async fn compare(
         self: &Arc<Self>,
         name: &LockName,
@@ -75,7 +81,8 @@ impl Link {
         Ok(changes.map(|changes| (told, changes)))
     }
 
-    /// Has the changes counted, takes back what has run out, and compares with what was told; at first, with nothing.
+    /// Has the changes counted, takes back what has run out, and compares with what was told; at first, with
+    /// nothing.
     async fn see(self: &Arc<Self>, name: &LockName, told: Option<Told>) -> Result<(Told, Vec<Change>)> {
         let own = name.clone();
         let (_, seen) = self
@@ -98,7 +105,7 @@ impl Link {
 }
 
 struct Watching {
-    link: Arc<Link>,
+    db: Arc<Db>,
     name: LockName,
     told: Told,
     /// Found, and not told yet.
@@ -120,11 +127,11 @@ impl Watching {
             if self.over {
                 return None;
             }
-            if let Err(e) = self.link.open() {
+            if let Err(e) = self.db.open() {
                 return self.fail(e);
             }
-            let sleep = self.link.runtime.sleep(self.pause);
-            if let Either::Right(_) = select(sleep, self.link.closing.clone()).await {
+            let sleep = self.db.runtime.sleep(self.pause);
+            if let Either::Right(_) = select(sleep, self.db.closing.clone()).await {
                 continue;
             }
             match self.look().await {
@@ -136,19 +143,19 @@ impl Watching {
     }
 
     async fn look(&mut self) -> Result<()> {
-        let mark = self.link.mark(&self.name).await?;
+        let mark = self.db.mark(&self.name).await?;
         if mark.is_some() && mark == self.mark && Timestamp::now() < self.keep_at {
             self.pause = (self.pause * 2).clamp(LOOK_MIN, LOOK_MAX);
             return Ok(());
         }
         let compared = match mark.is_some() && Timestamp::now() < self.keep_at {
-            true => self.link.compare(&self.name, self.told.clone()).await?,
+            true => self.db.compare(&self.name, self.told.clone()).await?,
             false => None,
         };
         let (told, changes) = match compared {
             Some(compared) => compared,
             None => {
-                let seen = self.link.see(&self.name, Some(self.told.clone())).await?;
+                let seen = self.db.see(&self.name, Some(self.told.clone())).await?;
                 self.keep_at = Timestamp::now() + COUNTED_FOR / 3;
                 seen
             }
@@ -169,9 +176,9 @@ impl Watch for MysqlLease {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         check_name(self.capabilities(), name).map_err(named)?;
-        let (told, first) = self.link.see(name, None).await.map_err(named)?;
+        let (told, first) = self.db.see(name, None).await.map_err(named)?;
         let watching = Watching {
-            link: self.link.clone(),
+            db: self.db.clone(),
             name: name.clone(),
             told,
             changes: first.into(),
@@ -189,7 +196,7 @@ impl Watch for MysqlLease {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let inspected = async {
             check_name(self.capabilities(), name)?;
-            let (now, loaded) = self.link.look_at(name).await?;
+            let (now, loaded) = self.db.look_at(name).await?;
             Ok::<_, Error>(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(now)))
         };
         inspected.await.map_err(|e| e.with_name(name))
@@ -199,7 +206,7 @@ impl Watch for MysqlLease {
         let forced = async {
             check_name(self.capabilities(), name)?;
             let own = name.clone();
-            self.link
+            self.db
                 .change(std::slice::from_ref(name), Absent::Left, move |view| {
                     let now = view.now;
                     Ok(view

@@ -1,8 +1,10 @@
 //! A statement with its values, in the two ways that it can be sent.
 //!
-//! * *Prepared*, on a connection that leads to one session: parsed once per connection, one round trip from then on.
-//! * *In full*, behind a pooler in transaction mode: to prepare and to run are two round trips of the driver, which may reach two sessions. So the values go
-//!   into the text, and the text goes in one simple query, which is one transaction. Nothing of a value can be read as SQL: bytes and texts are written as
+//! * *Prepared*, on a connection that leads to one session: parsed once per connection, one round trip from
+//!   then on.
+//! * *In full*, behind a pooler in transaction mode: to prepare and to run are two round trips of the driver,
+//!   which may reach two sessions. So the values go into the text, and the text goes in one simple query,
+//!   which is one transaction. Nothing of a value can be read as SQL: bytes and texts are written as
 //!   hexadecimal digits, numbers as numbers.
 
 use std::fmt::Write as _;

@@ -7,7 +7,8 @@ fn state(e: &sqlx::Error) -> Option<String> {
     Some(e.as_database_error()?.code()?.into_owned())
 }
 
-/// Whether the connection is to be made anew. Of all else that a server answers a connection recovers by itself: nothing here leaves a transaction open.
+/// Whether the connection is to be made anew. Of all else that a server answers a connection recovers by
+/// itself: nothing here leaves a transaction open.
 pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
     match state(e) {
         // A server or an operator that ends the session; and the marks of a pooler that was not told of.
@@ -17,11 +18,13 @@ pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
 }
 
 fn is_of_a_pooler(state: &str) -> bool {
-    // There is no such prepared statement, or there is one already: another connection of the server answers than the one that was asked before.
+    // There is no such prepared statement, or there is one already: another connection of the server answers
+    // than the one that was asked before.
     matches!(state, "26000" | "42P05")
 }
 
-/// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never sent.
+/// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never
+/// sent.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = match state(&e) {
         // A pooler that would not keep what a session is told when it begins.
@@ -35,14 +38,20 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(kind, format!("the PostgreSQL database {at} {what}")).with_source(e)
 }
 
+/// It was lost with its connection, or the server ended the session: the commit may have come first.
+pub(super) fn is_lost(e: &sqlx::Error) -> bool {
+    state(e).is_none_or(|state| state.starts_with("08") || state.starts_with("57P"))
+}
+
 /// The typed error for a statement that was sent.
 ///
-/// One that the server refuses has been rolled back, whole: every statement of this backend is a transaction of its own. Whoever is told that the session
-/// ends, or loses the connection, does not know: the commit may have come first.
+/// One that the server refuses has been rolled back, whole: every statement of this backend is a transaction
+/// of its own. Whoever is told that the session ends, or loses the connection, does not know: the commit may
+/// have come first.
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    match state(&e) {
-        Some(state) if !state.starts_with("08") && !state.starts_with("57P") => nothing_done(e, at),
-        _ => Error::new(
+    match is_lost(&e) {
+        false => nothing_done(e, at),
+        true => Error::new(
             ErrorKind::Unknown,
             format!("the connection to the PostgreSQL database {at} was lost before the answer came"),
         )

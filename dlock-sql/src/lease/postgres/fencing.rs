@@ -7,7 +7,7 @@ use dlock_core::{Error, Result, Strength, Token};
 use super::call::Value;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::check_token;
+use crate::lease::request::check_token;
 
 #[async_trait]
 impl Fencing for PostgresLease {
@@ -31,8 +31,8 @@ impl Fencing for PostgresLease {
             Value::Long(to.get() as i64),
         ];
         let (_, rows) = self
-            .link
-            .ask_again(&self.link.sql.raise, &values, || ())
+            .db
+            .ask_again(&self.db.sql.raise, &values, || ())
             .await
             .map_err(named)?;
         let answer = Answer::of(&rows).map_err(named)?;

@@ -1,10 +1,10 @@
 //! The fence gate: in this backend's own tables, and inside a transaction of yours.
 //!
-//! The lock says who *should* write; the gate makes sure that nobody else *does*: a holder that was paused past its
-//! lease comes back with a token that a later holder has overtaken, and is refused.
+//! The lock says who *should* write; the gate makes sure that nobody else *does*: a holder that was paused
+//! past its lease comes back with a token that a later holder has overtaken, and is refused.
 //!
-//! What a bare check followed by a write cannot do (a newer holder comes in between), [`admit_in`] does: the check
-//! is part of the transaction that writes, and keeps the resource's row locked until that ends.
+//! What a bare check followed by a write cannot do (a newer holder comes in between), [`admit_in`] does: the
+//! check is part of the transaction that writes, and keeps the resource's row locked until that ends.
 //!
 //! ```no_run
 //! # async fn f(pool: sqlx::PgPool, locks: dlock_sql::lease::postgres::PostgresLease, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
@@ -20,8 +20,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A backend in a namespace stores its gate's resources under the namespace too, and [`admit_in`] takes names as they are stored: see
-//! [`Namespaced::stored_name`](dlock_core::combinators::Namespaced::stored_name).
+//! A backend in a namespace stores its gate's resources under the namespace too, and [`admit_in`] takes names
+//! as they are stored: see [`Namespaced::stored_name`](dlock_core::combinators::Namespaced::stored_name).
 //!
 //! [`admit_in`]: TransactionGate::admit_in
 
@@ -34,11 +34,11 @@ use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use super::call::{Value, run};
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::{foreign, nothing_done};
 use super::lock::PostgresLease;
 use super::reply::read_token;
-use crate::lease::check::{check_name, check_token};
+use crate::lease::request::{check_name, check_token};
 
 #[async_trait]
 impl FenceGate for PostgresLease {
@@ -55,7 +55,7 @@ impl FenceGate for PostgresLease {
         let read = async {
             check_name(self.capabilities(), resource)?;
             let name = Value::Bytes(resource.as_bytes());
-            let rows = self.link.read(&self.link.sql.read_fence, &[name]).await?;
+            let rows = self.db.read(&self.db.sql.read_fence, &[name]).await?;
             rows.first().map(read_fence).transpose()
         };
         read.await.map_err(|e| e.with_name(resource))
@@ -77,7 +77,8 @@ fn read_fence(row: &PgRow) -> Result<FencedValue> {
     ))
 }
 
-/// The token that was in the way. Where none is any more, somebody has removed the row since: then it is the one that was refused.
+/// The token that was in the way. Where none is any more, somebody has removed the row since: then it is the
+/// one that was refused.
 fn refused(rows: &[PgRow], token: Token) -> Admission {
     let stored = rows.first().and_then(|row| row.try_get::<Option<i64>, _>(0).ok());
     let highest = stored.flatten().and_then(read_token).unwrap_or(token);
@@ -87,7 +88,7 @@ fn refused(rows: &[PgRow], token: Token) -> Admission {
 impl PostgresLease {
     /// The gate, for transactions of yours in the same database.
     pub fn transaction_gate(&self) -> TransactionGate {
-        TransactionGate(self.link.clone())
+        TransactionGate(self.db.clone())
     }
 
     /// Check, and write if it is to be written, in one statement, which is a transaction.
@@ -95,14 +96,14 @@ impl PostgresLease {
         let passed = async {
             check_name(self.capabilities(), resource)?;
             check_token(token)?;
-            let sql = &self.link.sql;
+            let sql = &self.db.sql;
             let name = Value::Bytes(resource.as_bytes());
             let values = [name.clone(), Value::Long(token.get() as i64), Value::Bytes(value)];
-            let (_, rows) = self.link.ask(&sql.pass[pass], &values).await?;
+            let (_, rows) = self.db.ask(&sql.pass[pass], &values).await?;
             if !rows.is_empty() {
                 return Ok(Admission::Admitted);
             }
-            let rows = self.link.read(&sql.bar[pass.min(1)], &[name]).await?;
+            let rows = self.db.read(&sql.bar[pass.min(1)], &[name]).await?;
             Ok::<_, Error>(refused(&rows, token))
         };
         passed.await.map_err(|e| e.with_name(resource))
@@ -111,7 +112,7 @@ impl PostgresLease {
 
 /// Checks tokens inside transactions of yours. Cheap to clone.
 #[derive(Clone)]
-pub struct TransactionGate(Arc<Link>);
+pub struct TransactionGate(Arc<Db>);
 
 impl std::fmt::Debug for TransactionGate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -120,19 +121,21 @@ impl std::fmt::Debug for TransactionGate {
 }
 
 impl TransactionGate {
-    /// Checks a token inside the transaction that is open on `conn`, and remembers it if that transaction commits. It shares what it remembers with the
-    /// backend's own gate.
+    /// Checks a token inside the transaction that is open on `conn`, and remembers it if that transaction
+    /// commits. It shares what it remembers with the backend's own gate.
     ///
-    /// After `Refused` roll back; the transaction holds nothing that should be kept. Without an open transaction the check is committed at once, and is
-    /// advisory. Under `repeatable read` and above, the server refuses the statement if another transaction was admitted since this one began: that is
+    /// After `Refused` roll back; the transaction holds nothing that should be kept. Without an open
+    /// transaction the check is committed at once, and is advisory. Under `repeatable read` and above, the
+    /// server refuses the statement if another transaction was admitted since this one began: that is
     /// `Unavailable`, and the transaction is to be begun anew.
     ///
     /// # Cancel safety
     /// Cancelled, the token may have been noted in the transaction; roll it back.
     ///
     /// # Errors
-    /// `Unavailable` as said, or if the row is locked for longer than the server's `lock_timeout`; `BackendData` if `conn` leads to a database without the
-    /// tables; `InvalidInput` for a token above 2^63 - 1. The transaction is to be rolled back after each.
+    /// `Unavailable` as said, or if the row is locked for longer than the server's `lock_timeout`;
+    /// `BackendData` if `conn` leads to a database without the tables; `InvalidInput` for a token above 2^63
+    /// - 1. The transaction is to be rolled back after each.
     pub async fn admit_in(
         &self,
         conn: &mut PgConnection,
@@ -140,20 +143,20 @@ impl TransactionGate {
         token: Token,
         access: Access,
     ) -> Result<Admission> {
-        let link = &self.0;
+        let db = &self.0;
         let admitted = async {
             check_token(token)?;
             let pass = usize::from(access == Access::Exclusive);
             let name = Value::Bytes(resource.as_bytes());
             let values = [name.clone(), Value::Long(token.get() as i64), Value::Bytes(&[])];
-            let failed = |e| nothing_done(e, &link.at);
-            let rows = run(conn, link.way, &link.sql.pass[pass], &values)
+            let failed = |e| nothing_done(e, &db.at);
+            let rows = run(conn, db.way, &db.sql.pass[pass], &values)
                 .await
                 .map_err(failed)?;
             if !rows.is_empty() {
                 return Ok(Admission::Admitted);
             }
-            let rows = run(conn, link.way, &link.sql.bar[pass], &[name])
+            let rows = run(conn, db.way, &db.sql.bar[pass], &[name])
                 .await
                 .map_err(failed)?;
             Ok::<_, Error>(refused(&rows, token))

@@ -9,19 +9,19 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Sent,
     Signal, Unanswered, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result, Timestamp};
+use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _};
 
 use super::call::Value;
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
-use super::probe::RowProbe;
 use super::pushes::Waiting;
 use super::reply::{Answer, id_bytes, token_of};
-use crate::lease::check::{capabilities, check_request, micros, mismatch, share};
-use crate::lease::known::Seen;
-use crate::lease::stray::after_stray;
+use super::wait::RowProbe;
+use crate::lease::contention::Seen;
+use crate::lease::request::{capabilities, check_request, micros, mismatch, share};
+use crate::lease::resent::after_resent;
 
 /// How soon whoever has to look looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ const LOOK_MAX: Duration = Duration::from_millis(200);
 /// Clones share the connections.
 #[derive(Clone)]
 pub struct PostgresLease {
-    pub(super) link: Arc<Link>,
+    pub(super) db: Arc<Db>,
     pub(super) unanswered: Arc<Unanswered>,
     capabilities: Arc<Capabilities>,
 }
@@ -40,23 +40,24 @@ pub struct PostgresLease {
 impl fmt::Debug for PostgresLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresLease")
-            .field("at", &self.link.at)
+            .field("at", &self.db.at)
             .finish_non_exhaustive()
     }
 }
 
 impl PostgresLease {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(db: Arc<Db>) -> Self {
         Self {
-            link,
+            db,
             unanswered: Arc::default(),
             capabilities: Arc::new(capabilities("postgres")),
         }
     }
 
-    /// Takes a name alone by a statement that answers nothing if others are there. `strayed` is set where a copy of it may be on its way yet.
+    /// Takes a name alone by a statement that answers nothing if others are there. `strayed` is set where a
+    /// copy of it may be on its way yet.
     async fn take(&self, by: &Arc<str>, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
-        let (link, ttl) = (&self.link, micros(request.ttl));
+        let (db, ttl) = (&self.db, micros(request.ttl));
         let id = id_bytes(request.key.id);
         let values = [
             Value::Bytes(request.key.name.as_bytes()),
@@ -65,11 +66,11 @@ impl PostgresLease {
             Value::Text(request.owner.as_deref()),
         ];
         let noted = || self.note_stray(&request.key, strayed);
-        let (sent, rows) = link.ask_again(by, &values, noted).await?;
+        let (sent, rows) = db.ask_again(by, &values, noted).await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
-        link.known.tell(&request.key.name, Seen::Alone);
+        db.contention.tell(&request.key.name, Seen::Alone);
         let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
         let token = token_of(row)?;
         Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
@@ -82,13 +83,13 @@ impl PostgresLease {
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         check_request(&self.capabilities, request)?;
-        self.link.open()?;
+        self.db.open()?;
         let share = share(request.mode)?;
         let asks = self.unanswered.asks(&request.key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
-            let sql = &self.link.sql;
-            let short = match self.link.known.of(&request.key.name) {
+            let sql = &self.db.sql;
+            let short = match self.db.contention.of(&request.key.name) {
                 _ if share >= 0 => None,
                 None => Some(&sql.acquire),
                 Some(Seen::Alone) => Some(&sql.acquire_again),
@@ -101,7 +102,7 @@ impl PostgresLease {
             }
             let asked = self.attempt_in_full(request, share, &mut strayed).await;
             match strayed {
-                true => after_stray(asked, self.try_abandon(&request.key)).await,
+                true => after_resent(asked, self.try_abandon(&request.key)).await,
                 false => asked,
             }
         };
@@ -109,14 +110,15 @@ impl PostgresLease {
     }
 
     async fn attempt_in_full(&self, request: &Acquire, share: i32, strayed: &mut bool) -> Result<Attempt> {
-        let link = &self.link;
+        let db = &self.db;
         let joins = request.queue == Queueing::Join;
-        // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits looks.
+        // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits
+        // looks.
         let waiting = match joins {
-            true => link.pushes.wait_for(&request.key),
+            true => db.pushes.wait_for(&request.key),
             false => None,
         };
-        let channel = waiting.as_ref().and(link.channel.as_deref());
+        let channel = waiting.as_ref().and(db.channel.as_deref());
         let queue = match joins {
             true => micros(request.queue_ttl).max(1_000),
             false => 0,
@@ -133,11 +135,11 @@ impl PostgresLease {
             Value::Text(request.owner.as_deref()),
         ];
         let noted = || self.note_stray(&request.key, strayed);
-        let (sent, rows) = link.ask_again(&link.sql.attempt, &values, noted).await?;
+        let (sent, rows) = db.ask_again(&db.sql.attempt, &values, noted).await?;
         let answer = Answer::of(&rows)?;
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
-        link.known.tell(&request.key.name, Seen::others(others));
+        db.contention.tell(&request.key.name, Seen::others(others));
         self.read_attempt(request, sent, &answer, waiting)
     }
 
@@ -148,7 +150,7 @@ impl PostgresLease {
         answer: &Answer,
         waiting: Option<Waiting>,
     ) -> Result<Attempt> {
-        self.link.pushes.anchor(sent, answer.at);
+        self.db.pushes.anchor(sent, answer.at);
         match answer.word.as_str() {
             "G" => {
                 let (token, life) = (answer.token()?, answer.life()?);
@@ -178,7 +180,7 @@ impl PostgresLease {
 
     fn looking(&self, key: &LeaseKey) -> Wait {
         Wait::new(Wake::Poll {
-            probe: Arc::new(RowProbe::new(self.link.clone(), key.clone())),
+            probe: Arc::new(RowProbe::new(self.db.clone(), key.clone())),
             min: LOOK_MIN,
             max: LOOK_MAX,
         })
@@ -188,10 +190,7 @@ impl PostgresLease {
     async fn let_go(&self, lease: &LeaseKey, noted: impl FnOnce() + Send) -> Result<bool> {
         let id = id_bytes(lease.id);
         let values = [Value::Bytes(lease.name.as_bytes()), Value::Bytes(&id)];
-        let (_, rows) = self
-            .link
-            .ask_again(&self.link.sql.release, &values, noted)
-            .await?;
+        let (_, rows) = self.db.ask_again(&self.db.sql.release, &values, noted).await?;
         Ok(rows.count > 0)
     }
 
@@ -200,12 +199,12 @@ impl PostgresLease {
             Release::KeepFor(d) => micros(d),
             _ => 0,
         };
-        let link = &self.link;
+        let db = &self.db;
         let open = self.unanswered.of(lease);
         let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let short = keep == 0 && !open.acquire && link.known.of(&lease.name) != Some(Seen::Others);
+            let short = keep == 0 && !open.acquire && db.contention.of(&lease.name) != Some(Seen::Others);
             if short && self.let_go(lease, || perhaps = true).await? {
                 return Ok(true);
             }
@@ -217,19 +216,19 @@ impl PostgresLease {
                 Value::Long(keep),
                 Value::Truth(open.acquire),
             ];
-            let released = link.ask_again(&link.sql.release_in_full, &values, || perhaps = true);
+            let released = db.ask_again(&db.sql.release_in_full, &values, || perhaps = true);
             let (sent, rows) = released.await?;
             let answer = Answer::of(&rows)?;
             // Otherwise there is no row.
             if answer.at.is_some() {
-                link.known.tell(&lease.name, Seen::others(answer.others > 0));
+                db.contention.tell(&lease.name, Seen::others(answer.others > 0));
             }
-            link.pushes.anchor(sent, answer.at);
+            db.pushes.anchor(sent, answer.at);
             Ok(answer.word == "R")
         };
         let released = asks.answered(asked.await)?;
         self.unanswered.forget(lease);
-        link.sweep_sometimes();
+        db.sweep_sometimes();
         Ok(match released || perhaps {
             true => Released::Released,
             false => Released::NotHeld,
@@ -239,10 +238,7 @@ impl PostgresLease {
     async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
         let id = id_bytes(key.id);
         let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
-        let (_, rows) = self
-            .link
-            .ask_again(&self.link.sql.abandon, &values, || ())
-            .await?;
+        let (_, rows) = self.db.ask_again(&self.db.sql.abandon, &values, || ()).await?;
         self.unanswered.forget(key);
         let answer = Answer::of(&rows)?;
         Ok(match answer.word.as_str() {
@@ -271,7 +267,7 @@ impl Lock for PostgresLease {
 
     /// No lease hangs on a connection: that one broke is a reason to ask again, and no loss.
     fn signals(&self) -> BoxStream<'static, Signal> {
-        let signals = self.link.pushes.signals();
+        let signals = self.db.pushes.signals();
         signals.chain(futures::stream::pending()).boxed()
     }
 
@@ -295,13 +291,6 @@ impl Lock for PostgresLease {
     }
 
     async fn close(&self) -> Result<()> {
-        if self.link.open().is_err() {
-            return Err(Error::new(
-                ErrorKind::Closed,
-                "this PostgreSQL backend was closed",
-            ));
-        }
-        self.link.close().await;
-        Ok(())
+        self.db.close().await
     }
 }

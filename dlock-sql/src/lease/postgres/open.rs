@@ -10,13 +10,15 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::call::{Way, hex};
-use super::connections::{Link, Parts, Warm, connect, prepare};
+use super::connection::{Db, Postgres, Warm, connecting, prepare};
 use super::failure::nothing_done;
-use super::listening::listen;
 use super::lock::PostgresLease;
+use super::notify::listen;
+use super::pushes::Pushes;
 use super::schema::{MIGRATIONS, Names, Statements, check_isolation, current_schema, migrate};
-use super::upkeep::sweep_is_due;
-use crate::lease::check::check_prefix;
+use super::sweep::sweep_is_due;
+use crate::lease::connection::{Parts, connect};
+use crate::lease::request::check_prefix;
 
 /// What the names of the tables begin with unless another prefix is chosen.
 pub const DEFAULT_PREFIX: &str = "dlock_";
@@ -28,8 +30,9 @@ pub enum Route {
     /// Nothing, or a pooler in session mode.
     #[default]
     Direct,
-    /// A pooler that may answer each transaction on another session, as PgBouncer in transaction mode. Statements go unprepared, each is a transaction of
-    /// its own, and nothing listens: whoever waits looks, every 10 to 200 ms per client and name.
+    /// A pooler that may answer each transaction on another session, as PgBouncer in transaction mode.
+    /// Statements go unprepared, each is a transaction of its own, and nothing listens: whoever waits looks,
+    /// every 10 to 200 ms per client and name.
     TransactionPooler,
 }
 
@@ -61,27 +64,29 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Uses tables in that schema, which is made if it is not there and tables have to be. The first of the user's search path unless set.
+    /// Uses tables in that schema, which is made if it is not there and tables have to be. The first of the
+    /// user's search path unless set.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// Uses tables whose names begin with `prefix`: a small letter or underscore, then small letters, digits and underscores, 40 at most.
-    /// [`DEFAULT_PREFIX`] unless set. Two prefixes are two sets of locks.
+    /// Uses tables whose names begin with `prefix`: a small letter or underscore, then small letters, digits
+    /// and underscores, 40 at most. [`DEFAULT_PREFIX`] unless set. Two prefixes are two sets of locks.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Uses at most that many connections at a time, made when they are needed, beside the one that listens. 4 unless set, and at least 1.
+    /// Uses at most that many connections at a time, made when they are needed, beside the one that listens.
+    /// 4 unless set, and at least 1.
     pub fn connections(mut self, many: usize) -> Self {
         self.connections = many.max(1);
         self
     }
 
-    /// How long a statement waits for a name that another one changes before it answers `Unavailable`. 2 seconds unless set. Behind a pooler it is the
-    /// server's `lock_timeout` for this user.
+    /// How long a statement waits for a name that another one changes before it answers `Unavailable`. 2
+    /// seconds unless set. Behind a pooler it is the server's `lock_timeout` for this user.
     pub fn lock_wait(mut self, wait: Duration) -> Self {
         self.lock_wait = wait;
         self
@@ -93,8 +98,8 @@ impl Builder {
         self
     }
 
-    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it does so when it releases something. One client does it
-    /// for all. A minute unless set.
+    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it
+    /// does so when it releases something. One client does it for all. A minute unless set.
     pub fn sweep_every(mut self, time: Duration) -> Self {
         self.sweep_every = time;
         self
@@ -108,8 +113,9 @@ impl Builder {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer dlock has used the tables, or behind a pooler that
-    /// was not told of; `BackendData` if the tables are not ours; `PermissionDenied`; `Unavailable`.
+    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer
+    /// dlock has used the tables, or behind a pooler that was not told of; `BackendData` if the tables are
+    /// not ours; `PermissionDenied`; `Unavailable`.
     pub async fn open(self, runtime: Arc<dyn Runtime>) -> Result<PostgresLease> {
         check_prefix(&self.prefix)?;
         let at: Arc<str> = shown(&self.options).into();
@@ -124,14 +130,15 @@ impl Builder {
                 ("default_transaction_isolation", "read committed".to_owned()),
                 ("default_transaction_read_only", "off".to_owned()),
                 ("lock_timeout", format!("{wait}ms")),
-                // Each statement finds rows by their keys, whatever the values are. The server would plan some of them anew each time, which costs more than to run
-                // them, and others for the table as it was when it was small.
+                // Each statement finds rows by their keys, whatever the values are. The server would plan
+                // some of them anew each time, which costs more than to run them, and others for the table as
+                // it was when it was small.
                 ("plan_cache_mode", "force_generic_plan".to_owned()),
                 ("enable_seqscan", "off".to_owned()),
                 ("jit", "off".to_owned()),
             ]);
         }
-        let mut first = connect(&options, Warm::default(), &*runtime, &at).await?;
+        let mut first = connect::<Postgres>(connecting(&options, Warm::default()), &*runtime, &at).await?;
         if way == Way::InFull {
             check_isolation(&mut first, way, &at).await?;
         }
@@ -153,25 +160,29 @@ impl Builder {
             runtime.fill_random(&mut own);
             Arc::from(format!("dlock_{}", hex(&own)))
         });
-        let link = Arc::new(Link::new(Parts {
-            options,
-            way,
+        let db = Arc::new(Db::new(Parts {
+            dialect: Postgres {
+                options,
+                way,
+                sql,
+                pushes: Pushes::new(),
+                channel,
+            },
             at,
             runtime,
-            sql,
-            channel,
             connections: self.connections,
             sweep_every: self.sweep_every,
             sweep_due,
             first,
         }));
-        listen(&link).await?;
-        Ok(PostgresLease::new(link))
+        listen(&db).await?;
+        Ok(PostgresLease::new(db))
     }
 }
 
 impl PostgresLease {
-    /// Settings for the database of that URL: `postgres://user:password@host:port/database`, and what else sqlx takes.
+    /// Settings for the database of that URL: `postgres://user:password@host:port/database`, and what else
+    /// sqlx takes.
     ///
     /// # Errors
     /// `InvalidInput` if it is not such a URL.
@@ -210,8 +221,8 @@ impl PostgresLease {
         Self::builder(url)?.open(runtime).await
     }
 
-    /// Opens the database of a pool of yours with the default settings, on connections of its own that are made with the pool's options and do not
-    /// count among the pool's.
+    /// Opens the database of a pool of yours with the default settings, on connections of its own that are
+    /// made with the pool's options and do not count among the pool's.
     ///
     /// # Cancel safety
     /// As [`Builder::open`].

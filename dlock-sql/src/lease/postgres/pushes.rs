@@ -1,4 +1,5 @@
-//! What the server says unasked: grants for those who wait, changes for those who watch, and that the connection which listens broke.
+//! What the server says unasked: grants for those who wait, changes for those who watch, and that the
+//! connection which listens broke.
 //!
 //! A message is text, in one channel per client:
 //!
@@ -21,11 +22,12 @@ use futures::channel::mpsc;
 
 use super::reply::{read_id_digits, read_token};
 
-/// How long the clocks of client and server may go apart unseen before a grant that was pushed has to be asked for.
+/// How long the clocks of client and server may go apart unseen before a grant that was pushed has to be
+/// asked for.
 const ANCHOR_LIFE: Duration = Duration::from_secs(10);
 
-/// The same, in claim windows: the margin for drift is taken of all the time since the clocks were compared, and has to leave something of
-/// the window.
+/// The same, in claim windows: the margin for drift is taken of all the time since the clocks were compared,
+/// and has to leave something of the window.
 const ANCHOR_WINDOWS: u32 = 10;
 
 /// How many changes wait for a slow consumer.
@@ -44,7 +46,8 @@ struct State {
     watchers: HashMap<RequestId, mpsc::Sender<String>>,
     observers: Vec<mpsc::UnboundedSender<Signal>>,
     anchor: Option<Anchor>,
-    /// When the connection broke last. What was sent before is of another connection, perhaps of another server.
+    /// When the connection broke last. What was sent before is of another connection, perhaps of another
+    /// server.
     broke: Option<Timestamp>,
     listens: bool,
     closed: bool,
@@ -63,8 +66,8 @@ impl Pushes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is pushed to that request from now on, if anybody listens; otherwise whoever waits has to look. Made before the request is sent: a push may
-    /// overtake the answer.
+    /// What is pushed to that request from now on, if anybody listens; otherwise whoever waits has to look.
+    /// Made before the request is sent: a push may overtake the answer.
     pub(super) fn wait_for(self: &Arc<Self>, key: &LeaseKey) -> Option<Waiting> {
         let (send, receive) = mpsc::unbounded();
         let mut state = self.state();
@@ -118,7 +121,8 @@ impl Pushes {
         }
     }
 
-    /// The connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins anew.
+    /// The connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins
+    /// anew.
     pub(super) fn disconnected(&self) {
         let mut state = self.state();
         state.listens = false;
@@ -129,7 +133,8 @@ impl Pushes {
         state.tell(&Signal::Doubt);
     }
 
-    /// There is a connection that listens. If there was one before, whoever asked in between has looked since then, and is told to ask again.
+    /// There is a connection that listens. If there was one before, whoever asked in between has looked since
+    /// then, and is told to ask again.
     pub(super) fn connected(&self) {
         let mut state = self.state();
         if state.closed {
@@ -152,7 +157,8 @@ impl Pushes {
         let Some(id) = read_id_digits(digits) else { return };
         let mut state = self.state();
         if kind == "W" {
-            // One that does not keep up is ended, and begins anew with a snapshot when it has read what it has.
+            // One that does not keep up is ended, and begins anew with a snapshot when it has read what it
+            // has.
             let full = |w: &mut mpsc::Sender<String>| w.try_send(rest.to_owned()).is_err();
             if state.watchers.get_mut(&id).is_some_and(full) {
                 state.watchers.remove(&id);
@@ -185,15 +191,18 @@ impl State {
     }
 }
 
-/// The grant of a message. Where the server's clock was looked at too long ago it is `None`, and the waiter has to ask.
+/// The grant of a message. Where the server's clock was looked at too long ago it is `None`, and the waiter
+/// has to ask.
 ///
-/// *The message is late.* Its end is counted from the anchor: a request that was sent before the server told its time. How long the message was on its
-/// way makes no difference.
+/// *The message is late.* Its end is counted from the anchor: a request that was sent before the server told
+/// its time. How long the message was on its way makes no difference.
 ///
-/// *The server's clock was set forward* since then, so that the end looks far away. The server counts no more than the window, and the
-/// message came after it began to: so the end is not later than a window from now either.
+/// *The server's clock was set forward* since then, so that the end looks far away. The server counts no more
+/// than the window, and the message came after it began to: so the end is not later than a window from now
+/// either.
 ///
-/// *It is of another server*, a standby that was promoted: the anchor goes with the connection that listens, and is taken anew from an answer after that.
+/// *It is of another server*, a standby that was promoted: the anchor goes with the connection that listens,
+/// and is taken anew from an answer after that.
 fn granted_by(key: &LeaseKey, message: &str, anchor: Anchor, now: Timestamp) -> Option<Grant> {
     let mut parts = message.split(':');
     let token = read_token(parts.next()?.parse().ok()?)?;

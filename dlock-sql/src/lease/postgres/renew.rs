@@ -1,7 +1,7 @@
 //! Leases and queue entries extended, five hundred in a statement.
 //!
-//! A statement does not wait for a name that somebody else changes just then, or one busy name would keep the leases of all others waiting. Those few are sent
-//! again, in a statement that does wait.
+//! A statement does not wait for a name that somebody else changes just then, or one busy name would keep the
+//! leases of all others waiting. Those few are sent again, in a statement that does wait.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
@@ -13,7 +13,7 @@ use super::call::Value;
 use super::failure::foreign;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::{check_ttl, micros};
+use crate::lease::request::{check_ttl, micros};
 
 /// How many go into one statement.
 const BATCH: usize = 500;
@@ -77,10 +77,10 @@ impl PostgresLease {
         batch: &[usize],
         waits: bool,
     ) -> Result<(Outcomes, Vec<usize>)> {
-        let link = &self.link;
+        let db = &self.db;
         let of = || batch.iter().map(|n| &items[*n]);
         // Who was not told where it waits now looks: see `pushes`.
-        let channel = link.channel.as_deref().filter(|_| link.pushes.listens());
+        let channel = db.channel.as_deref().filter(|_| db.pushes.listens());
         let values = [
             Value::ManyBytes(of().map(|i| i.key.name.as_bytes().to_vec()).collect()),
             Value::ManyBytes(of().map(|i| id_bytes(i.key.id).to_vec()).collect()),
@@ -89,7 +89,7 @@ impl PostgresLease {
             Value::Text(channel),
             Value::Truth(waits),
         ];
-        let (sent, rows) = link.ask_again(&link.sql.renew, &values, || ()).await?;
+        let (sent, rows) = db.ask_again(&db.sql.renew, &values, || ()).await?;
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
         for row in rows.iter() {
             let place: i32 = row.try_get(0).map_err(|_| foreign("no number of an item"))?;
@@ -117,7 +117,7 @@ impl PostgresLease {
     }
 
     fn read_outcome(&self, item: &RenewItem, answer: &Answer, sent: Timestamp) -> Result<RenewOutcome> {
-        self.link.pushes.anchor(sent, answer.at);
+        self.db.pushes.anchor(sent, answer.at);
         Ok(match answer.word.as_str() {
             "L" => RenewOutcome::Renewed(Renewal::new(sent, answer.life()?)),
             "G" => {

@@ -7,7 +7,7 @@ use dlock_core::{Error, LossReason, Mode, Result};
 use super::call::Value;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::check::{mismatch, share};
+use crate::lease::request::{mismatch, share};
 
 #[async_trait]
 impl RwLock for PostgresLease {
@@ -25,9 +25,9 @@ impl PostgresLease {
             Value::Bytes(&id),
             Value::Number(share(to)?),
         ];
-        let (sent, rows) = self.link.ask(&self.link.sql.convert, &values).await?;
+        let (sent, rows) = self.db.ask(&self.db.sql.convert, &values).await?;
         let answer = Answer::of(&rows)?;
-        self.link.pushes.anchor(sent, answer.at);
+        self.db.pushes.anchor(sent, answer.at);
         match answer.word.as_str() {
             "G" => {
                 let (token, life) = (answer.token()?, answer.life()?);

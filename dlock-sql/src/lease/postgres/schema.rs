@@ -1,7 +1,9 @@
-//! The tables, their migrations, and the statements on them. What the tables hold, and the functions on them, are in `v1.sql`.
+//! The tables, their migrations, and the statements on them. What the tables hold, and the functions on them,
+//! are in `v1/`.
 //!
-//! Two that open at once: each looks for the version first, and whoever finds an old one takes an advisory lock, looks again, and goes on from there; all in
-//! one transaction, so that nobody sees half a version. Who finds the tables as they should be needs no right to make any.
+//! Two that open at once: each looks for the version first, and whoever finds an old one takes an advisory
+//! lock, looks again, and goes on from there; all in one transaction, so that nobody sees half a version. Who
+//! finds the tables as they should be needs no right to make any.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +13,18 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::call::{Value, Way, run};
-use super::connections::Warm;
+use super::connection::Warm;
 use super::failure::{foreign, nothing_done, other_isolation, perhaps_done};
 
-/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds one, and keeps the functions of those before it
-/// as they are or removes them: clients of before go on with them, or are refused by the server.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
+/// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
+/// them, or are refused by the server.
+pub(super) const MIGRATIONS: &[&str] = &[concat!(
+    include_str!("v1/tables.sql"),
+    include_str!("v1/admission.sql"),
+    include_str!("v1/requests.sql"),
+    include_str!("v1/holds.sql"),
+)];
 
 /// What the advisory lock of a migration is taken on, with the name of the tables: `dlock` in ASCII.
 const MIGRATING: i32 = 0x646c_6f63;
@@ -57,12 +65,13 @@ impl Names {
 /// The statements, with the names filled in once.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row; it answers nothing if somebody does. Of names it reads the row
-    /// that it changes and no other.
+    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row;
+    /// it answers nothing if somebody does. Of names it reads the row that it changes and no other.
     ///
-    /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token and all. *Two that make it*: the second one finds the row
-    /// of the first. *The row is deleted meanwhile*: the floor that it is made from was read when the statement began, which is why a name is deleted only where the
-    /// floor was above its token long before: see `sweep` in `v1.sql`.
+    /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token
+    /// and all. *Two that make it*: the second one finds the row of the first. *The row is deleted
+    /// meanwhile*: the floor that it is made from was read when the statement began, which is why a name is
+    /// deleted only where the floor was above its token long before: see `sweep` in `v1/`.
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,
@@ -90,12 +99,13 @@ pub(super) struct Statements {
     pub(super) bar: [Arc<str>; 2],
 }
 
-/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may have waited for whoever has the row. (A row that is made
-/// has them of before that, and ends sooner.)
+/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may
+/// have waited for whoever has the row. (A row that is made has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
 const TTL: &str = "$3 * interval '1 microsecond'";
-/// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor knows.
+/// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor
+/// knows.
 const MICROS: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
 const ANSWER: &str = "a.word, a.token, a.life, a.at, a.ahead, a.others";
@@ -312,7 +322,8 @@ async fn simple(conn: &mut PgConnection, text: &str, at: &str) -> Result<()> {
 /// Nought if there are no tables yet. What a newer dlock has made is refused.
 async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize, at: &str) -> Result<usize> {
     let table = names.fill("{p}meta");
-    // Not `to_regclass`: it goes by what this session remembers of names. Who waited for another one's migration remembers that there was no table.
+    // Not `to_regclass`: it goes by what this session remembers of names. Who waited for another one's
+    // migration remembers that there was no table.
     let there: Arc<str> = Arc::from(
         "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2",

@@ -1,21 +1,26 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! A watch is a row beside the name's entries, with a lease of its own. While there is one, each change of the holders is told to it, with a number, in the
-//! transaction that makes the change: `NOTIFY` sends it when that commits, in the order of the commits. A lease that runs out is told when somebody looks, so
-//! a watch knows the first end, and looks then.
+//! A watch is a row beside the name's entries, with a lease of its own. While there is one, each change of
+//! the holders is told to it, with a number, in the transaction that makes the change: `NOTIFY` sends it when
+//! that commits, in the order of the commits. A lease that runs out is told when somebody looks, so a watch
+//! knows the first end, and looks then.
 //!
 //! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
 //!
 //! * *A message is lost*: a number is missing.
 //! * *The connection breaks, or whoever watches is too slow*: the channel ends, and the watch begins anew.
-//! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it, makes another, and says so.
-//! * *A change between the row and the first look*: it is told and shown, and its number says that it was shown.
+//! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it,
+//!   makes another, and says so.
+//! * *A change between the row and the first look*: it is told and shown, and its number says that it was
+//!   shown.
 //!
-//! *A watch is dropped while it asks to be told*: what takes its row back goes by another connection, and may come before that wish. Then it leaves a mark,
-//! as an abandoned request does, so that no row is made for nobody.
+//! *A watch is dropped while it asks to be told*: what takes its row back goes by another connection, and may
+//! come before that wish. Then it leaves a mark, as an abandoned request does, so that no row is made for
+//! nobody.
 //!
-//! Behind a pooler nobody can listen. There the changes stand in the watch's row until it comes for them: it looks every 5 to 50 ms whether the name's number has
-//! changed, or something has run out. *The answer with the changes is lost*: a number is missing, as with a message.
+//! Behind a pooler nobody can listen. There the changes stand in the watch's row until it comes for them: it
+//! looks every 5 to 50 ms whether the name's number has changed, or something has run out. *The answer with
+//! the changes is lost*: a number is missing, as with a message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,16 +36,17 @@ use futures::{FutureExt as _, StreamExt as _};
 use sqlx::Row as _;
 
 use super::call::Value;
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes, label, mode, read_id_digits, read_inspection, read_token};
-use crate::lease::check::check_name;
+use crate::lease::request::check_name;
 
 /// How long changes are told for a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
-/// In the place of that time: changes are told no more; and a copy of the wish that is on its way is not heard.
+/// In the place of that time: changes are told no more; and a copy of the wish that is on its way is not
+/// heard.
 const ENDED: i64 = 0;
 const BURIED: i64 = -1;
 
@@ -61,9 +67,9 @@ struct Told {
     number: u64,
 }
 
-impl Link {
-    /// Has the changes told to that watch for so many microseconds; answers whether they have been told without a gap. A copy of it that was not answered
-    /// is `noted`.
+impl Db {
+    /// Has the changes told to that watch for so many microseconds; answers whether they have been told
+    /// without a gap. A copy of it that was not answered is `noted`.
     async fn listen_for(
         self: &Arc<Self>,
         name: &LockName,
@@ -147,7 +153,7 @@ fn read_change(message: &str) -> Option<(u64, Change)> {
 }
 
 struct Watching {
-    link: Arc<Link>,
+    db: Arc<Db>,
     name: LockName,
     id: RequestId,
     receive: mpsc::Receiver<String>,
@@ -180,7 +186,7 @@ impl Watching {
     async fn have_told(&mut self) -> Result<Told> {
         let before = std::mem::replace(&mut self.asks, true);
         let (time, mut strayed) = (i64::try_from(TOLD_FOR.as_micros()).unwrap_or(i64::MAX), false);
-        let told = self.link.listen_for(&self.name, self.id, time, || strayed = true);
+        let told = self.db.listen_for(&self.name, self.id, time, || strayed = true);
         let told = told.await;
         self.keep_at = Timestamp::now() + TOLD_FOR / 3;
         self.asks = before || strayed || matches!(&told, Err(e) if e.kind() == ErrorKind::Unknown);
@@ -188,7 +194,7 @@ impl Watching {
     }
 
     fn is_told(&self) -> bool {
-        self.link.channel.is_some()
+        self.db.channel.is_some()
     }
 
     fn look_again(&mut self, now: &Inspection) {
@@ -211,15 +217,15 @@ impl Watching {
             if self.over {
                 return None;
             }
-            if let Err(e) = self.link.open() {
+            if let Err(e) = self.db.open() {
                 return self.fail(e);
             }
-            let sleep = self.link.runtime.sleep(Timestamp::now().until(self.look_at));
+            let sleep = self.db.runtime.sleep(Timestamp::now().until(self.look_at));
             let woken = match self.is_told() && !self.behind {
                 _ if !self.found.is_empty() => self.found.pop_front().map_or(Woken::Look, Woken::Told),
                 true => select(self.receive.next(), sleep).await.factor_first(),
                 false => {
-                    if let Either::Right(_) = select(sleep, self.link.closing.clone()).await {
+                    if let Either::Right(_) = select(sleep, self.db.closing.clone()).await {
                         continue;
                     }
                     Woken::Look
@@ -265,7 +271,7 @@ impl Watching {
     /// Takes back what has run out, which is told as any other change, and has changes told for a while more.
     async fn look(&mut self) -> Option<Result<Change>> {
         if !self.is_told() && Timestamp::now() < self.keep_at {
-            match self.link.has_news(&self.name, self.number).await {
+            match self.db.has_news(&self.name, self.number).await {
                 Ok(true) => {}
                 Ok(false) => {
                     self.pause = (self.pause * 2).min(LOOK_MAX);
@@ -285,7 +291,7 @@ impl Watching {
             self.look_at = Timestamp::now() + self.pause;
             return None;
         }
-        match self.link.see(&self.name).await {
+        match self.db.see(&self.name).await {
             Ok(seen) if told.kept && self.is_told() => {
                 self.look_again(&seen.0);
                 None
@@ -313,13 +319,13 @@ impl Watching {
     /// After something was missed: the state as a whole, as soon as it can be had.
     async fn begin_anew(&mut self) -> Option<Result<Change>> {
         // First the ear, then the look.
-        self.receive = self.link.pushes.watch(self.id);
+        self.receive = self.db.pushes.watch(self.id);
         let seen = async {
-            if self.is_told() && !self.link.pushes.listens() {
+            if self.is_told() && !self.db.pushes.listens() {
                 return Err(Error::new(ErrorKind::Unavailable, "nothing listens yet"));
             }
             self.have_told().await?;
-            self.link.see(&self.name).await
+            self.db.see(&self.name).await
         };
         match seen.await {
             Ok(seen) => Some(Ok(self.begin(seen, true))),
@@ -361,14 +367,14 @@ impl<A, B> FactorFirst for Either<(Option<String>, A), ((), B)> {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.link.pushes.unwatch(self.id);
-        let (link, name, id) = (Arc::clone(&self.link), self.name.clone(), self.id);
-        let runtime = link.runtime.clone();
+        self.db.pushes.unwatch(self.id);
+        let (db, name, id) = (Arc::clone(&self.db), self.name.clone(), self.id);
+        let runtime = db.runtime.clone();
         let time = if self.asks { BURIED } else { ENDED };
         let stopping = async move {
-            let told = std::pin::pin!(link.listen_for(&name, id, time, || ()));
+            let told = std::pin::pin!(db.listen_for(&name, id, time, || ()));
             // Where this fails, changes are told to nobody for a while.
-            let _ = select(told, link.closing.clone()).await;
+            let _ = select(told, db.closing.clone()).await;
         };
         runtime.spawn(stopping.boxed());
     }
@@ -379,17 +385,17 @@ impl Watch for PostgresLease {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         check_name(self.capabilities(), name).map_err(named)?;
-        let link = &self.link;
-        link.open().map_err(named)?;
+        let db = &self.db;
+        db.open().map_err(named)?;
         let mut own = [0; 16];
-        link.runtime.fill_random(&mut own);
+        db.runtime.fill_random(&mut own);
         let id = RequestId::new(u128::from_be_bytes(own), 0);
         // First the ear, then the look. It takes itself back, also if this is dropped on the way.
         let mut watching = Watching {
-            link: link.clone(),
+            db: db.clone(),
             name: name.clone(),
             id,
-            receive: link.pushes.watch(id),
+            receive: db.pushes.watch(id),
             found: VecDeque::new(),
             keep_at: Timestamp::ZERO,
             behind: false,
@@ -401,7 +407,7 @@ impl Watch for PostgresLease {
             asks: false,
         };
         watching.have_told().await.map_err(named)?;
-        let seen = link.see(name).await.map_err(named)?;
+        let seen = db.see(name).await.map_err(named)?;
         watching.first = Some(watching.begin(seen, false));
         Ok(stream::unfold(watching, |mut w| {
             async move { w.next().await.map(|c| (c, w)) }.boxed()
@@ -412,7 +418,7 @@ impl Watch for PostgresLease {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let named = |e: Error| e.with_name(name);
         check_name(self.capabilities(), name).map_err(named)?;
-        let (now, _) = self.link.see(name).await.map_err(named)?;
+        let (now, _) = self.db.see(name).await.map_err(named)?;
         Ok(now)
     }
 
@@ -420,11 +426,7 @@ impl Watch for PostgresLease {
         let named = |e: Error| e.with_name(name);
         check_name(self.capabilities(), name).map_err(named)?;
         let values = [Value::Bytes(name.as_bytes())];
-        let (_, rows) = self
-            .link
-            .ask(&self.link.sql.force, &values)
-            .await
-            .map_err(named)?;
+        let (_, rows) = self.db.ask(&self.db.sql.force, &values).await.map_err(named)?;
         let answer = Answer::of(&rows).map_err(named)?;
         u32::try_from(answer.number()).map_err(|_| named(foreign("an impossible number of holders")))
     }

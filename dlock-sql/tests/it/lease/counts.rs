@@ -125,7 +125,8 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
                     assert!(matches!(push, Some(Push::Granted(_))), "{push:?}");
                 }
                 Wake::Poll { probe, .. } => {
-                    // The first look of whoever has not looked yet may be that of one before it, which costs nothing and shows what was then.
+                    // The first look of whoever has not looked yet may be that of one before it, which costs
+                    // nothing and shows what was then.
                     let mut looks = 0;
                     while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&a.key.id))
                     {
@@ -142,8 +143,8 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
     asked.await as f64 / (many + 1) as f64
 }
 
-/// On PostgreSQL the release is all: whoever is next is told. (It had asked once.) On MariaDB it looks (one), and comes for it (two
-/// in one round trip); and the release is six in two.
+/// On PostgreSQL the release is all: whoever is next is told. (It had asked once.) On MariaDB it looks (one),
+/// and comes for it (two in one round trip); and the release is six in two.
 #[test]
 fn a_hand_over_costs_the_same_however_many_wait() {
     for (kind, most, queues) in [
@@ -157,7 +158,8 @@ fn a_hand_over_costs_the_same_however_many_wait() {
                 each.push(hand_on(&server, &*lock, many).await);
             }
             assert!(each.iter().all(|n| *n <= most), "{kind:?}: {each:?}");
-            // The last of a queue finds nobody behind it, which is cheaper, and counts for less in a long one.
+            // The last of a queue finds nobody behind it, which is cheaper, and counts for less in a long
+            // one.
             assert!((each[1] - each[2]).abs() < 1.0, "{kind:?}: {each:?}");
         });
     }

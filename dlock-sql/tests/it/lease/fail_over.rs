@@ -86,7 +86,8 @@ fn guards_and_those_who_wait_go_on_through_a_fail_over() {
             let mut clients = Vec::new();
             for _ in 0..3 {
                 let client = Client::builder(pair.open(&runtime).await, runtime.clone());
-                // Longer than a fail-over takes on a busy machine, and so is what the first one has of its lease when it begins.
+                // Longer than a fail-over takes on a busy machine, and so is what the first one has of its
+                // lease when it begins.
                 let client = client.op_timeout(ms(30_000));
                 let client = client.defaults(LockOptions::new().ttl(ms(30_000)));
                 clients.push(client.build().unwrap());

@@ -1,4 +1,5 @@
-//! What becomes of locks when something goes wrong with the server: each time a typed outcome, and never two who hold.
+//! What becomes of locks when something goes wrong with the server: each time a typed outcome, and never two
+//! who hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use super::server::{BOTH, Kind, Server};
 use super::site::*;
 use crate::servers::ReadOnly;
 
-/// Asked as often as it takes until it is answered; what went wrong meanwhile was typed as something that passes.
+/// Asked as often as it takes until it is answered; what went wrong meanwhile was typed as something that
+/// passes.
 async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> dlock_core::Result<T>) -> T {
     within(ms(30_000), async {
         loop {
@@ -37,7 +39,8 @@ pub(super) async fn token_of(lock: &dyn Lock, a: &dlock_core::spi::Acquire) -> d
     .await
 }
 
-/// A lease outlives the connection, the server's order and the server's crash, and nobody else has it meanwhile.
+/// A lease outlives the connection, the server's order and the server's crash, and nobody else has it
+/// meanwhile.
 pub(super) async fn survives(lock: &dyn Lock, break_it: impl AsyncFnOnce()) {
     let (a, b) = (ask("x"), ask("x"));
     let token = token_of(lock, &a).await;
@@ -55,7 +58,8 @@ pub(super) async fn survives(lock: &dyn Lock, break_it: impl AsyncFnOnce()) {
     assert!(renewed.await.expires_in > TTL - ms(10_000));
     let released = in_the_end(async || lock.release(&a.key, Release::Now).await).await;
     assert_eq!(released, Released::Released);
-    // A try that was refused may be buried, as one whose first copy was not answered is: the next one is another.
+    // A try that was refused may be buried, as one whose first copy was not answered is: the next one is
+    // another.
     let next = ask("x");
     assert!(token_of(lock, &next).await > token);
     in_the_end(async || lock.release(&next.key, Release::Now).await).await;
@@ -158,7 +162,8 @@ fn a_row_that_somebody_keeps_locked_is_unavailable_and_nothing_was_done() {
     }
 }
 
-/// Somebody else's transaction locks two names in another order. (PostgreSQL: no statement of ours waits for a name while it has another.)
+/// Somebody else's transaction locks two names in another order. (PostgreSQL: no statement of ours waits for
+/// a name while it has another.)
 #[test]
 fn a_deadlock_is_unavailable_and_passes() {
     run(On::Tokio, async |runtime| {

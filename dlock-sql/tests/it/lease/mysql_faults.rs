@@ -311,7 +311,8 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
         server.ask("SET GLOBAL binlog_format = MIXED").await;
         let lock = server.open(&runtime).await;
         granted(&*lock, &ask("x")).await;
-        // Connections keep what was set when they were made; those of now are ended, and the ones after them refuse.
+        // Connections keep what was set when they were made; those of now are ended, and the ones after them
+        // refuse.
         server.ask("SET GLOBAL binlog_format = STATEMENT").await;
         server.end_all().await;
         within(ms(10_000), async {

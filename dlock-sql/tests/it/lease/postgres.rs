@@ -73,7 +73,8 @@ fn those_who_open_at_once_make_the_tables_once() {
     });
 }
 
-/// Where nobody watches and nothing has run out, a release hands over in a shorter way. It is made to go the other one by somebody who watches.
+/// Where nobody watches and nothing has run out, a release hands over in a shorter way. It is made to go the
+/// other one by somebody who watches.
 #[test]
 fn a_plain_hand_over_leaves_what_any_other_does() {
     const NAMES: [&str; 2] = ["plain", "watched"];

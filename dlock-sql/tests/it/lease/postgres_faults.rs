@@ -1,4 +1,5 @@
-//! What becomes of locks in PostgreSQL when something goes wrong that other servers do not have, or have in another way.
+//! What becomes of locks in PostgreSQL when something goes wrong that other servers do not have, or have in
+//! another way.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -60,8 +61,8 @@ async fn stop_all(hands: &Arc<PostgresServer>) -> Vec<i32> {
     all
 }
 
-/// A connection that had stood idle breaks with a try on it; the next copy of the try hears that the name is held. The first one arrives when
-/// nobody holds it any more.
+/// A connection that had stood idle breaks with a try on it; the next copy of the try hears that the name is
+/// held. The first one arrives when nobody holds it any more.
 #[test]
 fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
     run(On::Tokio, async |runtime| {
@@ -105,7 +106,8 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
     });
 }
 
-/// The minimum hold of a reader ends by itself, and so does what has kept a copy of its acquire from being heard.
+/// The minimum hold of a reader ends by itself, and so does what has kept a copy of its acquire from being
+/// heard.
 #[test]
 fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
     run(On::Tokio, async |runtime| {
@@ -212,7 +214,8 @@ fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
     });
 }
 
-/// The rule reads in later statements than the one that locks, so it needs to see what was committed between them.
+/// The rule reads in later statements than the one that locks, so it needs to see what was committed between
+/// them.
 #[test]
 fn a_server_of_another_isolation_level_is_refused() {
     run(On::Tokio, async |runtime| {
@@ -250,7 +253,8 @@ fn a_server_of_another_isolation_level_is_refused() {
     });
 }
 
-/// Rights that are taken away while something is held: it says so, nobody else gets in, and all goes on when they are back.
+/// Rights that are taken away while something is held: it says so, nobody else gets in, and all goes on when
+/// they are back.
 #[test]
 fn a_right_that_is_taken_away_is_told_as_such() {
     run(On::Tokio, async |runtime| {
@@ -296,7 +300,8 @@ fn join_of(name: &str) -> Acquire {
     join(name, Mode::READER)
 }
 
-/// The file of a table on a disk that takes nothing more: `/dev/full` reads as empty, and every write to it fails as one to a full disk does.
+/// The file of a table on a disk that takes nothing more: `/dev/full` reads as empty, and every write to it
+/// fails as one to a full disk does.
 #[test]
 fn a_full_disk_is_unavailable_and_what_is_held_stays_so() {
     run(On::Tokio, async |runtime| {

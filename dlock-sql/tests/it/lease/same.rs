@@ -1,6 +1,8 @@
-//! The admission rule is written twice: in Rust, for SQLite and MySQL, and in PL/pgSQL. The same operations in the same order get the same answers.
+//! The admission rule is written twice: in Rust, for SQLite and MySQL, and in PL/pgSQL. The same operations
+//! in the same order get the same answers.
 //!
-//! Nothing in it runs out: what depends on when is left to the contract. Tokens are compared by their order, since PostgreSQL takes them from its clock.
+//! Nothing in it runs out: what depends on when is left to the contract. Tokens are compared by their order,
+//! since PostgreSQL takes them from its clock.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
@@ -200,7 +202,8 @@ async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize
     let mut released = HashSet::new();
     for n in 0..steps {
         let step = match next(&mut dice, &mut all, &name) {
-            // Who releases twice, or asks again after it released, has not heard the first answer. SQLite remembers that itself.
+            // Who releases twice, or asks again after it released, has not heard the first answer. SQLite
+            // remembers that itself.
             Step::Release(n) | Step::Keep(n) | Step::AttemptAgain(n) if released.contains(&n) => {
                 Step::Inspect
             }

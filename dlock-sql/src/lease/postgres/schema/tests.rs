@@ -12,11 +12,13 @@ use sqlx::Row as _;
 use sqlx::postgres::PgConnectOptions;
 
 use super::*;
+use crate::lease::connection::connect;
 use crate::lease::postgres::PostgresLease;
-use crate::lease::postgres::connections::connect;
+use crate::lease::postgres::connection::{Postgres, connecting};
 use crate::servers::PostgresServer;
 
-/// What a later version may do: a column more, which has to be filled for the names that there are, and another table.
+/// What a later version may do: a column more, which has to be filled for the names that there are, and
+/// another table.
 const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN tenant text; UPDATE {p}name SET tenant = 'of before'; \
     CREATE TABLE {p}tenant (tenant text PRIMARY KEY)";
 
@@ -32,14 +34,9 @@ struct Site {
 
 impl Site {
     async fn connect(&self) -> PgConnection {
-        connect(
-            &self.options,
-            Warm::default(),
-            &*self.runtime,
-            "the tests' server",
-        )
-        .await
-        .unwrap()
+        let connecting = connecting(&self.options, Warm::default());
+        let connected = connect::<Postgres>(connecting, &*self.runtime, "the tests' server");
+        connected.await.unwrap()
     }
 
     async fn migrate(&self, steps: &[&str]) -> Result<()> {
@@ -99,7 +96,8 @@ fn names_are_quoted_and_filled_in() {
     assert!(!all.contains("{p}") && !all.contains("{n}"));
 }
 
-/// Whoever holds something goes on meanwhile, and so does whoever waits; a program of before that begins afterwards is refused.
+/// Whoever holds something goes on meanwhile, and so does whoever waits; a program of before that begins
+/// afterwards is refused.
 #[test]
 fn a_later_version_takes_over_what_is_held_and_refuses_programs_of_before() {
     with_server(async |site| {
@@ -160,7 +158,8 @@ fn a_migration_that_fails_leaves_the_version_of_before_whole() {
     });
 }
 
-/// Nobody sees half of it: a program that is ended in the middle, or loses its connection there, has changed nothing.
+/// Nobody sees half of it: a program that is ended in the middle, or loses its connection there, has changed
+/// nothing.
 #[test]
 fn a_migration_whose_connection_is_ended_is_begun_anew_by_the_next() {
     with_server(async |site| {

@@ -5,10 +5,11 @@ use std::future::Future;
 use dlock_core::spi::{Abandoned, Attempt};
 use dlock_core::{Error, ErrorKind, Result};
 
-/// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes that as the end of it, and abandons nothing. The
-/// first copy may be on its way yet, and would be granted for nobody when it arrives after the name was let go. One that was granted or queued ends with a
-/// release or an abandon, which leave the tombstone.
-pub(in crate::lease) async fn after_stray(
+/// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes
+/// that as the end of it, and abandons nothing. The first copy may be on its way yet, and would be granted
+/// for nobody when it arrives after the name was let go. One that was granted or queued ends with a release
+/// or an abandon, which leave the tombstone.
+pub(in crate::lease) async fn after_resent(
     asked: Result<Attempt>,
     abandon: impl Future<Output = Result<Abandoned>>,
 ) -> Result<Attempt> {

@@ -7,11 +7,12 @@ use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Release, Released, 
 use dlock_core::{ErrorKind, LockName, Mode, Result, runtime};
 use sqlx::{Connection as _, MySqlConnection};
 
-use super::MysqlLease;
-use super::schema::{MIGRATIONS, Names, migrate};
+use crate::lease::mysql::MysqlLease;
+use crate::lease::mysql::schema::{MIGRATIONS, Names, migrate};
 use crate::servers::MariaDbServer;
 
-/// What the next release might add. On this server it can be repeated, since definitions are no part of a transaction.
+/// What the next release might add. On this server it can be repeated, since definitions are no part of a
+/// transaction.
 const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; ALTER TABLE {p}entry ADD COLUMN IF NOT EXISTS hypothetical TEXT; \
     CREATE TABLE IF NOT EXISTS {p}hypothetical (n INT)";
 /// The same, which fails half-way.

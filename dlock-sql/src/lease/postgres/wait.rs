@@ -1,9 +1,13 @@
-//! "Is there any news?", for those who are not told: one read of the name's row, for all that wait for it in one client.
+//! "Is there any news?", for those who are not told: one read of the name's row, for all that wait for it in
+//! one client.
 //!
 //! What could be missed, and is not:
-//! * *A change between an attempt and the first look*: the first look counts as one that has found others there.
-//! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the row says that something is due, by the server's clock.
+//! * *A change between an attempt and the first look*: the first look counts as one that has found others
+//!   there.
+//! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
+//!   was offered, every look says so.
+//! * *A lease that runs out, for which nobody stores anything*: the row says that something is due, by the
+//!   server's clock.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,23 +18,24 @@ use dlock_core::spi::{LeaseKey, News, Probe};
 use sqlx::Row as _;
 
 use super::call::Value;
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::reply::read_id_digits;
 
-/// What changes when anything does: both numbers, the token, the phase. Of a name that has no row it is all nought.
+/// What changes when anything does: both numbers, the token, the phase. Of a name that has no row it is all
+/// nought.
 type Mark = (i64, i64, i64, i32);
 
 pub(super) struct RowProbe {
-    link: Arc<Link>,
+    db: Arc<Db>,
     key: LeaseKey,
     seen: Mutex<Option<Mark>>,
 }
 
 impl RowProbe {
-    pub(super) fn new(link: Arc<Link>, key: LeaseKey) -> Self {
+    pub(super) fn new(db: Arc<Db>, key: LeaseKey) -> Self {
         Self {
-            link,
+            db,
             key,
             seen: Mutex::new(None),
         }
@@ -50,7 +55,7 @@ impl Probe for RowProbe {
         let bad = |_: sqlx::Error| foreign("a column of another type");
         let before = self.see(None);
         let name = Value::Bytes(self.key.name.as_bytes());
-        let rows = self.link.read(&self.link.sql.look, &[name]).await?;
+        let rows = self.db.read(&self.db.sql.look, &[name]).await?;
         let (mut mark, mut due, mut admitted) = (Mark::default(), false, Vec::new());
         if let Some(row) = rows.first() {
             mark = (

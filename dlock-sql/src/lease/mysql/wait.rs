@@ -1,10 +1,13 @@
 //! "Is there any news?": one read of the name's row, for all that wait for it in one client.
 //!
 //! What could be missed, and is not:
-//! * *A change between an attempt and the first look*: the attempt knows how it left the name; where it does not, the first look counts as one that has found
-//!   others there. The first look of one waiter may be that of another one (`sight`), if it was sent when the attempt had been answered.
-//! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the look says that something is due, by the server's clock.
+//! * *A change between an attempt and the first look*: the attempt knows how it left the name; where it does
+//!   not, the first look counts as one that has found others there. The first look of one waiter may be that
+//!   of another one (`sight`), if it was sent when the attempt had been answered.
+//! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
+//!   was offered, every look says so.
+//! * *A lease that runs out, for which nobody stores anything*: the look says that something is due, by the
+//!   server's clock.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +18,7 @@ use dlock_core::spi::{LeaseKey, News, Probe, RequestId};
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::Row as _;
 
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::lock::{bind, values};
 use super::sight::{Look, Sight};
@@ -23,7 +26,7 @@ use super::state::Mark;
 use super::text::read_id;
 
 pub(super) struct RowProbe {
-    link: Arc<Link>,
+    db: Arc<Db>,
     key: LeaseKey,
     sight: Arc<Sight>,
     seen: Mutex<Option<Mark>>,
@@ -34,10 +37,10 @@ pub(super) struct RowProbe {
 
 impl RowProbe {
     /// `mark` is that of the name as the attempt left it.
-    pub(super) fn new(link: Arc<Link>, key: LeaseKey, mark: Option<Mark>) -> Self {
+    pub(super) fn new(db: Arc<Db>, key: LeaseKey, mark: Option<Mark>) -> Self {
         Self {
-            sight: link.sights.of(&key.name),
-            link,
+            sight: db.sights.of(&key.name),
+            db,
             key,
             seen: Mutex::new(mark),
             answered: Timestamp::now(),
@@ -53,7 +56,7 @@ impl RowProbe {
     }
 }
 
-impl Link {
+impl Db {
     async fn look(self: &Arc<Self>, name: &LockName) -> Result<Look> {
         let bad = |_: sqlx::Error| foreign("a column of another type");
         let mut args = values();
@@ -98,7 +101,7 @@ impl Probe for RowProbe {
             Some(look) => look,
             None => {
                 let sent = Timestamp::now();
-                let look = self.link.look(&self.key.name).await?;
+                let look = self.db.look(&self.key.name).await?;
                 self.sight.show(sent, &look);
                 look
             }
@@ -111,7 +114,7 @@ impl Probe for RowProbe {
         let admitted: Vec<_> = look.offered.into_iter().filter(own).collect();
         for id in &admitted {
             let key = LeaseKey::new(self.key.name.clone(), *id);
-            self.link.sights.offer(key);
+            self.db.sights.offer(key);
         }
         Ok(match admitted.is_empty() && before == Some(look.mark) {
             true => News::Nothing,

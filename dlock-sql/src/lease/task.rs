@@ -1,4 +1,5 @@
-//! Work in a task of the runtime, whose context sqlx wants where it connects and which whoever asks need not have.
+//! Work in a task of the runtime, whose context sqlx wants where it connects and which whoever asks need not
+//! have.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,8 +12,9 @@ use futures::future::{Either, select};
 /// Has a task do that. `None`: the runtime ended in the midst of it.
 ///
 /// # Cancel safety
-/// The work is dropped as well, at its next turn, before it is polled again: what was not sent yet is not sent.
-pub(in crate::lease) async fn apart<T: Send + 'static>(
+/// The work is dropped as well, at its next turn, before it is polled again: what was not sent yet is not
+/// sent.
+pub(in crate::lease) async fn in_task<T: Send + 'static>(
     runtime: &dyn Runtime,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {
@@ -52,7 +54,7 @@ mod tests {
     async fn who_rests_does_not_keep_the_work_from_going_on() {
         let tokio = Tokio::current().unwrap();
         let (send, receive) = oneshot::channel();
-        let mut asking = Box::pin(apart(&*tokio, async move { send.send(7) }));
+        let mut asking = Box::pin(in_task(&*tokio, async move { send.send(7) }));
         assert!(futures::poll!(&mut asking).is_pending());
         assert_eq!(receive.await, Ok(7));
         assert_eq!(asking.await, Some(Ok(())));
@@ -63,7 +65,7 @@ mod tests {
         let tokio = Tokio::current().unwrap();
         let dropped = Arc::new(AtomicBool::new(false));
         let mark = Mark(dropped.clone());
-        let mut asking = Box::pin(apart(&*tokio, async move {
+        let mut asking = Box::pin(in_task(&*tokio, async move {
             let _mark = mark;
             futures::future::pending::<()>().await;
         }));
@@ -80,14 +82,15 @@ mod tests {
         .unwrap();
     }
 
-    /// Both have happened when the task has its next turn: what it waited for is there, and nobody wants it any more.
+    /// Both have happened when the task has its next turn: what it waited for is there, and nobody wants it
+    /// any more.
     #[tokio::test]
     async fn who_goes_away_first_has_nothing_begun() {
         let tokio = Tokio::current().unwrap();
         let (go_on, there) = oneshot::channel::<()>();
         let begun = Arc::new(AtomicBool::new(false));
         let mark = begun.clone();
-        let mut asking = Box::pin(apart(&*tokio, async move {
+        let mut asking = Box::pin(in_task(&*tokio, async move {
             let _ = there.await;
             mark.store(true, Ordering::SeqCst);
         }));
@@ -108,7 +111,7 @@ mod tests {
             .build()
             .unwrap();
         let runtime = tokio.block_on(async { Tokio::current().unwrap() });
-        let mut asking = Box::pin(apart(&*runtime, futures::future::pending::<()>()));
+        let mut asking = Box::pin(in_task(&*runtime, futures::future::pending::<()>()));
         assert!(asking.as_mut().now_or_never().is_none());
         drop(tokio);
         assert_eq!(asking.now_or_never(), Some(None));

@@ -1,13 +1,16 @@
 //! Work that goes on whether or not whoever asked for it polls.
 //!
-//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and rests (the arm of a `select!` whose other arm takes its
-//! time, a stream that is read slowly) would keep it from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one.
+//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and
+//! rests (the arm of a `select!` whose other arm takes its time, a stream that is read slowly) would keep it
+//! from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one.
 //!
-//! So somebody looks after all that is on its way. Who polls does the work itself, which costs nothing more. What could go on and has not been polled since the
-//! look before is given to a task, which does the rest of it. (A task for each request would do as well, and costs a tenth of one: two changes of tasks.)
+//! So somebody looks after all that is on its way. Who polls does the work itself, which costs nothing more.
+//! What could go on and has not been polled since the look before is given to a task, which does the rest of
+//! it. (A task for each request would do as well, and costs a tenth of one: two changes of tasks.)
 //!
 //! * *It is polled by both.* It is locked meanwhile, and a poll is short.
-//! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which wakes whoever waits for its end.
+//! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which
+//!   wakes whoever waits for its end.
 //! * *The task is dropped, with its runtime.* Whoever asked is woken, and goes on with it.
 //! * *Two looks fall into one poll.* That is taken for a rest, and costs a task.
 
@@ -31,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const NOTHING: u32 = 20;
 
 /// Looks after what is on its way.
-pub(in crate::lease) struct Helper {
+pub(in crate::lease) struct Background {
     runtime: Arc<dyn Runtime>,
     on_its_way: Mutex<OnItsWay>,
 }
@@ -39,7 +42,8 @@ pub(in crate::lease) struct Helper {
 #[derive(Default)]
 struct OnItsWay {
     all: Vec<Weak<dyn Help>>,
-    /// How many there may be before it is looked for those that are over; for when nobody looks, since the runtime has ended.
+    /// How many there may be before it is looked for those that are over; for when nobody looks, since the
+    /// runtime has ended.
     room: usize,
     is_looked_at: bool,
 }
@@ -51,7 +55,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Helper {
+impl Background {
     pub(in crate::lease) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         Arc::new(Self {
             runtime,
@@ -66,7 +70,7 @@ impl Helper {
     pub(in crate::lease) fn help<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Helped<T> {
+    ) -> Running<T> {
         let shared = Arc::new(Shared {
             work: Mutex::new(Work::Going(work.boxed())),
             asker: AtomicWaker::new(),
@@ -78,7 +82,7 @@ impl Helper {
         });
         let waker = Waker::from(shared.clone());
         self.look_after(&shared);
-        Helped { shared, waker }
+        Running { shared, waker }
     }
 
     fn look_after<T: Send + 'static>(self: &Arc<Self>, shared: &Arc<Shared<T>>) {
@@ -116,8 +120,9 @@ impl Helper {
     }
 }
 
-/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if there is a runtime.
-struct Looks(Weak<Helper>);
+/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if
+/// there is a runtime.
+struct Looks(Weak<Background>);
 
 impl Drop for Looks {
     fn drop(&mut self) {
@@ -144,7 +149,8 @@ async fn looking(mut looks: Looks, runtime: Arc<dyn Runtime>) {
 }
 
 trait Help: Send + Sync {
-    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then. Whether it is not at its end.
+    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then.
+    /// Whether it is not at its end.
     fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool;
 }
 
@@ -243,12 +249,12 @@ impl<T: Send + 'static> Drop for Taken<T> {
 }
 
 /// The outcome of the work.
-pub(in crate::lease) struct Helped<T: Send + 'static> {
+pub(in crate::lease) struct Running<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     waker: Waker,
 }
 
-impl<T: Send + 'static> Future for Helped<T> {
+impl<T: Send + 'static> Future for Running<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -270,7 +276,7 @@ impl<T: Send + 'static> Future for Helped<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Helped<T> {
+impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let work = std::mem::replace(&mut *lock(&self.shared.work), Work::Over);
         self.shared.is_over.store(true, Ordering::SeqCst);
@@ -297,8 +303,8 @@ mod tests {
         }
     }
 
-    fn helper() -> Arc<Helper> {
-        Helper::new(Tokio::current().expect("it is tokio"))
+    fn helper() -> Arc<Background> {
+        Background::new(Tokio::current().expect("it is tokio"))
     }
 
     async fn soon<T>(what: impl Future<Output = T>) -> T {

@@ -1,12 +1,15 @@
 //! What this client was told last of names, so that it asks in the way that will do.
 //!
-//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way has to be gone after all: it is gone at once where others
-//! were. And the shortest takes a name that has a row: where this client had it a moment ago, there is one.
+//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way
+//! has to be gone after all: it is gone at once where others were. And the shortest takes a name that has a
+//! row: where this client had it a moment ago, there is one.
 //!
-//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where the long way is one statement (PostgreSQL) it is gone for a
-//! moment after others were seen, since the short one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
+//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where
+//! the long way is one statement (PostgreSQL) it is gone for a moment after others were seen, since the short
+//! one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
 //!
-//! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed, which tells how it is now.
+//! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed,
+//! which tells how it is now.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +18,8 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in `upkeep`).
+/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in
+/// `sweep`).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.
@@ -36,7 +40,7 @@ impl Seen {
     }
 }
 
-pub(in crate::lease) struct Known {
+pub(in crate::lease) struct Contention {
     told: Mutex<Lately<LockName, Told>>,
     /// For so long after others were seen they are counted on.
     crowded: Duration,
@@ -50,7 +54,7 @@ struct Told {
     crowded: Option<Timestamp>,
 }
 
-impl Known {
+impl Contention {
     pub(in crate::lease) fn new(crowded: Duration) -> Self {
         Self {
             told: Mutex::default(),
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_was_told_last_counts() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         assert_eq!(known.at(&a, now), None);
         known.tell_at(&a, Seen::Others, now);
         assert_eq!(known.at(&a, now), Some(Seen::Others));
@@ -114,12 +118,12 @@ mod tests {
 
     #[test]
     fn who_meets_nobody_once_counts_on_others_for_a_moment() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
         assert_eq!(known.at(&a, now + CROWDED * 9 / 10), Some(Seen::Others));
         assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
-        let known = Known::new(Duration::ZERO);
+        let known = Contention::new(Duration::ZERO);
         known.tell_at(&a, Seen::Others, now);
         known.tell_at(&a, Seen::Alone, now);
         assert_eq!(known.at(&a, now), Some(Seen::Alone));
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_row_is_not_there_for_ever() {
-        let (known, a, now) = (Known::new(CROWDED), name(0), Timestamp::now());
+        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
         known.tell_at(&a, Seen::Alone, now);
         assert_eq!(known.at(&a, now + THERE / 2), Some(Seen::Alone));
         assert_eq!(known.at(&a, now + THERE), None);

@@ -1,22 +1,23 @@
 //! What nobody waits for: rows of names that nobody has used for a while are deleted.
 //!
-//! *A name that is made anew has to begin above where it ended.* The floor rises to all tokens there are with each sweep, and a name is deleted only if the floor
-//! was above its token by the sweep *before*. Who takes a name reads the floor without a lock, in the statement that makes the row; so that statement would have to
-//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row, which nothing does that waits for no longer than `lock_wait`, where that is
-//! shorter. And no token is less than the clock as the statement began, so it would fall only where it had been raised above the clock, or where the clock was set back.
+//! *A name that is made anew has to begin above where it ended.* The floor rises to all tokens there are with
+//! each sweep, and a name is deleted only if the floor was above its token by the sweep *before*. Who takes a
+//! name reads the floor without a lock, in the statement that makes the row; so that statement would have to
+//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row, which nothing does
+//! that waits for no longer than `lock_wait`, where that is shorter. And no token is less than the clock as
+//! the statement began, so it would fall only where it had been raised above the clock, or where the clock
+//! was set back.
 //!
-//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes another.
+//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
+//! another.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{LockName, Result, Timestamp};
-use futures::FutureExt as _;
-use futures::future::select;
+use dlock_core::{LockName, Result};
 use sqlx::Row as _;
 
-use super::connections::Link;
+use super::connection::Db;
 use super::failure::foreign;
 use super::schema::NOW;
 use super::text::{bytes, list};
@@ -31,31 +32,18 @@ const MOST: u32 = 1_000;
 /// How many names are locked in one transaction.
 const TOGETHER: usize = 50;
 
-/// A token that was raised so far does not raise the floor, or new names would begin there and soon have none left. Such a name keeps its row.
+/// A token that was raised so far does not raise the floor, or new names would begin there and soon have none
+/// left. Such a name keeps its row.
 const FAR: u64 = 1 << 62;
 
-impl Link {
+impl Db {
     /// Deletes dead names, if it is time.
     pub(super) fn sweep_sometimes(self: &Arc<Self>) {
-        let now = Timestamp::now().as_nanos();
-        let due = self.sweep_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(u64::try_from(self.sweep_every.as_nanos()).unwrap_or(u64::MAX));
-        let turn = now >= due
-            && self
-                .sweep_at
-                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        // The first release of a client only starts the clock: a program that takes one lock and ends has nothing to do with this.
-        if !turn || due == 0 {
-            return;
-        }
-        let link = Arc::clone(self);
-        let sweeping = async move {
-            let swept = std::pin::pin!(link.sweep());
+        if self.is_time_to_sweep() {
+            let db = Arc::clone(self);
             // Where it fails somebody else does it, or this one does next time.
-            let _ = select(swept, link.closing.clone()).await;
-        };
-        self.runtime.spawn(sweeping.boxed());
+            self.spawn(async move { drop(db.sweep().await) });
+        }
     }
 
     /// Deletes dead names, unless somebody else did lately.
@@ -66,7 +54,8 @@ impl Link {
         }
     }
 
-    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the floor has risen.
+    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the
+    /// floor has risen.
     async fn sweep_turn(self: &Arc<Self>) -> Result<bool> {
         let (p, every) = (&self.sql.prefix, self.sweep_every.as_micros());
         let turn = format!(
@@ -82,15 +71,10 @@ impl Link {
 
     /// As a client is opened, which may be one of many that live for less than the time between two sweeps.
     pub(super) async fn sweep_at_first(self: &Arc<Self>) {
-        if !matches!(self.sweep_turn().await, Ok(true)) {
-            return;
+        if matches!(self.sweep_turn().await, Ok(true)) {
+            let db = Arc::clone(self);
+            self.spawn(async move { drop(db.sweep_now().await) });
         }
-        let link = Arc::clone(self);
-        let sweeping = async move {
-            let swept = std::pin::pin!(link.sweep_now());
-            let _ = select(swept, link.closing.clone()).await;
-        };
-        self.runtime.spawn(sweeping.boxed());
     }
 
     async fn sweep_now(self: &Arc<Self>) -> Result<()> {
@@ -121,7 +105,8 @@ impl Link {
         Ok(())
     }
 
-    /// Takes back what dead waiters, watches and tombstones have left under names that nobody asks for any more.
+    /// Takes back what dead waiters, watches and tombstones have left under names that nobody asks for any
+    /// more.
     async fn settle_dead(self: &Arc<Self>) -> Result<()> {
         let (p, age) = (&self.sql.prefix, AGE.as_micros());
         // What is no name of ours is passed over, and nothing behind it is kept from being swept.

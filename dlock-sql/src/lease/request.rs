@@ -10,8 +10,8 @@ pub(in crate::lease) const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// What a lease in a database server can do: all there is.
 ///
-/// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a standby lost the last commits, as far as
-/// that clock does not stand behind.
+/// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a
+/// standby lost the last commits, as far as that clock does not stand behind.
 pub(in crate::lease) fn capabilities(backend: &'static str) -> Capabilities {
     let strength = Strength::AcrossDataLoss {
         clock_skew: Duration::ZERO,
@@ -80,8 +80,8 @@ pub(in crate::lease) fn check_token(token: Token) -> Result<()> {
     }
 }
 
-/// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server writes it otherwise. What is added to it is
-/// short enough for every limit of an identifier.
+/// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server
+/// writes it otherwise. What is added to it is short enough for every limit of an identifier.
 pub(in crate::lease) fn check_prefix(prefix: &str) -> Result<()> {
     let mut bytes = prefix.bytes();
     let starts_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
@@ -124,7 +124,8 @@ pub(in crate::lease) fn mismatch(class: i64, asked: Mode) -> Error {
     ))
 }
 
-/// As the statements take it: whole microseconds, rounded up to the granularity of a ttl, which is a millisecond.
+/// As the statements take it: whole microseconds, rounded up to the granularity of a ttl, which is a
+/// millisecond.
 pub(in crate::lease) fn micros(d: Duration) -> i64 {
     let millis = i64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
     millis.saturating_mul(1_000)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, RequestId};
 use dlock_core::{LockName, runtime};
 
-use super::MysqlLease;
-use super::text::list;
+use crate::lease::mysql::MysqlLease;
+use crate::lease::mysql::text::list;
 use crate::servers::MariaDbServer;
 
 #[test]
@@ -29,8 +29,8 @@ fn who_stops_in_the_middle_of_a_transaction_keeps_others_waiting_for_a_second() 
             stopped.attempt(&held).await.unwrap(),
             Attempt::Granted(_)
         ));
-        let load = stopped.link.sql.load(&list([name.as_bytes()]));
-        let (mut lent, _, found) = stopped.link.begin(&load).await.unwrap();
+        let load = stopped.db.sql.load(&list([name.as_bytes()]));
+        let (mut lent, _, found) = stopped.db.begin(&load).await.unwrap();
         assert!(!found.is_empty());
         // A transaction, which waits for the row.
         let began = Instant::now();
@@ -39,8 +39,8 @@ fn who_stops_in_the_middle_of_a_transaction_keeps_others_waiting_for_a_second() 
         let waited = began.elapsed();
         assert!(waited < Duration::from_secs(2), "{waited:?}");
         // Its other half is refused, and nothing of it was done.
-        let commit = super::call::Statement::Text("COMMIT".to_owned());
-        let late = lent.run(commit, super::call::done).await;
+        let commit = crate::lease::mysql::call::Statement::Text("COMMIT".to_owned());
+        let late = lent.run(commit).await;
         assert!(late.is_err());
     });
 }

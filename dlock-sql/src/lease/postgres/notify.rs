@@ -2,10 +2,11 @@
 //!
 //! What could go wrong, and why it does not:
 //!
-//! * *It breaks.* Those who wait are told that pushes have ended, and ask again; until there is another connection they look instead. The next one begins
-//!   to listen before anybody is told of it, so nothing that is said after that is missed.
-//! * *It hangs*, without an end: it is asked something after ten seconds of silence, and made anew when no answer comes. Until then those who wait are found
-//!   by their own re-asks, at a third of their queue lease.
+//! * *It breaks.* Those who wait are told that pushes have ended, and ask again; until there is another
+//!   connection they look instead. The next one begins to listen before anybody is told of it, so nothing
+//!   that is said after that is missed.
+//! * *It hangs*, without an end: it is asked something after ten seconds of silence, and made anew when no
+//!   answer comes. Until then those who wait are found by their own re-asks, at a third of their queue lease.
 //! * *The runtime ends*: the task goes with it, and with it the client's keeper.
 
 use std::pin::pin;
@@ -13,15 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::runtime::let_others_run;
-use dlock_core::{ErrorKind, Result, Runtime};
+use dlock_core::{Result, Runtime};
 use futures::channel::oneshot;
 use futures::future::{Either, FutureExt as _, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::connections::{Closing, Link, runtime_ended};
+use super::connection::{Db, Postgres};
 use super::failure::nothing_done;
 use super::pushes::Pushes;
+use crate::lease::connecting::Closing;
+use crate::lease::connection::runtime_ended;
 
 /// After so much silence it is asked whether anybody is there, and has as long to answer.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -31,23 +34,23 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Begins to listen; answers when it does.
-pub(super) async fn listen(link: &Link) -> Result<()> {
-    let Some(channel) = link.channel.clone() else {
+pub(super) async fn listen(db: &Db) -> Result<()> {
+    let Some(channel) = db.channel.clone() else {
         return Ok(());
     };
     let (send, receive) = oneshot::channel();
     let ear = Ear {
-        options: link.options.clone(),
+        options: db.options.clone(),
         channel,
-        pushes: link.pushes.clone(),
-        runtime: link.runtime.clone(),
-        closing: link.closing.clone(),
+        pushes: db.pushes.clone(),
+        runtime: db.runtime.clone(),
+        closing: db.closing.clone(),
         begun: Some(send),
     };
-    link.runtime.spawn(ear.serve().boxed());
+    db.runtime.spawn(ear.serve().boxed());
     match receive.await {
-        Ok(begun) => begun.map_err(|e| nothing_done(e, &link.at)),
-        Err(_) => Err(runtime_ended(ErrorKind::Unavailable)),
+        Ok(begun) => begun.map_err(|e| nothing_done(e, &db.at)),
+        Err(_) => Err(runtime_ended::<Postgres>()),
     }
 }
 

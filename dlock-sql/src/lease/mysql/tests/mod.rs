@@ -1,0 +1,4 @@
+//! Tests of what has no public name.
+
+mod migration;
+mod stopped;

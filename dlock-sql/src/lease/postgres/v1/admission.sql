@@ -1,0 +1,263 @@
+CREATE FUNCTION {p}micros(t timestamptz) RETURNS bigint LANGUAGE sql STABLE AS
+  'SELECT (extract(epoch FROM t) * 1000000)::bigint';
+CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
+  'SELECT (extract(epoch FROM d) * 1000000)::bigint';
+
+-- Locks a name. Its row is made if it is wanted and not there; of one that is not there all fields are null.
+--
+-- Two that make it at once: the second one waits for the first at the key, makes nothing, and locks what the
+-- first has made. One that was deleted meanwhile: the deletion is committed when the row is not found, so the
+-- floor that rose before it is seen by the statement after.
+--
+-- Of no name there is no row, and none is made: that is how a new connection has the functions compiled
+-- before they are needed.
+CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  n {p}name;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION USING ERRCODE = 'DL001',
+      MESSAGE = 'the locks of dlock need transactions of the isolation level read committed';
+  END IF;
+  LOOP
+    SELECT * INTO n FROM {p}name r WHERE r.name = p_name FOR UPDATE;
+    IF n.phase NOT BETWEEN 0 AND 3 THEN
+      RAISE EXCEPTION USING ERRCODE = 'DL002', MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
+    END IF;
+    IF FOUND OR NOT p_make OR p_name IS NULL THEN
+      RETURN n;
+    END IF;
+    INSERT INTO {p}name (name, token) SELECT p_name, m.token_floor FROM {p}meta m ON CONFLICT (name) DO NOTHING;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION {p}put(n {p}name) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE {p}name r SET phase = n.phase, token = n.token, ends = n.ends, ttl = n.ttl, id = n.id, owner = n.owner, others = n.others,
+    held = n.held, waiting = n.waiting, watching = n.watching, classed = n.classed, class = n.class, arrivals = n.arrivals,
+    changes = n.changes, hints = n.hints, earliest = n.earliest, alone = n.alone, alone_until = n.alone_until
+    WHERE r.name = n.name;
+END $$;
+
+-- A change of the holders, for those who watch. The number shows them when one is missing, and those who poll
+-- that there was one.
+--
+-- Who watches behind a pooler cannot listen: what it is told stands in its row until it comes for it, each
+-- message behind its length. Where that is much it is told no more, and finds that a number is missing.
+CREATE FUNCTION {p}tell(n {p}name, what text, who bytea, rest text) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  message text;
+BEGIN
+  n.changes := n.changes + 1;
+  IF n.watching > 0 THEN
+    message := n.changes || ':' || what || encode(who, 'hex') || rest;
+    PERFORM pg_notify(e.channel, 'W' || encode(e.id, 'hex') || ':' || message)
+      FROM {p}entry e WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NOT NULL;
+    UPDATE {p}entry e SET owner = coalesce(e.owner, '') || char_length(message) || ':' || message
+      WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NULL AND coalesce(char_length(e.owner), 0) < 65536;
+  END IF;
+  RETURN n;
+END $$;
+
+CREATE FUNCTION {p}tell_grant(n {p}name, who bytea, share integer, token bigint, life interval, owner text)
+RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN {p}tell(n, 'G', who, ':' || share || ':' || token || ':' || {p}micros(life) || ':' || coalesce(owner, ''));
+END $$;
+
+-- Nobody holds it alone any more.
+CREATE FUNCTION {p}clear(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  n.phase := 0;
+  n.ends := t;
+  n.id := NULL;
+  n.owner := NULL;
+  RETURN n;
+END $$;
+
+CREATE FUNCTION {p}remove(n {p}name, e {p}entry) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM {p}entry d WHERE d.name = e.name AND d.id = e.id;
+  n.others := n.others - 1;
+  IF e.phase = 0 THEN
+    n.waiting := n.waiting - 1;
+  ELSIF e.phase <= 3 THEN
+    n.held := n.held - 1;
+  ELSIF e.phase = 4 THEN
+    n.watching := n.watching - 1;
+  END IF;
+  IF e.phase <= 3 AND e.share >= 0 THEN
+    n.classed := n.classed - 1;
+  END IF;
+  IF n.alone = e.id THEN
+    n.alone := NULL;
+  END IF;
+  RETURN n;
+END $$;
+
+-- A copy of a request that is on its way is not heard for a minute, which is longer than one can be. Where a
+-- minimum hold of its own stands in the row, that keeps it from being heard for now, and the mark comes after
+-- it: place -1.
+CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
+    VALUES (n.name, who, 5, -1, 0, 0, interval '1 minute', t + interval '1 minute')
+    ON CONFLICT (name, id) DO NOTHING;
+  IF FOUND THEN
+    n.others := n.others + 1;
+    n.earliest := least(n.earliest, t + interval '1 minute');
+  ELSE
+    UPDATE {p}entry o SET place = -1 WHERE o.name = n.name AND o.id = who AND o.phase = 3;
+  END IF;
+  RETURN n;
+END $$;
+
+-- Takes back what has run out. First in every change: nothing must meet an entry that has ended.
+CREATE FUNCTION {p}settle(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  e {p}entry;
+  first timestamptz;
+BEGIN
+  IF n.phase <> 0 AND n.ends <= t THEN
+    -- A minimum hold that is over was let go by its holder.
+    n := {p}tell(n, CASE n.phase WHEN 3 THEN 'R' ELSE 'X' END, n.id, '');
+    n := {p}clear(n, t);
+  END IF;
+  IF n.others > 0 AND n.earliest <= t THEN
+    FOR e IN SELECT * FROM {p}entry o WHERE o.name = n.name AND o.ends <= t ORDER BY o.token LOOP
+      n := {p}remove(n, e);
+      n.hints := n.hints + 1;
+      IF e.phase IN (1, 2, 3) THEN
+        n := {p}tell(n, CASE e.phase WHEN 3 THEN 'R' ELSE 'X' END, e.id, '');
+      END IF;
+      IF e.phase = 3 AND e.place < 0 THEN
+        n := {p}bury(n, e.id, t);
+      END IF;
+    END LOOP;
+    SELECT min(o.ends) INTO first FROM {p}entry o WHERE o.name = n.name;
+    n.earliest := coalesce(first, 'infinity');
+  END IF;
+  RETURN n;
+END $$;
+
+CREATE FUNCTION {p}admissible(n {p}name, share integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+  'SELECT n.phase = 0 AND CASE WHEN share < 0 THEN n.held = 0 ELSE share = 0 OR n.held < share END';
+
+-- The one admission routine, run by every change: grants from the head of the queue while the head is
+-- admissible. Not only a release opens the way: a withdrawn writer lets in the readers behind it, and so does
+-- a downgrade.
+--
+-- Who waits is offered the lease for what is left of its place in the queue, and told. If it is dead, that is
+-- over as soon as the place would have been; if the message is lost, it is told when it asks again. Either
+-- way nobody else was let in. Its ttl begins when it comes for it.
+CREATE FUNCTION {p}admit(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  e {p}entry;
+  last timestamptz;
+BEGIN
+  WHILE n.waiting > 0 AND n.phase = 0 LOOP
+    SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 ORDER BY o.place LIMIT 1;
+    EXIT WHEN NOT FOUND OR NOT {p}admissible(n, e.share);
+    n.token := greatest(n.token + 1, {p}micros(t));
+    last := least(e.ends, t + e.ttl);
+    IF e.share < 0 THEN
+      n := {p}remove(n, e);
+      n.phase := 1;
+      n.id := e.id;
+      n.ttl := e.ttl;
+      n.ends := last;
+      n.owner := e.owner;
+    ELSE
+      UPDATE {p}entry o SET phase = 1, token = n.token, ends = last WHERE o.name = n.name AND o.id = e.id;
+      n.waiting := n.waiting - 1;
+      n.held := n.held + 1;
+      n.earliest := least(n.earliest, last);
+    END IF;
+    IF e.channel IS NOT NULL THEN
+      PERFORM pg_notify(e.channel, 'G' || encode(e.id, 'hex') || ':' || n.token || ':' || {p}micros(t) || ':' || {p}micros(last));
+    END IF;
+    n := {p}tell_grant(n, e.id, e.share, n.token, last - t, e.owner);
+  END LOOP;
+  RETURN n;
+END $$;
+
+-- Something in the way ends sooner than was known, or who is next has changed: whoever is next asks again,
+-- and learns when.
+CREATE FUNCTION {p}hint(n {p}name) RETURNS {p}name LANGUAGE plpgsql AS $$
+DECLARE
+  e {p}entry;
+BEGIN
+  n.hints := n.hints + 1;
+  IF n.waiting > 0 THEN
+    SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 ORDER BY o.place LIMIT 1;
+    IF e.channel IS NOT NULL THEN
+      PERFORM pg_notify(e.channel, 'K' || encode(e.id, 'hex') || ':' || n.hints);
+    END IF;
+  END IF;
+  RETURN n;
+END $$;
+
+-- When the first of what stands in the way runs out, in microseconds; null where nothing does.
+CREATE FUNCTION {p}recheck(n {p}name, t timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  first timestamptz;
+  head timestamptz;
+BEGIN
+  IF n.phase <> 0 THEN
+    first := n.ends;
+  ELSIF n.held > 0 THEN
+    SELECT min(o.ends) INTO first FROM {p}entry o WHERE o.name = n.name AND o.phase IN (1, 2, 3);
+  END IF;
+  SELECT o.ends INTO head FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 ORDER BY o.place LIMIT 1;
+  RETURN {p}micros(least(first, head) - t);
+END $$;
+
+-- What a request that is here already has: its hold, which it claims by that, or its place in the queue. The
+-- word is null where it is not here.
+CREATE FUNCTION {p}claim(n {p}name, who bytea, queue interval, p_channel text, t timestamptz) RETURNS {p}step LANGUAGE plpgsql AS $$
+DECLARE
+  s {p}step;
+  a {p}answer;
+  e {p}entry;
+BEGIN
+  a.at := {p}micros(t);
+  IF n.phase <> 0 AND n.id = who THEN
+    IF n.phase = 1 THEN
+      n.phase := 2;
+      n.ends := t + n.ttl;
+    END IF;
+    a.word := CASE n.phase WHEN 3 THEN 'R' ELSE 'G' END;
+    a.token := n.token;
+    a.life := {p}micros(n.ends - t);
+  ELSIF n.others > 0 THEN
+    SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.id = who;
+    IF NOT FOUND THEN
+      a.word := NULL;
+    ELSIF e.phase = 0 THEN
+      -- Hardly anything is missing: nothing is stored. More than was asked for is never stored, since one
+      -- that dies is in the way for as long.
+      IF e.ends + queue / 16 < t + queue OR e.channel IS DISTINCT FROM p_channel THEN
+        UPDATE {p}entry o SET ends = t + queue, channel = p_channel WHERE o.name = n.name AND o.id = who;
+        n.earliest := least(n.earliest, t + queue);
+      END IF;
+      a.word := 'Q';
+      a.life := {p}recheck(n, t);
+      SELECT count(*) INTO a.ahead
+        FROM (SELECT 1 FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 AND o.place < e.place LIMIT 64) s;
+    ELSIF e.phase <= 2 THEN
+      IF e.phase = 1 THEN
+        e.ends := t + e.ttl;
+        UPDATE {p}entry o SET phase = 2, ends = e.ends WHERE o.name = n.name AND o.id = who;
+      END IF;
+      a.word := 'G';
+      a.token := e.token;
+      a.life := {p}micros(e.ends - t);
+    ELSE
+      a.word := CASE e.phase WHEN 3 THEN 'R' ELSE 'A' END;
+    END IF;
+  END IF;
+  s.n := n;
+  s.a := a;
+  RETURN s;
+END $$;
+

@@ -1,0 +1,232 @@
+-- Turns a lease into another mode, with nobody in between. To share keeps the token; to be alone takes a new
+-- one, and nobody else may share then. Who waits for that with another would wait for ever: the second one is
+-- told. The wish of the first counts for a ttl, since nobody says when it is given up.
+CREATE FUNCTION {p}convert(p_name bytea, p_id bytea, p_share integer) RETURNS {p}answer LANGUAGE plpgsql AS $$
+DECLARE
+  n {p}name;
+  e {p}entry;
+  a {p}answer;
+  t timestamptz;
+BEGIN
+  a.word := 'N';
+  n := {p}take(p_name, false);
+  IF n.name IS NULL THEN
+    RETURN a;
+  END IF;
+  t := clock_timestamp();
+  n := {p}admit({p}settle(n, t), t);
+  a.at := {p}micros(t);
+  IF n.phase IN (1, 2) AND n.id = p_id THEN
+    IF p_share < 0 THEN
+      n.phase := 2;
+      n.ends := greatest(n.ends, t + n.ttl);
+      a.word := 'G';
+      a.token := n.token;
+      a.life := {p}micros(n.ends - t);
+    ELSIF n.classed > 0 AND n.class <> p_share THEN
+      a.word := 'M';
+      a.token := n.class;
+    ELSE
+      a.word := 'G';
+      a.token := n.token;
+      a.life := {p}micros(greatest(n.ends - t, n.ttl));
+      INSERT INTO {p}entry (name, id, phase, share, priority, place, token, ttl, ends, owner)
+        VALUES (p_name, p_id, 2, p_share, 5, 0, n.token, n.ttl, greatest(n.ends, t + n.ttl), n.owner);
+      n.others := n.others + 1;
+      n.held := 1;
+      n.classed := n.classed + 1;
+      n.class := p_share;
+      n.earliest := least(n.earliest, n.ends, t + n.ttl);
+      n := {p}tell_grant(n, p_id, p_share, n.token, n.ttl, n.owner);
+      n := {p}clear(n, t);
+    END IF;
+  ELSE
+    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2);
+    IF NOT FOUND THEN
+      a.word := 'N';
+    ELSIF p_share < 0 AND n.held > 1 THEN
+      IF n.alone <> p_id AND n.alone_until > t THEN
+        a.word := 'D';
+      ELSE
+        n.alone := p_id;
+        n.alone_until := t + e.ttl;
+        a.word := 'B';
+      END IF;
+    ELSIF p_share < 0 THEN
+      n := {p}remove(n, e);
+      n.token := greatest(n.token + 1, {p}micros(t));
+      n.phase := 2;
+      n.id := p_id;
+      n.ttl := e.ttl;
+      n.ends := greatest(e.ends, t + e.ttl);
+      n.owner := e.owner;
+      n := {p}tell_grant(n, p_id, -1, n.token, n.ends - t, n.owner);
+      a.word := 'G';
+      a.token := n.token;
+      a.life := {p}micros(n.ends - t);
+    ELSIF p_share <> e.share THEN
+      a.word := 'M';
+      a.token := e.share;
+    ELSE
+      e.ends := greatest(e.ends, t + e.ttl);
+      UPDATE {p}entry o SET phase = 2, ends = e.ends WHERE o.name = p_name AND o.id = p_id;
+      IF n.alone = p_id THEN
+        n.alone := NULL;
+      END IF;
+      a.word := 'G';
+      a.token := e.token;
+      a.life := {p}micros(e.ends - t);
+    END IF;
+  END IF;
+  PERFORM {p}put({p}admit(n, t));
+  RETURN a;
+END $$;
+
+-- Raises the token of a lease that is held, and the name's last one. The floor of names that have no row
+-- rises before this row is deleted.
+CREATE FUNCTION {p}raise(p_name bytea, p_id bytea, p_to bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
+DECLARE
+  n {p}name;
+  a {p}answer;
+  t timestamptz;
+BEGIN
+  a.word := 'N';
+  n := {p}take(p_name, false);
+  IF n.name IS NULL THEN
+    RETURN a;
+  END IF;
+  t := clock_timestamp();
+  n := {p}admit({p}settle(n, t), t);
+  IF n.phase IN (1, 2) AND n.id = p_id THEN
+    n.token := greatest(n.token, p_to);
+    a.word := 'G';
+    a.token := n.token;
+  ELSE
+    UPDATE {p}entry o SET token = greatest(o.token, p_to)
+      WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2) RETURNING o.token INTO a.token;
+    IF FOUND THEN
+      n.token := greatest(n.token, p_to);
+      a.word := 'G';
+    END IF;
+  END IF;
+  PERFORM {p}put(n);
+  RETURN a;
+END $$;
+
+-- Ends every lease of a name, for operators. The token of the answer is how many.
+CREATE FUNCTION {p}force(p_name bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
+DECLARE
+  n {p}name;
+  e {p}entry;
+  a {p}answer;
+  t timestamptz;
+BEGIN
+  a.word := 'F';
+  a.token := 0;
+  n := {p}take(p_name, false);
+  IF n.name IS NULL THEN
+    RETURN a;
+  END IF;
+  t := clock_timestamp();
+  n := {p}settle(n, t);
+  IF n.phase <> 0 THEN
+    a.token := 1;
+    n := {p}tell(n, 'F', n.id, '');
+    n := {p}clear(n, t);
+  END IF;
+  FOR e IN SELECT * FROM {p}entry o WHERE o.name = p_name AND o.phase IN (1, 2, 3) ORDER BY o.token LOOP
+    a.token := a.token + 1;
+    n := {p}remove(n, e);
+    n := {p}tell(n, 'F', e.id, '');
+  END LOOP;
+  PERFORM {p}put({p}admit(n, t));
+  RETURN a;
+END $$;
+
+-- Has the changes of a name told on a channel, for as long; nought ends it, and less than that keeps a copy
+-- of the wish that is on its way from being heard. The word says whether they have been told without a gap
+-- (K, and behind it what stands in the row), are from now on (B), or are not since it has ended (A); the
+-- token is the number of the last one.
+CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
+DECLARE
+  n {p}name;
+  e {p}entry;
+  a {p}answer;
+  t timestamptz;
+  last timestamptz;
+BEGIN
+  a.word := 'B';
+  n := {p}take(p_name, p_for <> 0);
+  IF n.name IS NULL THEN
+    RETURN a;
+  END IF;
+  t := clock_timestamp();
+  last := t + p_for * interval '1 microsecond';
+  n := {p}admit({p}settle(n, t), t);
+  SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id;
+  IF p_for <= 0 THEN
+    IF e.phase = 4 THEN
+      n := {p}remove(n, e);
+    END IF;
+    IF p_for < 0 THEN
+      n := {p}bury(n, p_id, t);
+    END IF;
+  ELSIF e.phase = 5 THEN
+    a.word := 'A';
+  ELSIF e.phase = 4 THEN
+    a.word := 'K' || coalesce(e.owner, '');
+    UPDATE {p}entry o SET ends = last, owner = NULL WHERE o.name = p_name AND o.id = p_id;
+  ELSE
+    INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends, channel)
+      VALUES (p_name, p_id, 4, -1, 0, 0, last - t, last, p_channel);
+    n.others := n.others + 1;
+    n.watching := n.watching + 1;
+    n.earliest := least(n.earliest, last);
+  END IF;
+  a.token := n.changes;
+  a.at := {p}micros(t);
+  PERFORM {p}put(n);
+  RETURN a;
+END $$;
+
+-- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of
+-- that time; answers how many.
+--
+-- A name that is made anew has to begin above where it ended. So the floor rises to the tokens of all dead
+-- names, and only those go that were below the floor by the sweep before, which ended half of that time ago
+-- or longer. Whoever makes a row reads floor and clock as its statement begins: for a token to fall that
+-- statement would have to have begun before the end of that sweep and to have waited since, at a row that
+-- somebody else had locked; which nothing does that waits for no longer than `lock_timeout` (the backend's
+-- `lock_wait`, or what the role has behind a pooler), if that is shorter. And no token is less than the
+-- clock, so it would fall only where it had been raised above the clock, or where the clock was set back.
+--
+-- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in
+-- use, and is left alone. A token that was raised very far does not raise the floor, or new names would begin
+-- there and soon have none left; such a name keeps its row.
+CREATE FUNCTION {p}sweep(p_age bigint, p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  t timestamptz;
+  age interval := p_age * interval '1 microsecond';
+  n {p}name;
+  many bigint := 0;
+  above bigint;
+BEGIN
+  UPDATE {p}meta m SET swept = clock_timestamp() WHERE m.swept < clock_timestamp() - age / 2 RETURNING m.token_floor INTO above;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  t := clock_timestamp();
+  -- First what dead waiters and tombstones have left.
+  FOR n IN SELECT * FROM {p}name k WHERE k.others > 0 AND k.earliest < t - age ORDER BY k.name LIMIT p_most FOR UPDATE SKIP LOCKED LOOP
+    PERFORM {p}put({p}admit({p}settle(n, t), t));
+  END LOOP;
+  WITH dead AS (
+    SELECT k.name FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token <= above LIMIT p_most FOR UPDATE SKIP LOCKED
+  ), gone AS (
+    DELETE FROM {p}name k USING dead d WHERE k.name = d.name RETURNING 1
+  )
+  SELECT count(*) INTO many FROM gone;
+  UPDATE {p}meta m SET swept = clock_timestamp(), token_floor = greatest(m.token_floor,
+    (SELECT max(k.token) FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token < 4611686018427387904));
+  RETURN many;
+END $$;

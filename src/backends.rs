@@ -40,18 +40,44 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
         "memory" => memory(url),
         "sqlite" => sqlite(url),
         "redis" | "rediss" | "valkey" | "valkeys" => redis(url),
-        "zk" | "zks" => zookeeper(url),
+        "zk" | "zookeeper" | "zks" => zookeeper(url),
         "postgres" | "postgresql" => postgres(url),
         "mysql" | "mariadb" => mysql(url),
         scheme if ["redis", "valkey"].iter().any(|s| scheme.starts_with(s)) && scheme.contains('+') => {
             redis(url)
         }
-        _ => Err(invalid(
-            "the scheme of the URL is not known; known are: memory, sqlite, redis, rediss, redis+unix, each of redis and \
-             rediss with +sentinel or +cluster, the same as valkey, zk, zks, postgres, mysql and mariadb",
-        )),
+        _ => Err(invalid(format!(
+            "the scheme of the URL is not known; this build knows: {}",
+            SCHEMES.concat()
+        ))),
     }
 }
+
+/// What this build opens, for the message about another one.
+const SCHEMES: [&str; 6] = [
+    "memory",
+    if cfg!(feature = "sqlite") { ", sqlite" } else { "" },
+    match (cfg!(feature = "redis"), cfg!(feature = "redis-tls")) {
+        (false, _) => "",
+        (true, false) => ", redis (or valkey; +unix, +sentinel, +cluster)",
+        (true, true) => ", redis, rediss (or valkey, valkeys; +unix, +sentinel, +cluster)",
+    },
+    match (cfg!(feature = "zookeeper"), cfg!(feature = "zookeeper-tls")) {
+        (false, _) => "",
+        (true, false) => ", zk, zookeeper",
+        (true, true) => ", zk, zookeeper, zks",
+    },
+    if cfg!(feature = "postgres") {
+        ", postgres, postgresql"
+    } else {
+        ""
+    },
+    if cfg!(feature = "mysql") {
+        ", mysql, mariadb"
+    } else {
+        ""
+    },
+];
 
 impl Opener {
     pub(crate) async fn open(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn spi::Lock>> {

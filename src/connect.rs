@@ -1,12 +1,13 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
 use dlock_core::spi::Url;
-use dlock_core::{Client, LockOptions, Result, Runtime, blocking, runtime, spi};
+use dlock_core::{Client, Error, ErrorKind, LockOptions, Result, Runtime, blocking, runtime};
+use futures::future::{Either, select};
 
 use crate::backends::{self, Opener};
 use crate::invalid;
@@ -118,7 +119,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `redis+sentinel://host[:port],.../master[/database]` | the server that these sentinels call the master of that name | `redis-sentinel` |
 /// | `redis+cluster://host[:port],...` | the Redis Cluster that some of its nodes tell of | `redis-cluster` |
 /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
-/// | `zk://[user:password@]host[:port],.../path` | a ZooKeeper ensemble, all of whose servers are given, and the path below which everything is | `zookeeper` |
+/// | `zk://[user:password@]host[:port],.../path`, `zookeeper://...` | a ZooKeeper ensemble, all of whose servers are given, and the path below which everything is | `zookeeper` |
 /// | `zks://...` | the same by TLS | `zookeeper-tls` |
 /// | `postgres://[user[:password]@]host[:port]/database`, `postgresql://...` | a PostgreSQL database | `postgres` |
 /// | `mysql://[user[:password]@]host[:port]/database`, `mariadb://...` | a MySQL or MariaDB database | `mysql` |
@@ -129,7 +130,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// |---|---|
 /// | `namespace` | all names live in this namespace: see [`Namespaced`] |
 /// | `ttl` | the ttl of this client's locks, as `30s` or `500ms`, but for handles whose [`options`](dlock_core::Lock::options) set one |
-/// | `op_timeout` | how long one exchange with the store may take |
+/// | `op_timeout` | how long one exchange with the store may take, and to open it; `5s` unless given |
 ///
 /// `sqlite` takes two more:
 ///
@@ -236,7 +237,8 @@ impl Connect {
         self
     }
 
-    /// How long one exchange with the store may take. An `op_timeout` in the URL goes before this.
+    /// How long one exchange with the store may take, and how long it may take to open it; 5 s unless set. An
+    /// `op_timeout` in the URL goes before this.
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = Some(limit);
         self
@@ -265,12 +267,25 @@ impl Connect {
             }
         };
         let Whole { namespace, ttl, .. } = whole;
-        let op_timeout = whole.op_timeout.or(self.op_timeout);
+        let op_timeout = whole.op_timeout.or(self.op_timeout).unwrap_or(OP_TIMEOUT);
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None => runtime::detect()?,
         };
-        let mut backend: Arc<dyn spi::Lock> = opener.open(runtime.clone()).await?;
+        // Whatever listens there: a server of another kind may wait for us to speak, as we for it.
+        let limit = runtime.sleep(op_timeout);
+        let mut backend = match select(pin!(opener.open(runtime.clone())), limit).await {
+            Either::Left((opened, _)) => opened?,
+            Either::Right(_) => {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "the store could not be opened within {op_timeout:?}, the `op_timeout`; \
+                         does a server of this kind listen there?"
+                    ),
+                ));
+            }
+        };
         if let Some(namespace) = namespace {
             backend = Arc::new(Namespaced::new(backend, namespace)?);
         }
@@ -278,11 +293,8 @@ impl Connect {
         if let Some(ttl) = ttl {
             defaults = defaults.ttl(ttl);
         }
-        let mut client = Client::builder(backend, runtime).defaults(defaults);
-        if let Some(limit) = op_timeout {
-            client = client.op_timeout(limit);
-        }
-        client.build()
+        let client = Client::builder(backend, runtime).defaults(defaults);
+        client.op_timeout(op_timeout).build()
     }
 }
 

@@ -85,7 +85,10 @@ fn defaults_that_the_store_cannot_keep_are_refused_at_connect() {
 #[test]
 fn what_is_wrong_with_a_url_is_said_without_repeating_it() {
     for (url, says) in [
-        ("redis-with-a-typo://u:hunter2@h", "known are: memory, sqlite"),
+        (
+            "redis-with-a-typo://u:hunter2@h",
+            "this build knows: memory, sqlite",
+        ),
         ("hunter2", "begins with its scheme"),
         ("memory://hunter2", "client's own"),
         (
@@ -425,5 +428,32 @@ fn a_key_that_redis_does_not_know_is_named_with_the_nearest_one() {
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
         assert!(e.to_string().contains(says), "{e}");
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+    }
+}
+
+/// Something else may listen there, and wait for us to speak first, as a client of MySQL waits for its server.
+#[test]
+fn opening_ends_with_the_op_timeout_whatever_listens() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    for (enabled, scheme) in [
+        (cfg!(feature = "redis"), "redis"),
+        (cfg!(feature = "zookeeper"), "zk"),
+        (cfg!(feature = "postgres"), "postgres"),
+        (cfg!(feature = "mysql"), "mysql"),
+    ] {
+        if !enabled {
+            continue;
+        }
+        let began = std::time::Instant::now();
+        let e = refusal(&format!("{scheme}://u:hunter2@{at}/1?op_timeout=400ms"));
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{scheme}: {e}");
+        assert!(e.to_string().contains("400ms"), "{scheme}: {e}");
+        assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{scheme}: {:?}",
+            began.elapsed()
+        );
     }
 }

@@ -10,6 +10,39 @@
 //! | others there | the same, by a function of the database | a short transaction |
 //! | who is next learns it | by `NOTIFY`, to that one alone; by looking, behind a pooler | by looking |
 //!
+//! # How it is made
+//!
+//! * *One row for each name is locked first* by whoever changes anything, and says whether there is anything
+//!   in `entry` (`others`): the short statements go by that row and no other. A condition that read rows of
+//!   another table would see them as they were before it waited for the lock, and let a reader and a writer
+//!   in together.
+//! * *The queue is in a second table*: in the name's row, a thousand waiters would rewrite a hundred
+//!   kilobytes each time.
+//! * *Tokens* are the last one and one more, or the server's clock in microseconds, in the name's row and
+//!   under its lock. A sequence would be drawn *before* the row is locked: A draws 5 and waits, B draws 6,
+//!   holds and lets go, A is granted 5. Before names are deleted they raise a floor for all.
+//! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
+//!   judges ends late and counts lives from before.
+//! * *Hand-over*: `admit` offers the name to the next in line for what is left of its place, and tells that
+//!   client alone (`NOTIFY`); its first renewal confirms. MySQL cannot tell: one look for each client and
+//!   name, every 5 to 100 ms, reads one row.
+//! * *A copy of a request that comes late* finds the tombstone of its abandon, whose making changed the
+//!   name's row, so a short statement that waited judges anew.
+//! * *Renewals* go by lists of ids, 500 in a statement, never by owner: a list cannot prolong what a client
+//!   has forgotten that it holds.
+//! * *Connections* are the backend's own (`connection.rs`). A pool's costs twice the statement, checks each
+//!   time whether it is there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
+//! * *A request whose future rests* (the other arm of a `select!` takes its time) would keep its connection
+//!   from all others. Who polls does the work, and what could go on and is not polled is given to a task
+//!   (`background.rs`).
+//! * *What is plain is done by plain statements.* PL/pgSQL sets up each small expression anew in each
+//!   transaction. So `release` hands over in three statements where nothing is unusual, and leaves behind
+//!   what `admit` would (`a_plain_hand_over_leaves_what_any_other_does`); whatever else there is goes through
+//!   `admit`.
+//! * *Plans are made once, and go by keys* (`plan_cache_mode`, `enable_seqscan`): the server would plan the
+//!   upsert anew each time, which costs more than it does, and go on reading a whole table that was small
+//!   when it was planned.
+//!
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;

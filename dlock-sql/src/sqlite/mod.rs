@@ -48,6 +48,28 @@
 //!   with `skipped: true` when it is too much to be told one by one, and so does what somebody else ended by
 //!   force. Somebody else is also another client of this process that opened the file by itself. A watch
 //!   writes one row, which is renewed while it is looked at and gone a minute later.
+//!
+//! # How it is made
+//!
+//! One connection task owns the connection; calls are jobs in its queue. It takes what waits there, up to 256
+//! jobs, into one `BEGIN IMMEDIATE` transaction: group commit. `SQLITE_BUSY` is waited for inside the task,
+//! so no job is half done. A row that cannot be read is the failure of its own name; a transaction that fails
+//! is the failure of all its jobs, and nothing that was loaded is trusted after it.
+//!
+//! * *Time* is the boot-time clock, shared by all processes of a machine. The boot id stands in the file. A
+//!   file of another boot id is taken over only when no live holder can be cut off: nobody else has it open,
+//!   or its entries are from later than our clock shows, or no hold runs on.
+//! * *Tokens* come from a ceiling in the file that is raised a million at a time, by a commit that is durable
+//!   before a token below it is handed out. So ordinary commits need not be durable (`NORMAL` in WAL; `FULL`
+//!   elsewhere, and `EXTRA` for the ceiling).
+//! * *Names* that this process used are cached; `data_version` tells when somebody else has written, and the
+//!   cache is dropped.
+//! * *Waiting*: the queue is in the file, a release grants to the first in line in its own transaction
+//!   (`admit/`, run by every change), and who waits looks every 1 to 20 ms with one cheap question for each
+//!   client and name. What this process changes is numbered job by job, since a release may share the
+//!   transaction of the attempt that waits for it.
+//! * *The file* may be removed or replaced under us: each change looks whether the path still leads to the
+//!   open one (`boot.rs`).
 
 pub(crate) mod boot;
 mod config;

@@ -14,11 +14,11 @@ pub(crate) enum Sql {
     #[cfg(feature = "postgres")]
     PostgresLease(Box<dlock_sql::lease::postgres::Builder>),
     #[cfg(feature = "postgres")]
-    PostgresSession(dlock_sql::session::postgres::Builder, String),
+    PostgresSession(Box<dlock_sql::session::Config>),
     #[cfg(feature = "mysql")]
     MysqlLease(Box<dlock_sql::lease::mysql::Builder>),
     #[cfg(feature = "mysql")]
-    MysqlSession(dlock_sql::session::mysql::Builder, String),
+    MysqlSession(Box<dlock_sql::session::Config>),
 }
 
 impl Sql {
@@ -27,11 +27,11 @@ impl Sql {
             #[cfg(feature = "postgres")]
             Self::PostgresLease(builder) => Arc::new(builder.open(runtime).await?),
             #[cfg(feature = "postgres")]
-            Self::PostgresSession(builder, url) => Arc::new(builder.open_url(&url, runtime).await?),
+            Self::PostgresSession(config) => Arc::new(config.connect(runtime).await?),
             #[cfg(feature = "mysql")]
             Self::MysqlLease(builder) => Arc::new(builder.open(runtime).await?),
             #[cfg(feature = "mysql")]
-            Self::MysqlSession(builder, url) => Arc::new(builder.open_url(&url, runtime).await?),
+            Self::MysqlSession(config) => Arc::new(config.connect(runtime).await?),
         })
     }
 }
@@ -127,36 +127,7 @@ pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
             url.finish()?;
             Ok(Sql::PostgresLease(Box::new(builder)))
         }
-        Strategy::Session => {
-            let mut builder = dlock_sql::session::postgres::builder();
-            if let Some(prefix) = common.prefix {
-                builder = builder.prefix(prefix);
-            }
-            if let Some(schema) = common.schema {
-                builder = builder.schema(schema);
-            }
-            let Session {
-                ttl,
-                waiting,
-                timeout,
-                grace,
-            } = session(&mut url)?;
-            if let Some(ttl) = ttl {
-                builder = builder.session_ttl(ttl);
-            }
-            if let Some(many) = waiting {
-                builder = builder.most_waiting(many);
-            }
-            if let Some(timeout) = timeout {
-                builder = builder.timeout(timeout);
-            }
-            if let Some(grace) = grace {
-                builder = builder.restart_grace(grace);
-            }
-            url.finish()?;
-            builder.check_url(&common.url)?;
-            Ok(Sql::PostgresSession(builder, common.url))
-        }
+        Strategy::Session => Ok(Sql::PostgresSession(Box::new(session(url, common)?))),
     }
 }
 
@@ -187,50 +158,24 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
                     "a `mysql` URL with `strategy=session` takes no `schema`: its locks are of the database that the URL names",
                 ));
             }
-            let mut builder = dlock_sql::session::mysql::builder();
-            if let Some(prefix) = common.prefix {
-                builder = builder.prefix(prefix);
-            }
-            let Session {
-                ttl,
-                waiting,
-                timeout,
-                grace,
-            } = session(&mut url)?;
-            if let Some(ttl) = ttl {
-                builder = builder.session_ttl(ttl);
-            }
-            if let Some(many) = waiting {
-                builder = builder.most_waiting(many);
-            }
-            if let Some(timeout) = timeout {
-                builder = builder.timeout(timeout);
-            }
-            if let Some(grace) = grace {
-                builder = builder.restart_grace(grace);
-            }
-            url.finish()?;
-            builder.check_url(&common.url)?;
-            Ok(Sql::MysqlSession(builder, common.url))
+            Ok(Sql::MysqlSession(Box::new(session(url, common)?)))
         }
     }
 }
 
-/// What locks of sessions take beside that.
-struct Session {
-    ttl: Option<Duration>,
-    waiting: Option<usize>,
-    timeout: Option<Duration>,
-    grace: Option<Duration>,
-}
-
-fn session(url: &mut Url) -> Result<Session> {
-    Ok(Session {
-        ttl: url.take("session_ttl")?,
-        waiting: url.take::<u32>("most_waiting")?.map(|n| n as usize),
-        timeout: url.take("timeout")?,
-        grace: url.take("restart_grace")?,
-    })
+/// Locks of sessions, checked as far as that can be done without a server.
+fn session(mut url: Url, common: Common) -> Result<dlock_sql::session::Config> {
+    let mut config = dlock_sql::session::Config::from_url(&common.url)?;
+    if let Some(prefix) = common.prefix {
+        config = config.prefix(prefix);
+    }
+    if let Some(schema) = common.schema {
+        config = config.schema(schema);
+    }
+    config = config.read(&mut url)?;
+    url.finish()?;
+    config.check()?;
+    Ok(config)
 }
 
 fn common(url: &mut Url, words: &Words) -> Result<Common> {

@@ -103,13 +103,13 @@ impl Way {
                 Arc::new(builder.open(runtime).await?)
             }
             Self::PostgresSession => {
-                let builder = session::postgres::builder().session_ttl(SESSION_OF_POSTGRES);
-                Arc::new(builder.timeout(SESSION_TIMEOUT).open_url(&url, runtime).await?)
+                let config = session::Config::from_url(&url)?.session_ttl(SESSION_OF_POSTGRES);
+                Arc::new(config.timeout(SESSION_TIMEOUT).connect(runtime).await?)
             }
             Self::MariaDb => Arc::new(MysqlLease::builder(&url)?.open(runtime).await?),
             Self::MariaDbSession => {
-                let builder = session::mysql::builder().session_ttl(SESSION);
-                Arc::new(builder.timeout(SESSION_TIMEOUT).open_url(&url, runtime).await?)
+                let config = session::Config::from_url(&url)?.session_ttl(SESSION);
+                Arc::new(config.timeout(SESSION_TIMEOUT).connect(runtime).await?)
             }
         })
     }

@@ -44,13 +44,9 @@ pub async fn backend(server: &Server, strategy: Strategy) -> Arc<dyn spi::Lock> 
         (Kind::Maria, Strategy::Lease) => {
             Arc::new(lease::mysql::MysqlLease::open(&url, here).await.expect(there))
         }
-        (Kind::Postgres, Strategy::Session) => {
-            let opened = session::postgres::builder().open_url(&url, here).await;
-            Arc::new(opened.expect(there))
-        }
-        (Kind::Maria, Strategy::Session) => {
-            let opened = session::mysql::builder().open_url(&url, here).await;
-            Arc::new(opened.expect(there))
+        (Kind::Postgres | Kind::Maria, Strategy::Session) => {
+            let config = session::Config::from_url(&url).expect("it is a URL of a server");
+            Arc::new(config.connect(here).await.expect(there))
         }
     }
 }

@@ -18,6 +18,7 @@ use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
 use super::board::{Asked, Found};
+use super::config::{Limits, Tokens};
 use super::connections::Connections;
 use super::key::Key;
 use super::link::{Handle, Job};
@@ -35,23 +36,21 @@ pub struct SessionLock {
 impl SessionLock {
     pub(super) fn new(
         connections: Arc<Connections>,
-        backend: &'static str,
+        limits: &Limits,
         ttl: Duration,
-        strength: Strength,
-        space: &str,
-        key_bytes: usize,
+        tokens: &Tokens,
     ) -> Self {
-        let mut capabilities = Capabilities::new(backend)
+        let mut capabilities = Capabilities::new(limits.name)
             .with(Capability::Renew)
             .with_nature(Nature::Session)
-            .with_fencing(strength)
+            .with_fencing(tokens.strength)
             .with_ttl(ttl..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
-        capabilities.name_hash_bits = u32::try_from(key_bytes * 8).ok();
+        capabilities.name_hash_bits = u32::try_from(limits.key_bytes * 8).ok();
         Self {
             connections,
             capabilities,
-            space: space.into(),
-            key_bytes,
+            space: tokens.space.as_str().into(),
+            key_bytes: limits.key_bytes,
         }
     }
 
@@ -333,8 +332,8 @@ impl fmt::Debug for SessionLock {
     }
 }
 
-pub(super) fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+pub(super) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message.into())
 }
 
 fn unsupported(message: &'static str) -> Error {

@@ -32,6 +32,7 @@
 //!
 //! | file | |
 //! |---|---|
+//! | `config` | what can be set |
 //! | `board` | what one client has and wants: a state machine without I/O |
 //! | `link` | the task that owns a connection; turns of waiting, and how one is cut short |
 //! | `connections` | the shared connection and those that wait |
@@ -42,6 +43,7 @@
 //! | `lock` | the SPI over all that |
 
 mod board;
+mod config;
 mod connections;
 mod key;
 mod life;
@@ -52,9 +54,8 @@ pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod restart;
-mod settings;
 mod tombstones;
 mod wire;
 
+pub use self::config::{Config, DEFAULT_MOST_WAITING, DEFAULT_PREFIX, DEFAULT_TTL};
 pub use self::lock::SessionLock;
-pub use self::settings::{DEFAULT_MOST_WAITING, DEFAULT_PREFIX, DEFAULT_TTL};

@@ -137,8 +137,8 @@ fn what_the_pages_have_operators_say_to_postgres_is_right() {
             .unwrap();
         let lease = PostgresLease::builder(&server.url()).unwrap().schema("locks");
         let lease = lease.open(runtime.clone()).await.unwrap();
-        let session = session::postgres::builder().schema("locks");
-        let session = session.open_url(&server.url(), runtime.clone()).await.unwrap();
+        let session = session::Config::from_url(&server.url()).unwrap().schema("locks");
+        let session = session.connect(runtime.clone()).await.unwrap();
         let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
         by_hand(pool, &runtime).await;
         in_use(&lease).await;
@@ -148,8 +148,8 @@ fn what_the_pages_have_operators_say_to_postgres_is_right() {
         let url = server.url_of("app", "secret");
         let lease = PostgresLease::builder(&url).unwrap().schema("locks");
         works(&lease.open(runtime.clone()).await.unwrap()).await;
-        let session = session::postgres::builder().schema("locks");
-        works(&session.open_url(&url, runtime.clone()).await.unwrap()).await;
+        let session = session::Config::from_url(&url).unwrap().schema("locks");
+        works(&session.connect(runtime.clone()).await.unwrap()).await;
         enters(sqlx::PgPool::connect(&url).await.unwrap(), runtime).await;
     });
 }
@@ -165,11 +165,8 @@ fn what_the_pages_have_operators_say_to_mariadb_is_right() {
         let lease = MysqlLease::open(&of_locks(server.url()), runtime.clone())
             .await
             .unwrap();
-        let session = session::mysql::builder();
-        let session = session
-            .open_url(&of_locks(server.url()), runtime.clone())
-            .await
-            .unwrap();
+        let session = session::Config::from_url(&of_locks(server.url())).unwrap();
+        let session = session.connect(runtime.clone()).await.unwrap();
         let pool = sqlx::MySqlPool::connect(&of_locks(server.url())).await.unwrap();
         by_hand(pool, &runtime).await;
         in_use(&lease).await;
@@ -178,13 +175,8 @@ fn what_the_pages_have_operators_say_to_mariadb_is_right() {
 
         let url = of_locks(server.url_of("app", "secret"));
         works(&MysqlLease::open(&url, runtime.clone()).await.unwrap()).await;
-        works(
-            &session::mysql::builder()
-                .open_url(&url, runtime.clone())
-                .await
-                .unwrap(),
-        )
-        .await;
+        let session = session::Config::from_url(&url).unwrap();
+        works(&session.connect(runtime.clone()).await.unwrap()).await;
         enters(sqlx::MySqlPool::connect(&url).await.unwrap(), runtime).await;
     });
 }

@@ -3,11 +3,11 @@
 //! ```no_run
 //! # async fn f(pool: sqlx::MySqlPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
 //! use std::time::Duration;
-//! use dlock_sql::session::mysql;
+//! use dlock_sql::session::Config;
 //!
-//! let backend = mysql::builder()
+//! let backend = Config::from_mysql_pool(&pool)
 //!     .session_ttl(Duration::from_secs(10))
-//!     .open_pool(&pool, runtime)
+//!     .connect(runtime)
 //!     .await?;
 //! # Ok(()) }
 //! ```
@@ -30,8 +30,20 @@
 //! * Nodes of a Galera cluster know nothing of one another's locks, and nor do the primaries before and after a fail-over.
 
 mod failure;
-mod open;
 mod run;
+mod schema;
 mod wire;
 
-pub use self::open::{Builder, builder};
+use std::time::Duration;
+
+pub(in crate::session) use self::schema::open;
+use crate::session::config::Limits;
+use crate::session::key::MYSQL_BYTES;
+
+/// The servers count in seconds, and a turn of waiting is a third of the ttl.
+pub(in crate::session) const LIMITS: Limits = Limits {
+    name: "mysql-session",
+    shortest_ttl: Duration::from_secs(3),
+    granularity: Duration::from_secs(1),
+    key_bytes: MYSQL_BYTES,
+};

@@ -2,7 +2,7 @@
 //!
 //! Both servers tell their age in whole seconds, by the time of the statement. Taken from that time, it is when the server started: the same second each time.
 
-use super::open::Product;
+use super::schema::Product;
 
 /// How old it is, in seconds.
 pub(super) fn age(product: Product) -> String {

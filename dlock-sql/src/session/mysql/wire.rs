@@ -20,8 +20,9 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::failure::{failed, is_interrupted, is_no_thread};
-use super::open::Product;
 use super::run::{age, run};
+use super::schema::Product;
+use crate::session::config::{Config, Tokens};
 use crate::session::key::Key;
 use crate::session::restart::Grace;
 use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
@@ -92,20 +93,18 @@ impl MySqlServer {
     pub(super) fn new(
         options: &MySqlConnectOptions,
         at: String,
-        ttl: Duration,
-        turn: Duration,
+        config: &Config,
+        tokens: &Tokens,
         product: Product,
-        tokens: &str,
-        grace: Grace,
     ) -> Self {
         Self {
-            grace,
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
             at,
-            ttl,
-            turn,
-            sql: Statements::new(product, tokens, ttl).into(),
+            ttl: config.ttl,
+            turn: config.turn(),
+            grace: tokens.grace.clone(),
+            sql: Statements::new(product, &tokens.quoted, config.ttl).into(),
         }
     }
 }

@@ -3,11 +3,11 @@
 //! ```no_run
 //! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
 //! use std::time::Duration;
-//! use dlock_sql::session::postgres;
+//! use dlock_sql::session::Config;
 //!
-//! let backend = postgres::builder()
+//! let backend = Config::from_postgres_pool(&pool)
 //!     .session_ttl(Duration::from_secs(10))
-//!     .open_pool(&pool, runtime)
+//!     .connect(runtime)
 //!     .await?;
 //! # Ok(()) }
 //! ```
@@ -20,10 +20,22 @@
 //! Advisory locks are shared with whatever else uses them in the database, by numbers of 64 bits. Something of somebody else under the same number is waited for.
 
 mod failure;
-mod open;
 mod run;
+mod schema;
 mod transaction;
 mod wire;
 
-pub use self::open::{Builder, builder};
+use std::time::Duration;
+
+pub(in crate::session) use self::schema::open;
 pub use self::transaction::TransactionLocks;
+use crate::session::config::Limits;
+use crate::session::key::POSTGRES_BYTES;
+
+/// A third of the ttl is a turn of waiting, and a ping.
+pub(in crate::session) const LIMITS: Limits = Limits {
+    name: "postgres-session",
+    shortest_ttl: Duration::from_millis(300),
+    granularity: Duration::from_millis(1),
+    key_bytes: POSTGRES_BYTES,
+};

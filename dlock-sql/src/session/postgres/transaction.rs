@@ -7,8 +7,8 @@ use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
 use super::run;
+use crate::session::config::Tokens;
 use crate::session::key::{Key, POSTGRES_BYTES};
-use crate::session::restart::Grace;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the loss of its connection.
 ///
@@ -36,11 +36,11 @@ pub struct TransactionLocks {
 }
 
 impl TransactionLocks {
-    pub(super) fn new(space: &str, sequence: &str, at: String, grace: &Grace) -> Self {
-        let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
-        let left = run::left(grace.lasts, grace.made_in.as_deref());
+    pub(in crate::session) fn new(tokens: &Tokens, at: &str) -> Self {
+        let token = format!("nextval('{}'::regclass)", tokens.quoted.replace('\'', "''"));
+        let left = run::left(tokens.grace.lasts, tokens.grace.made_in.as_deref());
         Self {
-            space: space.into(),
+            space: tokens.space.as_str().into(),
             // In one statement, as in the session locks: the token is drawn by whoever has the lock.
             try_lock: format!(
                 "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
@@ -61,7 +61,7 @@ impl TransactionLocks {
     /// Dropped, the lock may be taken or not, and the wait goes on in the server until the transaction is rolled back, which dropping it does: roll it back.
     ///
     /// # Errors
-    /// `InvalidInput` for too long a name; `Unavailable` if the wait was ended or the connection is; otherwise as [`Builder::open_pool`](super::Builder::open_pool). After an error the
+    /// `InvalidInput` for too long a name; `Unavailable` if the wait was ended or the connection is; otherwise as [`Config::connect`](crate::session::Config::connect). After an error the
     /// transaction is over.
     pub async fn lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Token> {
         let token = self.ask(tx, name, &self.lock).await?;

@@ -18,6 +18,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 
 use super::failure::{failed, is_not_yet};
 use super::run::{AGE, RUN};
+use crate::session::config::{Config, Tokens};
 use crate::session::key::Key;
 use crate::session::restart::Grace;
 use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
@@ -60,25 +61,17 @@ impl Statements {
 }
 
 impl PgServer {
-    pub(super) fn new(
-        options: &PgConnectOptions,
-        at: String,
-        ttl: Duration,
-        turn: Duration,
-        timeout: Duration,
-        sequence: &str,
-        grace: Grace,
-    ) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, at: String, config: &Config, tokens: &Tokens) -> Self {
         // Not logged: a wait is slow by design.
         let options = options.clone().disable_statement_logging();
         Self {
             options,
             at,
-            ttl,
-            turn,
-            timeout,
-            grace,
-            sql: Statements::new(sequence).into(),
+            ttl: config.ttl,
+            turn: config.turn(),
+            timeout: config.timeout,
+            grace: tokens.grace.clone(),
+            sql: Statements::new(&tokens.quoted).into(),
             away: Arc::default(),
         }
     }

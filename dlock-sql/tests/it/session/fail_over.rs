@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Client, ErrorKind, LossReason};
-use dlock_sql::session::{mysql, postgres};
+use dlock_sql::session::Config;
 use sqlx::mysql::MySqlPoolOptions;
 
 use super::mysql::wait_until_blocked;
@@ -41,8 +41,8 @@ fn postgres_tells_who_held_and_the_next_ones_token_is_larger() {
         let pair = blocking(|| PostgresPair::start(Following::InStep));
         let pool = pool(&pair.url(), None);
         let open = async || {
-            let builder = postgres::builder().session_ttl(TTL).timeout(LONG);
-            client(builder.open_pool(&pool, here()).await.unwrap())
+            let config = Config::from_postgres_pool(&pool).session_ttl(TTL).timeout(LONG);
+            client(config.connect(here()).await.unwrap())
         };
         let both = [open().await, open().await];
         let waits = || pair.first().wait_until_blocked(1, LONG);
@@ -56,8 +56,8 @@ fn mariadb_tells_who_held_and_the_next_ones_token_is_larger() {
         let pair = blocking(|| MariaDbPair::start(Following::InStep));
         let pool = MySqlPoolOptions::new().connect_lazy(&pair.url()).unwrap();
         let open = async || {
-            let builder = mysql::builder().session_ttl(TTL).timeout(LONG);
-            client(builder.open_pool(&pool, here()).await.unwrap())
+            let config = Config::from_mysql_pool(&pool).session_ttl(TTL).timeout(LONG);
+            client(config.connect(here()).await.unwrap())
         };
         let both = [open().await, open().await];
         let waits = || wait_until_blocked(pair.first(), 1);
@@ -72,15 +72,15 @@ fn a_standby_of_postgres_is_refused() {
     run(|| async {
         let pair = blocking(|| PostgresPair::start(Following::InStep));
         let at_primary = pool(&pair.url(), None);
-        let opened = postgres::builder()
+        let opened = Config::from_postgres_pool(&at_primary)
             .timeout(LONG)
-            .open_pool(&at_primary, here())
+            .connect(here())
             .await;
         client(opened.unwrap()).close().await.unwrap();
         let at_standby = pool(&pair.second().url(), None);
-        let e = postgres::builder()
+        let e = Config::from_postgres_pool(&at_standby)
             .timeout(LONG)
-            .open_pool(&at_standby, here())
+            .connect(here())
             .await
             .unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use dlock_core::{Client, ErrorKind, LossReason};
-use dlock_sql::session::mysql::{Builder, builder};
+use dlock_sql::session::Config;
 use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
@@ -27,12 +27,12 @@ pub(super) async fn empty_database(server: &MariaDbServer) -> MySqlPool {
         .connect_lazy_with(options.database(&name))
 }
 
-fn long() -> Builder {
-    builder().session_ttl(LONG).timeout(LONG)
+fn long(pool: &MySqlPool) -> Config {
+    Config::from_mysql_pool(pool).session_ttl(LONG).timeout(LONG)
 }
 
 pub(super) async fn open(pool: &MySqlPool) -> Client {
-    client(long().open_pool(pool, here()).await.unwrap())
+    client(long(pool).connect(here()).await.unwrap())
 }
 
 /// Waits until that many sessions wait for a `GET_LOCK`.
@@ -128,9 +128,7 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
-        let backend = long()
-            .restart_grace(Duration::from_secs(1))
-            .open_pool(&pool, here());
+        let backend = long(&pool).restart_grace(Duration::from_secs(1)).connect(here());
         let client = client(backend.await.unwrap());
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let token = guard.token();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_core::{ErrorKind, LossReason};
-use dlock_sql::session::mysql::builder;
+use dlock_sql::session::Config;
 use sqlx::mysql::MySqlPoolOptions;
 
 use super::mysql::{empty_database, open, wait_until_blocked};
@@ -21,7 +21,10 @@ fn a_client_that_stands_still_is_out_before_the_next_one_is_in() {
         let too = pool.clone();
         let frozen = freeze(async move {
             let runtime = dlock_core::runtime::Tokio::current().unwrap();
-            builder().session_ttl(TTL).open_pool(&too, runtime).await
+            Config::from_mysql_pool(&too)
+                .session_ttl(TTL)
+                .connect(runtime)
+                .await
         });
         let next = open(&pool).await;
         let guard = next.lock("a").unwrap().acquire_timeout(LONG).await.unwrap();
@@ -42,7 +45,11 @@ fn a_server_that_stands_still_costs_the_lock_in_time() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
-        let backend = builder().session_ttl(TTL).open_pool(&pool, here()).await.unwrap();
+        let backend = Config::from_mysql_pool(&pool)
+            .session_ttl(TTL)
+            .connect(here())
+            .await
+            .unwrap();
         let client = client(backend);
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let begun = Instant::now();
@@ -192,8 +199,8 @@ fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
         let direct = empty_database(&server).await;
         let options = direct.connect_options().as_ref().clone();
         let cut_off = MySqlPoolOptions::new().connect_lazy_with(options.port(proxy.address().port()));
-        let short = builder().session_ttl(TTL);
-        let backend = short.open_pool(&cut_off, here()).await.unwrap();
+        let short = Config::from_mysql_pool(&cut_off).session_ttl(TTL);
+        let backend = short.connect(here()).await.unwrap();
         let (first, second) = (client(backend), open(&direct).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
         let lock = second.lock("a").unwrap();
@@ -224,7 +231,7 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
         let server = blocking(|| MariaDbServer::with(options.clone()));
         let pool = MySqlPoolOptions::new().connect_lazy(&server.url()).unwrap();
         let open = async || {
-            let backend = builder().timeout(LONG).open_pool(&pool, here()).await;
+            let backend = Config::from_mysql_pool(&pool).timeout(LONG).connect(here()).await;
             client(backend.unwrap())
         };
         let refused = open().await.lock("a").unwrap().try_acquire().await;

@@ -1,7 +1,7 @@
 //! A pooler that comes to light after the client was opened: another session answers.
 
 use dlock_core::{ErrorKind, LossReason};
-use dlock_sql::session::postgres::builder;
+use dlock_sql::session::Config;
 use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
@@ -18,8 +18,8 @@ async fn unnoticed(server: &PostgresServer) -> (PgBouncer, dlock_core::Client) {
         pooler.restart_deaf_to_options()?;
         Ok(pooler)
     });
-    let backend = builder().session_ttl(LONG).timeout(LONG);
-    let backend = backend.open_pool(&pool(&pooler.url(), None), here()).await;
+    let config = Config::from_postgres_pool(&pool(&pooler.url(), None));
+    let backend = config.session_ttl(LONG).timeout(LONG).connect(here()).await;
     (pooler, client(backend.unwrap()))
 }
 

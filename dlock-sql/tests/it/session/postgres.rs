@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::spi::Lock as _;
 use dlock_core::{Client, ErrorKind, LockName, LossReason};
-use dlock_sql::session::postgres::{Builder, builder};
+use dlock_sql::session::Config;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -33,12 +33,12 @@ async fn empty_database() -> PgPool {
     pool(&url, Some(&name))
 }
 
-fn long() -> Builder {
-    builder().session_ttl(LONG).timeout(LONG)
+fn long(pool: &PgPool) -> Config {
+    Config::from_postgres_pool(pool).session_ttl(LONG).timeout(LONG)
 }
 
 pub(super) async fn open(pool: &PgPool) -> Client {
-    client(long().open_pool(pool, here()).await.unwrap())
+    client(long(pool).connect(here()).await.unwrap())
 }
 
 /// The session of whoever holds an advisory lock, of which there is one.
@@ -77,7 +77,7 @@ fn sixty_tasks_of_three_clients_take_turns() {
 fn clients_without_a_connection_to_wait_on_get_their_turn_as_well() {
     run(|| async {
         let pool = empty_database().await;
-        let backend = long().most_waiting(0).open_pool(&pool, here()).await.unwrap();
+        let backend = long(&pool).most_waiting(0).connect(here()).await.unwrap();
         let clients = [client(backend), open(&pool).await];
         assert_eq!(take_turns(&clients, 6, 3).await.len(), 18);
     });
@@ -135,9 +135,11 @@ fn a_wait_limit_takes_the_waiter_out() {
 fn waits_go_on_over_many_turns() {
     run(|| async {
         let pool = empty_database().await;
-        let quick = builder().session_ttl(Duration::from_secs(1)).timeout(LONG);
-        let first = client(quick.clone().open_pool(&pool, here()).await.unwrap());
-        let second = client(quick.open_pool(&pool, here()).await.unwrap());
+        let quick = Config::from_postgres_pool(&pool)
+            .session_ttl(Duration::from_secs(1))
+            .timeout(LONG);
+        let first = client(quick.clone().connect(here()).await.unwrap());
+        let second = client(quick.connect(here()).await.unwrap());
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
         let lock = second.lock("a").unwrap();
         let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -213,9 +215,7 @@ fn a_restart_of_the_server_ends_locks_and_no_client() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
-        let backend = long()
-            .restart_grace(Duration::from_secs(1))
-            .open_pool(&pool, here());
+        let backend = long(&pool).restart_grace(Duration::from_secs(1)).connect(here());
         let client = client(backend.await.unwrap());
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let token = guard.token();
@@ -235,7 +235,11 @@ fn a_server_that_stands_still_costs_the_lock_in_time() {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
         let ttl = Duration::from_secs(2);
-        let backend = builder().session_ttl(ttl).open_pool(&pool, here()).await.unwrap();
+        let backend = Config::from_postgres_pool(&pool)
+            .session_ttl(ttl)
+            .connect(here())
+            .await
+            .unwrap();
         let client = client(backend);
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let begun = Instant::now();
@@ -262,8 +266,8 @@ fn a_pooler_is_refused() {
                 if deaf {
                     blocking(|| pooler.restart_deaf_to_options());
                 }
-                let refused = long()
-                    .open_pool(&pool(&pooler.url(), None), here())
+                let refused = long(&pool(&pooler.url(), None))
+                    .connect(here())
                     .await
                     .unwrap_err();
                 assert_eq!(
@@ -288,7 +292,7 @@ fn locks_of_transactions_work_behind_a_pooler() {
         let shared = PgPoolOptions::new()
             .max_connections(2)
             .connect_lazy_with(options.statement_cache_capacity(0));
-        let locks = long().transaction_locks(&shared, here()).await.unwrap();
+        let locks = long(&shared).transaction_locks(here()).await.unwrap();
         let name = LockName::new("a").unwrap();
         for _ in 0..5 {
             let (mut one, mut other) = (shared.begin().await.unwrap(), shared.begin().await.unwrap());
@@ -309,7 +313,7 @@ fn a_transaction_and_a_session_exclude_one_another() {
     run(|| async {
         let pool = empty_database().await;
         let client = open(&pool).await;
-        let in_transactions = long().transaction_locks(&pool, here()).await.unwrap();
+        let in_transactions = long(&pool).transaction_locks(here()).await.unwrap();
         let name = LockName::new("a").unwrap();
         let mut tx = pool.begin().await.unwrap();
         let token = in_transactions.lock(&mut tx, &name).await.unwrap();
@@ -328,7 +332,7 @@ fn a_sequence_that_sessions_cache_is_refused() {
         let pool = empty_database().await;
         let made = sqlx::query("CREATE SEQUENCE dlock_session_token CACHE 10");
         made.execute(&pool).await.unwrap();
-        let refused = long().open_pool(&pool, here()).await.unwrap_err();
+        let refused = long(&pool).connect(here()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::BackendData, "{refused:?}");
     });
 }
@@ -337,7 +341,7 @@ fn a_sequence_that_sessions_cache_is_refused() {
 fn what_is_claimed_is_what_the_server_knows() {
     run(|| async {
         let pool = empty_database().await;
-        let backend = long().open_pool(&pool, here()).await.unwrap();
+        let backend = long(&pool).connect(here()).await.unwrap();
         let claims = backend.capabilities();
         assert_eq!((claims.name_hash_bits, claims.min_ttl), (Some(64), LONG));
         let client = client(backend);

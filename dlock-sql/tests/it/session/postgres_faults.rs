@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_core::LossReason;
-use dlock_sql::session::postgres::builder;
+use dlock_sql::session::Config;
 
 use super::postgres::{open, pool};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
@@ -20,7 +20,10 @@ fn a_client_that_stands_still_is_out_before_the_next_one_is_in() {
         let (ttl, too) = (TTL, pool.clone());
         let frozen = freeze(async move {
             let runtime = dlock_core::runtime::Tokio::current().unwrap();
-            builder().session_ttl(ttl).open_pool(&too, runtime).await
+            Config::from_postgres_pool(&too)
+                .session_ttl(ttl)
+                .connect(runtime)
+                .await
         });
         let next = open(&pool).await;
         let guard = next.lock("a").unwrap().acquire_timeout(LONG).await.unwrap();
@@ -162,9 +165,9 @@ fn a_shorter_limit_of_the_role_is_not_the_limit_of_the_session() {
         let server = blocking(PostgresServer::start);
         blocking(|| server.ask("ALTER ROLE keeper SET idle_session_timeout = '100ms'"));
         let pool = pool(&server.url(), None);
-        let backend = builder()
+        let backend = Config::from_postgres_pool(&pool)
             .session_ttl(LONG)
-            .open_pool(&pool, here())
+            .connect(here())
             .await
             .unwrap();
         let client = client(backend);
@@ -183,8 +186,8 @@ fn a_client_that_is_cut_off_is_out_before_the_next_one_is_in() {
         let there = server.address().to_string();
         let direct = pool(&server.url(), None);
         let cut_off = pool(&server.url().replace(&there, &proxy.address().to_string()), None);
-        let short = builder().session_ttl(TTL);
-        let backend = short.open_pool(&cut_off, here()).await.unwrap();
+        let short = Config::from_postgres_pool(&cut_off).session_ttl(TTL);
+        let backend = short.connect(here()).await.unwrap();
         let (first, second) = (client(backend), open(&direct).await);
         let guard = first.lock("a").unwrap().acquire().await.unwrap();
         let lock = second.lock("a").unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use dlock_core::{Client, LockName};
-use dlock_sql::session::{mysql, postgres};
+use dlock_sql::session::Config;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::postgres::PgPool;
 
@@ -16,13 +16,13 @@ use crate::servers::{MariaDbServer, PostgresServer, Proxy};
 const TTL: Duration = Duration::from_secs(8);
 
 async fn on_postgres(pool: &PgPool, ttl: Duration) -> Client {
-    let builder = postgres::builder().session_ttl(ttl).timeout(LONG);
-    client(builder.open_pool(pool, here()).await.unwrap())
+    let config = Config::from_postgres_pool(pool).session_ttl(ttl).timeout(LONG);
+    client(config.connect(here()).await.unwrap())
 }
 
 async fn on_mariadb(pool: &MySqlPool, ttl: Duration) -> Client {
-    let builder = mysql::builder().session_ttl(ttl).timeout(LONG);
-    client(builder.open_pool(pool, here()).await.unwrap())
+    let config = Config::from_mysql_pool(pool).session_ttl(ttl).timeout(LONG);
+    client(config.connect(here()).await.unwrap())
 }
 
 fn mariadb_pool(url: &str, port: u16) -> MySqlPool {
@@ -130,15 +130,15 @@ fn transactions_wait_for_who_held_before_a_restart() {
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         blocking(|| server.restart());
         let name = LockName::new("a").unwrap();
-        let builder = postgres::builder().session_ttl(LONG).timeout(LONG);
-        let locks = builder.transaction_locks(&pool, here()).await.unwrap();
+        let config = Config::from_postgres_pool(&pool).session_ttl(LONG).timeout(LONG);
+        let locks = config.transaction_locks(here()).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
         assert_eq!(locks.try_lock(&mut tx, &name).await.unwrap(), None);
         tx.rollback().await.unwrap();
         // A short one, of which something is left or not.
-        let builder = postgres::builder().session_ttl(LONG).timeout(LONG);
-        let builder = builder.restart_grace(Duration::from_secs(3));
-        let locks = builder.transaction_locks(&pool, here()).await.unwrap();
+        let config = Config::from_postgres_pool(&pool).session_ttl(LONG).timeout(LONG);
+        let config = config.restart_grace(Duration::from_secs(3));
+        let locks = config.transaction_locks(here()).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
         let token = locks.lock(&mut tx, &name).await.unwrap();
         let age = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::int";
@@ -156,9 +156,9 @@ fn who_wants_no_grace_is_let_in_at_once() {
         let first = on_postgres(&pool, LONG).await;
         let token = first.lock("a").unwrap().acquire().await.unwrap().token();
         blocking(|| server.restart());
-        let builder = postgres::builder().session_ttl(LONG).timeout(LONG);
-        let builder = builder.restart_grace(Duration::ZERO);
-        let second = client(builder.open_pool(&pool, here()).await.unwrap());
+        let config = Config::from_postgres_pool(&pool).session_ttl(LONG).timeout(LONG);
+        let config = config.restart_grace(Duration::ZERO);
+        let second = client(config.connect(here()).await.unwrap());
         let next = second.lock("a").unwrap().try_acquire().await.unwrap().unwrap();
         assert!(next.token() > token);
     });

@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use dlock_core::{Client, ErrorKind};
-use dlock_sql::session::{mysql, postgres};
+use dlock_sql::session::{Config, SessionLock};
 
 use super::{LONG, blocking, client, here, run};
 use crate::servers::{MariaDbServer, PostgresServer};
+
+async fn connect(url: &str) -> SessionLock {
+    let config = Config::from_url(url).unwrap().session_ttl(LONG).timeout(LONG);
+    config.connect(here()).await.unwrap()
+}
 
 /// All that a client asks of its server: a try, a wait that is given up, one that comes to its turn, and the end of each.
 async fn can_do_its_work(first: &Client, second: &Client) {
@@ -26,8 +31,7 @@ async fn can_do_its_work(first: &Client, second: &Client) {
 fn what_postgres_grants_is_enough() {
     run(|| async {
         let server = blocking(PostgresServer::start);
-        let builder = || postgres::builder().session_ttl(LONG).timeout(LONG);
-        builder().open_url(&server.url(), here()).await.unwrap();
+        connect(&server.url()).await;
         blocking(|| {
             server.ask(
                 "CREATE ROLE app LOGIN PASSWORD 'of-the-app'; GRANT USAGE ON SCHEMA public TO app; \
@@ -35,8 +39,8 @@ fn what_postgres_grants_is_enough() {
             )
         });
         let url = server.url_of("app", "of-the-app");
-        let first = client(builder().open_url(&url, here()).await.unwrap());
-        let second = client(builder().open_url(&url, here()).await.unwrap());
+        let first = client(connect(&url).await);
+        let second = client(connect(&url).await);
         can_do_its_work(&first, &second).await;
     });
 }
@@ -45,8 +49,7 @@ fn what_postgres_grants_is_enough() {
 fn what_mariadb_grants_is_enough() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
-        let builder = || mysql::builder().session_ttl(LONG).timeout(LONG);
-        builder().open_url(&server.url(), here()).await.unwrap();
+        connect(&server.url()).await;
         blocking(|| {
             server.ask(
                 "CREATE USER app@'%' IDENTIFIED BY 'of-the-app'; \
@@ -54,8 +57,8 @@ fn what_mariadb_grants_is_enough() {
             )
         });
         let url = server.url_of("app", "of-the-app");
-        let first = client(builder().open_url(&url, here()).await.unwrap());
-        let second = client(builder().open_url(&url, here()).await.unwrap());
+        let first = client(connect(&url).await);
+        let second = client(connect(&url).await);
         can_do_its_work(&first, &second).await;
     });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dlock_core::Client;
 use dlock_core::runtime::Tokio;
-use dlock_sql::session::{SessionLock, mysql, postgres};
+use dlock_sql::session::{Config, SessionLock};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::{LONG, blocking, client, here, in_the_end, run_once};
@@ -23,17 +23,8 @@ const TOLD: &str = "DLOCK_SESSION_CHILD";
 const TTL: Duration = Duration::from_secs(3);
 
 async fn open(url: &str, ttl: Duration) -> SessionLock {
-    let opened = match url.starts_with("mysql") {
-        true => {
-            let builder = mysql::builder().session_ttl(ttl).timeout(LONG);
-            builder.open_url(url, here()).await
-        }
-        false => {
-            let builder = postgres::builder().session_ttl(ttl).timeout(LONG);
-            builder.open_url(url, here()).await
-        }
-    };
-    opened.unwrap()
+    let config = Config::from_url(url).unwrap().session_ttl(ttl).timeout(LONG);
+    config.connect(here()).await.unwrap()
 }
 
 /// The process that is stopped. As a test of its own it does nothing.

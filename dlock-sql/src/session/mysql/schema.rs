@@ -1,25 +1,18 @@
-//! Opening, and where the tokens come from.
+//! The sequence or table that the tokens come from.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, Result, Runtime, Strength};
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool};
+use dlock_core::{Error, ErrorKind, Result, Strength};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
 use super::run::{age, run};
 use super::wire::MySqlServer;
-use crate::session::connections::Connections;
-use crate::session::key::MYSQL_BYTES;
-use crate::session::lock::{SessionLock, invalid};
-use crate::session::restart::{self, Grace};
-use crate::session::settings::{Settings, in_time};
-use crate::session::wire::Server as _;
-
-/// The servers count in seconds, and a turn of waiting is a third of the ttl.
-const SECOND: Duration = Duration::from_secs(1);
-const SHORTEST_TTL: Duration = Duration::from_secs(3);
+use crate::session::config::{Config, Tokens};
+use crate::session::lock::invalid;
+use crate::session::restart;
+use crate::session::wire::Server;
 
 /// Which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,137 +21,15 @@ pub(super) enum Product {
     MariaDb,
 }
 
-/// Settings for session locks in MySQL and MariaDB.
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Builder {
-    settings: Settings,
-}
-
-/// With all settings as they usually are.
-pub fn builder() -> Builder {
-    Builder::default()
-}
-
-impl Builder {
-    /// After how long without a request the server ends a session and with it gives its locks away: how long a lock stays taken at most when its client has vanished. 30 seconds
-    /// unless set; 3 seconds to ten minutes, rounded up to seconds. It is the smallest ttl of a lock.
-    pub fn session_ttl(mut self, ttl: Duration) -> Self {
-        self.settings.ttl = ttl;
-        self
-    }
-
-    /// Draws tokens from `<prefix>session_token`. [`DEFAULT_PREFIX`](crate::session::DEFAULT_PREFIX) unless set; lower-case letters, digits and underscores. Two prefixes are two sets of
-    /// locks.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.settings.prefix = prefix.into();
-        self
-    }
-
-    /// How many connections may wait for a lock, or hold one that was waited for, beside the shared one. 16 unless set. Whoever finds none asks once a second.
-    pub fn most_waiting(mut self, connections: usize) -> Self {
-        self.settings.most_waiting = connections;
-        self
-    }
-
-    /// How long a connection may take to be made, and an answer that no lock depends on. 5 seconds unless set.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
-
-    /// For how long after it has started a server grants no lock: a session of before may be believed in for its ttl yet, by a client that has not heard that it ended. The session ttl unless set. Where clients of one
-    /// prefix have different session ttls, set the longest one for all of them. With less than that, a client that is stopped or cut off while the server is restarted may believe in a lock that somebody else
-    /// was granted; zero leaves it at what a connection that ends tells. Ten minutes at most.
-    pub fn restart_grace(mut self, grace: Duration) -> Self {
-        self.settings.restart_grace = Some(grace);
-        self
-    }
-
-    /// Opens the database of that pool, on connections of its own: made with the pool's options, and not counted among the pool's. The hooks of the pool are not run.
-    ///
-    /// # Cancel safety
-    /// Cancelled, nothing is left but perhaps the sequence or table of the tokens.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a bad setting, or options without a database; `Unsupported` for a server that is too old, or behind a proxy that shares sessions; `BackendData` if the tokens are not as
-    /// dlock keeps them; `PermissionDenied`; `Unavailable`.
-    pub async fn open_pool(self, pool: &MySqlPool, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        self.open(&pool.connect_options(), runtime).await
-    }
-
-    /// Opens the database of that URL, `mysql://user:password@host:3306/database`, and what else sqlx takes.
-    ///
-    /// # Cancel safety
-    /// As [`open_pool`](Self::open_pool).
-    ///
-    /// # Errors
-    /// As [`open_pool`](Self::open_pool); `InvalidInput` if it is not such a URL.
-    pub async fn open_url(self, url: &str, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        self.open(&options_of(url)?, runtime).await
-    }
-
-    /// Whether a URL and these settings could be opened, as far as that is known without a server.
-    ///
-    /// # Errors
-    /// `InvalidInput`.
-    pub fn check_url(&self, url: &str) -> Result<()> {
-        self.settings.clone().check(SHORTEST_TTL, SECOND)?;
-        options_of(url).map(drop)
-    }
-
-    async fn open(self, options: &MySqlConnectOptions, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let settings = self.settings.check(SHORTEST_TTL, SECOND)?;
-        let at = shown(options);
-        let (for_task, at_too, sequence) = (options.clone(), at.clone(), settings.sequence());
-        let preparing = async move { prepare(&for_task, &at_too, &sequence).await };
-        let prepared = in_time(&runtime, settings.timeout, preparing).await?;
-        let turn = Duration::from_secs((settings.ttl.as_secs() / 3).max(1));
-        let server = MySqlServer::new(
-            options,
-            at,
-            settings.ttl,
-            turn,
-            prepared.product,
-            &prepared.tokens,
-            Grace {
-                lasts: settings.grace(),
-                made_in: prepared.made_in,
-            },
-        );
-        let timing = settings.timing(turn, server.ping_every(settings.ttl));
-        let connections = Connections::open(Arc::new(server), runtime, timing, settings.most_waiting).await?;
-        let space = format!("{}.{}", prepared.database, settings.sequence());
-        Ok(SessionLock::new(
-            connections,
-            "mysql-session",
-            settings.ttl,
-            prepared.strength,
-            &space,
-            MYSQL_BYTES,
-        ))
-    }
-}
-
-struct Prepared {
-    product: Product,
-    strength: Strength,
-    /// As the server writes its name.
-    database: String,
-    /// The quoted name of the sequence or table.
-    tokens: String,
-    /// In which run of the server it was made, if that is known.
-    made_in: Option<String>,
-}
-
-fn options_of(url: &str) -> Result<MySqlConnectOptions> {
-    // The error of the driver may quote the URL, and with it a password.
-    url.parse().map_err(|_| {
-        invalid(
-            "this is no URL of a MySQL database; it looks like mysql://user:password@host:3306/database"
-                .to_owned(),
-        )
-    })
+/// Finds out which server it is, and finds or makes what the tokens come from.
+pub(in crate::session) async fn open(
+    options: &MySqlConnectOptions,
+    config: &Config,
+) -> Result<(Tokens, Arc<dyn Server>)> {
+    let at = shown(options);
+    let (product, tokens) = prepare(options, &at, config).await?;
+    let server = MySqlServer::new(options, at, config, &tokens, product);
+    Ok((tokens, Arc::new(server)))
 }
 
 /// For messages.
@@ -170,8 +41,8 @@ fn shown(options: &MySqlConnectOptions) -> String {
     }
 }
 
-/// Finds out whom it talks to, and finds or makes what the tokens come from.
-async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Result<Prepared> {
+async fn prepare(options: &MySqlConnectOptions, at: &str, config: &Config) -> Result<(Product, Tokens)> {
+    let sequence = &config.sequence();
     let told = |e| failed(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
@@ -199,13 +70,13 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, sequence: &str) -> Res
         // The log of the last tokens may be lost in a crash.
         _ => Strength::WhileStateSurvives,
     };
-    Ok(Prepared {
-        product,
+    let tokens = Tokens {
+        space: format!("{database}.{sequence}"),
+        quoted: tokens,
         strength,
-        database,
-        tokens,
-        made_in,
-    })
+        grace: config.grace(made_in),
+    };
+    Ok((product, tokens))
 }
 
 /// Which it is, if it is new enough.

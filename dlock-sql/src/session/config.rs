@@ -1,0 +1,451 @@
+//! What can be set, and how it becomes a lock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::Url;
+use dlock_core::{Error, ErrorKind, Result, Runtime, Strength};
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+#[cfg(feature = "mysql")]
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
+#[cfg(feature = "postgres")]
+use sqlx::postgres::{PgConnectOptions, PgPool};
+
+use super::connections::Connections;
+use super::link::Timing;
+use super::lock::{SessionLock, invalid};
+#[cfg(feature = "mysql")]
+use super::mysql;
+#[cfg(feature = "postgres")]
+use super::postgres::{self, TransactionLocks};
+use super::restart::Grace;
+use super::wire::Server;
+
+/// What the names of what dlock makes in the database begin with unless another prefix is set.
+pub const DEFAULT_PREFIX: &str = "dlock_";
+
+/// How long a session lives unheard of unless something else is set.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How many connections may wait, unless something else is set.
+pub const DEFAULT_MOST_WAITING: usize = 16;
+
+/// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
+/// goes the session, while a client that is cut off believes in it for the ttl.
+const LONGEST_TTL: Duration = Duration::from_secs(600);
+
+/// Settings of session locks, and the server that they are on.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn f(runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+/// use std::time::Duration;
+/// use dlock_sql::session::Config;
+///
+/// let config = Config::from_url("postgres://shop:secret@db.example/shop")?;
+/// let backend = config.session_ttl(Duration::from_secs(10)).connect(runtime).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Config {
+    database: Database,
+    pub(super) ttl: Duration,
+    prefix: String,
+    pub(super) schema: Option<String>,
+    most_waiting: usize,
+    pub(super) timeout: Duration,
+    /// The ttl unless something else is set.
+    restart_grace: Option<Duration>,
+}
+
+/// How the driver connects.
+#[derive(Clone)]
+enum Database {
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PgConnectOptions>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<MySqlConnectOptions>),
+}
+
+/// What a server takes.
+pub(super) struct Limits {
+    /// What the backend is called.
+    pub(super) name: &'static str,
+    pub(super) shortest_ttl: Duration,
+    /// What the server counts a ttl in.
+    pub(super) granularity: Duration,
+    /// How much of a key it takes.
+    pub(super) key_bytes: usize,
+}
+
+/// What the tokens come from.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    /// Part of each key: two clients that exclude one another draw from one sequence.
+    pub(super) space: String,
+    /// The sequence or table, as it is quoted in statements.
+    pub(super) quoted: String,
+    pub(super) strength: Strength,
+    pub(super) grace: Grace,
+}
+
+impl Config {
+    fn new(database: Database) -> Self {
+        Self {
+            database,
+            ttl: DEFAULT_TTL,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            schema: None,
+            most_waiting: DEFAULT_MOST_WAITING,
+            timeout: Duration::from_secs(5),
+            restart_grace: None,
+        }
+    }
+
+    /// The database of that URL, as sqlx takes it: `postgres://user:password@host:5432/database`, or
+    /// `mysql://user:password@host:3306/database`, which is MariaDB as well.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not such a URL; `Unsupported` if the build has no driver for it.
+    pub fn from_url(url: &str) -> Result<Self> {
+        // No error quotes the URL: there may be a password in it.
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        match scheme {
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => url.parse().map(Self::from_postgres_options).map_err(|_| {
+                invalid(
+                    "this is no URL of a PostgreSQL database; it looks like \
+                     postgres://user:password@host:5432/database",
+                )
+            }),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => url.parse().map(Self::from_mysql_options).map_err(|_| {
+                invalid(
+                    "this is no URL of a MySQL database; it looks like \
+                     mysql://user:password@host:3306/database",
+                )
+            }),
+            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
+            "postgres" | "postgresql" | "mysql" | "mariadb" => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("this build has no driver for `{scheme}`: enable the feature of that name"),
+            )),
+            _ => Err(invalid(
+                "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
+            )),
+        }
+    }
+
+    /// The database of that pool, on connections of the lock's own. They are made with the pool's options, and
+    /// are not counted among the pool's. The pool's hooks are not run.
+    #[cfg(feature = "postgres")]
+    pub fn from_postgres_pool(pool: &PgPool) -> Self {
+        Self::from_postgres_options(pool.connect_options().as_ref().clone())
+    }
+
+    /// The database of those options.
+    #[cfg(feature = "postgres")]
+    pub fn from_postgres_options(options: PgConnectOptions) -> Self {
+        Self::new(Database::Postgres(Box::new(options)))
+    }
+
+    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
+    #[cfg(feature = "mysql")]
+    pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
+        Self::from_mysql_options(pool.connect_options().as_ref().clone())
+    }
+
+    /// The database of those options. They must name one.
+    #[cfg(feature = "mysql")]
+    pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
+        Self::new(Database::Mysql(Box::new(options)))
+    }
+
+    /// Sets what the query of that URL sets: `session_ttl`, `most_waiting`, `timeout`, `restart_grace`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a value that cannot be read.
+    pub fn read(mut self, url: &mut Url) -> Result<Self> {
+        self.ttl = url.take("session_ttl")?.unwrap_or(self.ttl);
+        self.timeout = url.take("timeout")?.unwrap_or(self.timeout);
+        self.restart_grace = url.take("restart_grace")?.or(self.restart_grace);
+        if let Some(connections) = url.take::<u32>("most_waiting")? {
+            self.most_waiting = connections as usize;
+        }
+        Ok(self)
+    }
+
+    /// After how long without a request the server ends a session, and gives its locks away. It is how long a
+    /// lock stays taken at most when its client has vanished, and the smallest ttl of a lock.
+    ///
+    /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with PostgreSQL;
+    /// at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
+    pub fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Draws tokens from the sequence or table `<prefix>session_token`. [`DEFAULT_PREFIX`] unless set;
+    /// lower-case letters, digits and underscores. Two prefixes are two sets of locks.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The schema of that sequence in PostgreSQL; the first one of the search path unless set. Two schemas are
+    /// two sets of locks. MySQL has none: there it is the database that is connected to.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// How many connections may wait for a lock, or hold one that was waited for, beside the shared one. 16
+    /// unless set. A waiter that finds none asks once a second.
+    pub fn most_waiting(mut self, connections: usize) -> Self {
+        self.most_waiting = connections;
+        self
+    }
+
+    /// How long a connection may take to be made, and an answer that no lock depends on. 5 seconds unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// For how long after its start a server grants no lock. A client that has not heard of the restart may
+    /// believe in a lock of before for its session ttl.
+    ///
+    /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session ttls,
+    /// set the longest for all. With less, a client that is stopped or cut off during a restart may believe in a
+    /// lock that was granted to somebody else. With zero there is only what a closed connection tells.
+    pub fn restart_grace(mut self, grace: Duration) -> Self {
+        self.restart_grace = Some(grace);
+        self
+    }
+
+    /// Whether this could be connected with, as far as that is known without a server.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn check(&self) -> Result<()> {
+        self.clone().checked().map(drop)
+    }
+
+    /// Connects.
+    ///
+    /// # Cancel safety
+    /// Cancelled, nothing is left but perhaps the sequence or table of the tokens.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad setting, or options without a database (MySQL); `Unsupported` for a server that
+    /// is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock keeps
+    /// them; `PermissionDenied`; `Unavailable`, also on a standby.
+    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
+        let config = self.checked()?;
+        let limits = config.database.limits();
+        let (tokens, server) = config.open(&runtime).await?;
+        let timing = Timing {
+            ttl: config.ttl,
+            turn: config.turn(),
+            timeout: config.timeout,
+            ping: server.ping_every(config.ttl),
+        };
+        let connections = Connections::open(server, runtime, timing, config.most_waiting).await?;
+        Ok(SessionLock::new(connections, &limits, config.ttl, &tokens))
+    }
+
+    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of the
+    /// settings only the prefix, the schema and the [grace](Self::restart_grace) count. The grace has to be the
+    /// longest session ttl of those who use the same names; without one, set the session ttl here too.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
+    #[cfg(feature = "postgres")]
+    pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
+        let config = self.checked()?;
+        #[cfg(feature = "mysql")]
+        if let Database::Mysql(_) = config.database {
+            let message = "MySQL and MariaDB have no locks that end with a transaction";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let (tokens, server) = config.open(&runtime).await?;
+        Ok(TransactionLocks::new(&tokens, server.at()))
+    }
+
+    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<(Tokens, Arc<dyn Server>)> {
+        let config = self.clone();
+        let opening = async move {
+            match &config.database {
+                #[cfg(feature = "postgres")]
+                Database::Postgres(options) => postgres::open(options, &config).await,
+                #[cfg(feature = "mysql")]
+                Database::Mysql(options) => mysql::open(options, &config).await,
+            }
+        };
+        in_time(runtime, self.timeout, opening).await
+    }
+
+    /// The settings with the ttl rounded up to what the server counts in.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    fn checked(mut self) -> Result<Self> {
+        let Limits {
+            shortest_ttl,
+            granularity,
+            ..
+        } = self.database.limits();
+        if self.ttl < shortest_ttl || self.ttl > LONGEST_TTL {
+            return Err(invalid(format!(
+                "a session ttl of {:?} is not between {shortest_ttl:?} and {LONGEST_TTL:?}",
+                self.ttl
+            )));
+        }
+        let over = self.ttl.as_nanos() % granularity.as_nanos();
+        if over > 0 {
+            let missing = u64::try_from(granularity.as_nanos() - over).unwrap_or(0);
+            self.ttl += Duration::from_nanos(missing);
+        }
+        if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
+            return Err(invalid(format!(
+                "a grace of {grace:?} after a restart is longer than any session lives, which is {LONGEST_TTL:?}"
+            )));
+        }
+        if self.timeout.is_zero() {
+            return Err(invalid("the time limit of a request must be longer than nothing"));
+        }
+        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
+        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
+        // Lower case: what is folded by one server and not by another would be two sequences.
+        let is_good = self.prefix.starts_with(is_first) && self.prefix.chars().all(is_other);
+        if !is_good || self.prefix.len() > 40 {
+            return Err(invalid(format!(
+                "the prefix `{}` is not a lower-case letter or underscore, then such and digits, 40 in all",
+                self.prefix.escape_default()
+            )));
+        }
+        #[cfg(feature = "mysql")]
+        if let (Database::Mysql(_), Some(_)) = (&self.database, &self.schema) {
+            return Err(invalid(
+                "MySQL and MariaDB have no `schema`: session locks are of the database that is connected to",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// For how long a server that has started grants nothing.
+    pub(super) fn grace(&self, made_in: Option<String>) -> Grace {
+        Grace {
+            lasts: self.restart_grace.unwrap_or(self.ttl),
+            made_in,
+        }
+    }
+
+    /// For how long a wait is sent: a third of the ttl, in what the server counts in.
+    pub(super) fn turn(&self) -> Duration {
+        let (third, granularity) = (self.ttl / 3, self.database.limits().granularity);
+        if granularity < Duration::from_secs(1) {
+            return third;
+        }
+        Duration::from_secs(third.as_secs().max(1))
+    }
+
+    /// The name of the sequence, or table, that the tokens come from.
+    pub(super) fn sequence(&self) -> String {
+        format!("{}session_token", self.prefix)
+    }
+}
+
+impl Database {
+    fn limits(&self) -> Limits {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => postgres::LIMITS,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => mysql::LIMITS,
+        }
+    }
+}
+
+/// Without the options of the driver, which show the password.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("database", &self.database.limits().name)
+            .field("prefix", &self.prefix)
+            .field("session_ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs that with a time limit, in a task of the given runtime: the driver connects on the one that is current.
+///
+/// # Errors
+/// `Unavailable` if it takes longer; what it has done by then stays.
+async fn in_time<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    limit: Duration,
+    what: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (mut send, receive) = oneshot::channel();
+    let doing = async move {
+        let done = {
+            // Who is not waited for any more is not gone on with.
+            match select(pin!(what), send.cancellation()).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => return,
+            }
+        };
+        let _ = send.send(done);
+    };
+    runtime.spawn(doing.boxed());
+    match select(receive, runtime.sleep(limit)).await {
+        Either::Left((Ok(done), _)) => done,
+        Either::Left((Err(oneshot::Canceled), _)) => Err(Error::new(
+            ErrorKind::Unavailable,
+            "the runtime that was given has been shut down",
+        )),
+        Either::Right(_) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the database was not opened within {limit:?}"),
+        )),
+    }
+}
+
+#[cfg(all(test, feature = "mysql"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_chosen_is_checked_and_rounded_up() {
+        let config = || Config::from_url("mysql://there/shop").unwrap();
+        let rounded = config().session_ttl(Duration::from_millis(3100)).checked();
+        assert_eq!(rounded.unwrap().ttl, Duration::from_secs(4));
+        let short = config().session_ttl(Duration::from_secs(1)).check().unwrap_err();
+        assert_eq!(short.kind(), ErrorKind::InvalidInput);
+        for prefix in ["", "1a", "a-b", "a\"b", "A"] {
+            assert!(config().prefix(prefix).check().is_err(), "{prefix}");
+        }
+        assert!(config().schema("locks").check().is_err());
+    }
+
+    #[test]
+    fn a_url_is_of_a_server_that_is_known_and_is_not_quoted() {
+        for url in ["http://a:secret@b", "secret", "mysql://a:secret@b:port/x"] {
+            let refused = Config::from_url(url).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
+        }
+        let config = Config::from_url("mysql://a:secret@b/x").unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+}

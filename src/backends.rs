@@ -28,7 +28,7 @@ pub(crate) enum Opener {
     #[cfg(feature = "redis")]
     Redis(Box<dlock_redis::Config>),
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<dlock_zk::Builder>, String),
+    ZooKeeper(Box<dlock_zk::Config>),
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     Sql(Box<Sql>),
     Quorum(Vec<Self>, Duration),
@@ -90,7 +90,7 @@ impl Opener {
             #[cfg(feature = "redis")]
             Self::Redis(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(builder, url) => Ok(Arc::new(builder.open(&url, runtime).await?)),
+            Self::ZooKeeper(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(database) => database.open(runtime).await,
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
@@ -202,88 +202,14 @@ fn redis(url: Url) -> Result<Opener> {
     Ok(Opener::Redis(Box::new(dlock_redis::Config::read(url)?)))
 }
 
-/// What the file has that is named by that key.
-#[cfg(feature = "zookeeper-tls")]
-fn pem(key: &str, path: &str) -> Result<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
-}
-
 #[cfg(not(feature = "redis"))]
 fn redis(_: Url) -> Result<Opener> {
     Err(disabled("redis"))
 }
 
 #[cfg(feature = "zookeeper")]
-fn zookeeper(mut url: Url) -> Result<Opener> {
-    let mut builder = dlock_zk::builder();
-    if let Some(root) = url.take::<String>("root")? {
-        builder = builder.root(&root);
-    }
-    if let Some(timeout) = url.take("session_timeout")? {
-        builder = builder.session_timeout(timeout);
-    }
-    if let Some(timeout) = url.take("timeout")? {
-        builder = builder.timeout(timeout);
-    }
-    match url.take::<String>("layout")?.as_deref() {
-        None => {}
-        Some("curator") => builder = builder.layout(dlock_zk::Layout::Curator),
-        Some(_) => return Err(invalid("the URL's `layout` must be `curator`, or be left out")),
-    }
-    if url.take("unfair")?.unwrap_or(false) {
-        builder = builder.unfair();
-    }
-    if url.take("priorities")?.unwrap_or(false) {
-        builder = builder.priorities();
-    }
-    if !url.take("containers")?.unwrap_or(true) {
-        builder = builder.without_containers();
-    }
-    if let Some(access) = url.take::<String>("access")? {
-        builder = builder.access(match &*access {
-            "anyone" => dlock_zk::Access::Anyone,
-            "creator" => dlock_zk::Access::Creator,
-            _ => dlock_zk::Access::List(access),
-        });
-    }
-    #[cfg(feature = "zookeeper-tls")]
-    {
-        let text = |key: &str, path: &str| {
-            String::from_utf8(pem(key, path)?)
-                .map_err(|_| invalid(format!("the file that the URL's `{key}` names is not PEM")))
-        };
-        if let Some(path) = url.take::<String>("ca")? {
-            builder = builder.root_certificate(&text("ca", &path)?);
-        }
-        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
-            (Some(cert), Some(key)) => {
-                builder = builder.client_certificate(&text("cert", &cert)?, &text("key", &key)?);
-            }
-            (None, None) => {}
-            _ => return Err(unpaired("cert", "key")),
-        }
-    }
-    #[cfg(feature = "zookeeper-sasl")]
-    {
-        let user = url.take::<String>("sasl_user")?;
-        match (user, url.take::<String>("sasl_password")?) {
-            (Some(user), Some(password)) => builder = builder.sasl_login(&user, &password),
-            (None, None) => {}
-            _ => return Err(unpaired("sasl_user", "sasl_password")),
-        }
-    }
-    let at = format!("{}://{}", url.scheme(), url.raw_place());
-    url.finish()?;
-    builder.check_address(&at)?;
-    Ok(Opener::ZooKeeper(Box::new(builder), at))
-}
-
-#[cfg(any(feature = "zookeeper-tls", feature = "zookeeper-sasl"))]
-fn unpaired(one: &str, other: &str) -> dlock_core::Error {
-    invalid(format!(
-        "the URL gives one of `{one}` and `{other}`, which belong together"
-    ))
+fn zookeeper(url: Url) -> Result<Opener> {
+    Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?)))
 }
 
 #[cfg(not(feature = "zookeeper"))]

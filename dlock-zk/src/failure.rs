@@ -59,7 +59,7 @@ pub(crate) fn told(e: Zk, effect: Effect, at: &str) -> Error {
     Error::new(kind, format!("ZooKeeper at {at} {what}")).with_source(e)
 }
 
-/// Whether a majority had a part in that answer to a write: see [`life`](crate::life).
+/// Whether a majority had a part in that answer to a write: see [`deadline`](crate::deadline).
 pub(crate) fn is_answer<T>(answer: &Result<T, Zk>) -> bool {
     matches!(
         answer,

@@ -8,7 +8,8 @@ use crate::lock::{ZkLock, unsupported};
 
 #[async_trait]
 impl Fencing for ZkLock {
-    /// Across restarts and elections: a transaction id is the number of the leader's reign and a count in it. An ensemble whose data are lost begins anew.
+    /// Across restarts and elections: a transaction id is the number of the leader's reign and a count in it.
+    /// An ensemble whose data are lost begins anew.
     fn strength(&self) -> Strength {
         Strength::AcrossRestart
     }

@@ -1,13 +1,17 @@
 //! The resource side of fencing: one node for each resource, with the tokens seen and the value.
 //!
-//! It is read, judged, and written on condition that it is still at the version that was read. What could break it, and why it does not:
+//! It is read, judged, and written on condition that it is still at the version that was read. What could
+//! break it, and why it does not:
 //!
 //! * *Somebody writes in between.* The version is another one, and it is read anew.
-//! * *A server is behind, and shows an old node.* It is read behind a `sync`; and the write goes by way of the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token that is
-//!   admitted is written even if it changes nothing.
-//! * *The node is deleted and made anew.* Nobody here does that. An operator who does has taken the fence away.
-//! * *The answer is lost.* Then it is read what is there: what was written, or the version of before, over which it is written again; both of the same content, of which the server takes
-//!   one. If others have written since, it is `Unknown`.
+//! * *A server is behind, and shows an old node.* It is read behind a `sync`; and the write goes by way of
+//!   the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token
+//!   that is admitted is written even if it changes nothing.
+//! * *The node is deleted and made anew.* Nobody here does that. An operator who does has taken the fence
+//!   away.
+//! * *The answer is lost.* Then what is there is read: what was written, or the version of before, over which
+//!   it is written again; both of the same content, of which the server takes one. If others have written
+//!   since, it is `Unknown`.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
@@ -15,7 +19,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use futures::FutureExt as _;
 use zookeeper_client::{CreateMode, Error as Zk};
 
-use crate::address::invalid;
+use crate::config::invalid;
 use crate::failure::Effect;
 use crate::lock::ZkLock;
 
@@ -90,7 +94,8 @@ impl ZkLock {
                 if version == next && found.is_some_and(|(found, _)| found == data) {
                     return Ok(Admission::Admitted);
                 }
-                // At the version of before nothing has been done since, and at the next one somebody else did it in our place.
+                // At the version of before nothing has been done since, and at the next one somebody else did
+                // it in our place.
                 if version != over && version != next && value.is_some() {
                     return Err(perhaps_stored(Error::new(
                         ErrorKind::Unavailable,

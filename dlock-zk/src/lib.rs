@@ -1,43 +1,73 @@
-//! Locks in ZooKeeper: a line of ephemeral nodes, one request to join it, one to leave it, and nobody woken but who is next.
+//! Locks in ZooKeeper: a line of ephemeral nodes, one request to join it, one to leave it, and nobody woken
+//! but who is next. [`Config`] connects.
 //!
 //! # What it guarantees
 //!
-//! See [`ZkLock`].
+//! * *Exclusion* by the order in which ZooKeeper made the nodes of a line, which all its servers agree on. A
+//!   guard stops being valid by its own clock before any server gives its lock away, also if nothing is heard
+//!   from anybody: as long as clocks run at the same speed within the drift margin, and a tick of the servers
+//!   is no longer than a sixth of the session timeout.
+//! * *First come, first served*, for all modes. Whoever waits watches the one in front of it, and a release
+//!   wakes one client; or, of permits, as many waiters as there are permits, of whom one is let in.
+//! * *Tokens* are the transaction ids (czxid) of the nodes. They grow with each grant of a name for as long
+//!   as the ensemble keeps its data.
+//! * *Nothing stays.* All nodes of a client go with its session. A line is a container, which the server
+//!   removes when it is empty.
+//!
+//! # What it does not
+//!
+//! * A client that was stopped past its session may still write: for that there are tokens and the
+//!   [gate](dlock_core::spi::FenceGate).
+//! * There are no priorities, no upgrade and no minimum hold. [Unfair](Config::unfair) locks and those in the
+//!   layout of [Curator](Layout::Curator) are exclusive alone. All these answer `Unsupported` before anything
+//!   is sent.
+//!
+//! # How it works
+//!
+//! All that ZooKeeper does for a lock is to number nodes. Who has the lock each client reads from the list of
+//! a line, and all come to the same end. What stands before an entry only becomes less, so a list that is old
+//! costs a wait and never hides anybody. That is also why there is no upgrade: it would come in front of
+//! those who wait.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `config`, `access` | what is set, by code or by URL; who may see and change nodes |
+//! | `connect`, `connection` | a session is made; the session of now, the one after it, and who uses it |
+//! | `session`, `requests` | one session, and what was asked for in it: a node of an earlier session is nobody's |
+//! | `deadline`, `ping` | until when a session is believed in, and the write that asks whether it lives |
+//! | `keys`, `node` | where nodes are; what those in a line are called, and what is in them |
+//! | `line` | the rule of admission: who in a line has the lock |
+//! | `lock`, `join` | attempt, release, abandon; how a line is joined and left |
+//! | `wait`, `watch_budget` | who is woken, and how; how much a session can watch |
+//! | `unfair` | locks of one node |
+//! | `renew`, `rwlock`, `fencing`, `gate`, `watch` | the other traits of the [SPI](dlock_core::spi) |
+//! | `force_release` | locks that an operator ended, and how their holders hear of it |
+//! | `failure` | what the errors of the driver mean |
 
-mod acl;
-mod address;
+mod access;
+mod config;
+mod connect;
 mod connection;
-mod end;
-mod enter;
-mod entries;
+mod deadline;
 mod failure;
 mod fencing;
-mod forced;
+mod force_release;
 mod gate;
-mod hand;
-mod leave;
-mod life;
+mod join;
+mod keys;
 mod line;
 mod lock;
-mod open;
-mod paths;
-mod plain;
-mod priority;
-mod question;
-mod remains;
+mod node;
+mod ping;
 mod renew;
+mod requests;
 mod rwlock;
 mod session;
-mod single;
-mod tombstones;
-mod waiting;
+mod unfair;
+mod wait;
 mod watch;
-mod watches;
+mod watch_budget;
 
+pub use self::access::Access;
+pub use self::config::{Config, Layout};
 pub use self::lock::ZkLock;
-pub use self::open::{Access, Builder, Layout};
-
-/// How ZooKeeper is opened in another way than by [`ZkLock::open`].
-pub fn builder() -> Builder {
-    Builder::default()
-}

@@ -1,34 +1,36 @@
 //! Who in a line has the lock: one rule for locks, read-write locks and permits.
 //!
-//! *An entry is admitted if nothing before it is in its way*: an exclusive one if it is the first; a reader if only readers are before it; one of
-//! *n* permits if fewer than *n* are before it and all are permits of *n*. Everybody reads the same line and comes to the same end, each for
-//! itself, and nobody is told by another.
+//! *An entry is admitted if nothing before it is in its way*: an exclusive one if it is the first; a reader
+//! if only readers are before it; one of *n* permits if fewer than *n* are before it and all are permits of
+//! *n*. Everybody reads the same line and comes to the same end, each for itself, and nobody is told by
+//! another.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A list that is old.* Places are drawn in order, and a list that has the own entry in it has all that came before: a server answers a session's list after
-//!   the session's own creation. So what is before an entry only becomes less. An old list shows some who are gone already, and costs a wait. It never
-//!   hides anybody.
-//! * *An entry that has another mode now.* Only from exclusive to shared, which lets more in; whoever reads of it late waits longer. The other way round would
-//!   take the lock from those who were admitted by the list of before, and its token would be above those of the line that waits behind it: so there are no upgrades.
-//! * *Tokens.* They are the czxids of the entries, and grow with the places. Whoever is admitted has all exclusive ones that were granted before it in front of it, and all that will be
-//!   behind it.
-//! * *Places that run over.* Whoever draws one near the end of the numbers is not in the line, takes its node out again, and is in nobody's way: see [`END`](crate::entries::END).
+//! * *A list that is old.* Places are drawn in order, and a list that has the own entry in it has all that
+//!   came before: a server answers a session's list after the session's own creation. So what is before an
+//!   entry only becomes less. An old list shows some who are gone already, and costs a wait. It never hides
+//!   anybody.
+//! * *An entry that has another mode now.* Only from exclusive to shared, which lets more in; whoever reads
+//!   of it late waits longer. The other direction would take the lock from those who were admitted by the
+//!   list of before, and its token would be above those of the line that waits behind it: so there are no
+//!   upgrades.
+//! * *Tokens.* They are the czxids of the entries, and grow with the places. Whoever is admitted has all
+//!   exclusive ones that were granted before it in front of it, and all that will be behind it.
+//! * *Places that run over.* Whoever draws one near the end of the numbers is not in the line, takes its node
+//!   out again, and is in nobody's way: see [`END`](crate::node::END).
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use dlock_core::Mode;
 
-use crate::entries::{Child, Entry, HELD, is_place, parse};
-use crate::open::Layout;
+use crate::config::Layout;
+use crate::node::{Child, Entry, is_place, parse};
 
 /// The entries of a lock, first come first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     entries: Vec<Entry>,
-    /// Somebody with a priority has it.
-    held: bool,
 }
 
 /// Where in the line an entry is.
@@ -38,23 +40,20 @@ pub(crate) enum Place {
     Behind {
         /// How many wait in front of it.
         ahead: u32,
-        /// Nodes of which one at least has to go, or to change, before this one can be admitted: one, but for permits.
+        /// Nodes of which one at least has to go, or to change, before this one can be admitted: one, but for
+        /// permits.
         watch: Vec<String>,
     },
     /// The lock is in use with shared holders or waiters of this other kind.
     Mismatch(Mode),
-    /// First by its priority, and nobody seems to have it: it may take it, see [`priority`](crate::priority).
-    Next,
-    /// The lock is in use with priorities by one who has none, or without by one who has.
-    OtherOrder,
 }
 
 impl Line {
-    /// Of those children. A child that is none of a line, or stands where another one does, is given back: somebody else's.
+    /// Of those children. A child that is none of a line, or stands where another one does, is given back:
+    /// somebody else's.
     pub(crate) fn read(layout: Layout, children: &[String]) -> Result<Self, String> {
         let mut entries = Vec::with_capacity(children.len());
         let mut converted = HashMap::new();
-        let mut held = false;
         for child in children {
             match parse(layout, child) {
                 Some(Child::Entry(entry)) if is_place(entry.place) => entries.push(entry),
@@ -62,7 +61,6 @@ impl Line {
                 Some(Child::Converted { entry, to }) => {
                     converted.insert(entry, to);
                 }
-                Some(Child::Held) => held = true,
                 None => return Err(child.clone()),
             }
         }
@@ -71,45 +69,25 @@ impl Line {
         if let Some(twice) = entries.windows(2).find(|w| w[0].place == w[1].place) {
             return Err(twice[1].node.clone());
         }
-        if !converted.is_empty() {
-            for entry in &mut entries {
-                if let Some(to) = converted.get(&entry.node) {
-                    entry.mode = *to;
-                }
+        for entry in entries.iter_mut().filter(|_| !converted.is_empty()) {
+            if let Some(to) = converted.get(&entry.node) {
+                entry.mode = *to;
             }
         }
-        Ok(Self { entries, held })
+        Ok(Self { entries })
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether one with a priority has it.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held
-    }
-
-    /// Whether the lock is in use with priorities.
-    pub(crate) fn has_priorities(&self) -> bool {
-        self.held || self.entries.first().is_some_and(|e| e.priority.is_some())
-    }
-
-    /// Whether all in it have a priority.
-    pub(crate) fn is_by_priority(&self) -> bool {
-        self.entries.iter().all(|e| e.priority.is_some())
-    }
-
-    /// How many of the first are admitted. Of those with priorities it is not seen in the line.
+    /// How many of the first are admitted.
     pub(crate) fn admitted(&self) -> usize {
         let holds = |i: &usize| self.is_admitted(*i);
         (0..self.entries.len()).take_while(holds).count()
     }
 
     fn is_admitted(&self, i: usize) -> bool {
-        if self.has_priorities() || self.entries[i].priority.is_some() {
-            return false;
-        }
         match self.entries[i].mode {
             Mode::Shared { limit } => {
                 let alike = self.entries[..i].iter().all(|e| e.mode == self.entries[i].mode);
@@ -123,12 +101,6 @@ impl Line {
     pub(crate) fn place(&self, node: &str) -> Option<Place> {
         let i = self.entries.iter().position(|e| e.node == node)?;
         let (mode, before) = (self.entries[i].mode, &self.entries[..i]);
-        if let Some(priority) = self.entries[i].priority {
-            return Some(self.place_by_priority(i, priority));
-        }
-        if self.held || before.iter().any(|e| e.priority.is_some()) {
-            return Some(Place::OtherOrder);
-        }
         if self.is_admitted(i) {
             return Some(Place::Admitted);
         }
@@ -153,27 +125,6 @@ impl Line {
     }
 }
 
-impl Line {
-    /// Those who came later are looked at as well, if they are more urgent. One without a priority who came later is refused, and in nobody's way.
-    fn place_by_priority(&self, i: usize, priority: u8) -> Place {
-        if self.entries[..i].iter().any(|e| e.priority.is_none()) {
-            return Place::OtherOrder;
-        }
-        let order = |(at, priority): (usize, u8)| (Reverse(priority), at);
-        let others = self.entries.iter().enumerate();
-        let others = others.filter_map(|(at, e)| Some(order((at, e.priority?))));
-        let own = order((i, priority));
-        let ahead: Vec<_> = others.filter(|other| *other < own).collect();
-        match ahead.iter().max() {
-            None if !self.held => Place::Next,
-            last => Place::Behind {
-                ahead: u32::try_from(ahead.len()).unwrap_or(u32::MAX),
-                watch: vec![last.map_or(HELD.to_owned(), |(_, at)| self.entries[*at].node.clone())],
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
@@ -181,7 +132,7 @@ mod tests {
     use dlock_core::spi::RequestId;
 
     use super::*;
-    use crate::entries::{marker, prefix};
+    use crate::node::{marker, prefix};
 
     fn permit(n: u32) -> Mode {
         Mode::permit(NonZeroU32::new(n).unwrap())
@@ -189,7 +140,7 @@ mod tests {
 
     fn node(i: usize, mode: Mode) -> String {
         let id = RequestId::new(1 << 100, i as u64);
-        format!("{}{:010}", prefix(Layout::Own, id, mode, None), i)
+        format!("{}{:010}", prefix(Layout::Own, id, mode), i)
     }
 
     fn nodes(modes: &[Mode]) -> Vec<String> {
@@ -248,7 +199,8 @@ mod tests {
         assert_eq!(watched(&[p, X, p, p], 3), [1]);
     }
 
-    /// One of the watched always goes before the waiter is admitted, whoever goes in whatever order: else it would sleep for ever.
+    /// One of the watched always goes before the waiter is admitted, whoever goes in whatever order: else it
+    /// would sleep for ever.
     #[test]
     fn nobody_is_admitted_before_one_of_those_it_watches_has_gone() {
         let kinds = [
@@ -282,7 +234,8 @@ mod tests {
         }
     }
 
-    /// What is before an entry only becomes less, so whoever is admitted by an old list is admitted by the present one.
+    /// What is before an entry only becomes less, so whoever is admitted by an old list is admitted by the
+    /// present one.
     #[test]
     fn whoever_is_admitted_stays_so_whoever_goes() {
         let kinds = [X, R, permit(2)];
@@ -333,12 +286,8 @@ mod tests {
 
     #[test]
     fn who_drew_a_place_at_the_end_of_the_numbers_is_not_in_the_line() {
-        let name = |n: u64, place: &str| {
-            format!(
-                "{}{place}",
-                prefix(Layout::Own, RequestId::new(1 << 100, n), X, None)
-            )
-        };
+        let name =
+            |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, RequestId::new(1 << 100, n), X));
         let nodes = [
             name(4, "-2147483648"),
             name(3, "2147483647"),
@@ -355,65 +304,9 @@ mod tests {
         let name = |n: u64| {
             format!(
                 "{}0000000007",
-                prefix(Layout::Own, RequestId::new(1 << 100, n), X, None)
+                prefix(Layout::Own, RequestId::new(1 << 100, n), X)
             )
         };
         assert_eq!(Line::read(Layout::Own, &[name(1), name(2)]), Err(name(2)));
-    }
-
-    /// In the order in which they came.
-    fn urgent(priorities: &[Option<u8>], held: bool) -> (Line, Vec<String>) {
-        let name = |(i, p): (usize, &Option<u8>)| {
-            let id = RequestId::new(1 << 100, i as u64);
-            format!("{}{i:010}", prefix(Layout::Own, id, X, *p))
-        };
-        let nodes: Vec<_> = priorities.iter().enumerate().map(name).collect();
-        let mut children = nodes.clone();
-        if held {
-            children.push(HELD.to_owned());
-        }
-        (Line::read(Layout::Own, &children).unwrap(), nodes)
-    }
-
-    #[test]
-    fn the_most_urgent_is_next_and_of_equals_the_first() {
-        let (line, nodes) = urgent(&[Some(5), Some(9), Some(9), Some(1)], false);
-        let watches = |i: usize| match line.place(&nodes[i]) {
-            Some(Place::Behind { watch, ahead }) => Some((watch[0].clone(), ahead)),
-            Some(Place::Next) => None,
-            other => panic!("{other:?}"),
-        };
-        let behind = |i: usize, ahead| Some((nodes[i].clone(), ahead));
-        assert_eq!(
-            [0, 1, 2, 3].map(watches),
-            [behind(2, 2), None, behind(1, 1), behind(0, 3)]
-        );
-    }
-
-    #[test]
-    fn who_is_first_waits_for_who_has_it() {
-        let (line, nodes) = urgent(&[Some(5), Some(9)], true);
-        let place = line.place(&nodes[1]);
-        assert_eq!(
-            place,
-            Some(Place::Behind {
-                ahead: 0,
-                watch: vec![HELD.to_owned()]
-            })
-        );
-        assert_eq!(line.admitted(), 0);
-    }
-
-    #[test]
-    fn with_priorities_and_without_exclude_one_another() {
-        let place = |priorities: &[Option<u8>], held, i: usize| {
-            let (line, nodes) = urgent(priorities, held);
-            line.place(&nodes[i])
-        };
-        assert_eq!(place(&[Some(5), None], false, 1), Some(Place::OtherOrder));
-        assert_eq!(place(&[None, Some(9)], false, 1), Some(Place::OtherOrder));
-        assert_eq!(place(&[None], true, 0), Some(Place::OtherOrder));
-        assert_eq!(place(&[None, Some(9)], false, 0), Some(Place::Admitted));
-        assert_eq!(place(&[Some(5), None], false, 0), Some(Place::Next));
     }
 }

@@ -16,35 +16,23 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
-use crate::address::invalid;
+use crate::config::{Layout, invalid};
 use crate::connection::Connection;
-use crate::entries::{PRIORITIES, whereabouts};
-use crate::leave::Left;
+use crate::join::Left;
+use crate::keys::Paths;
 use crate::line::{Line, Place};
-use crate::open::{Builder, Layout};
-use crate::paths::Paths;
-use crate::priority::other_order;
-use crate::session::{Node, Request, Session};
+use crate::node::host_and_process;
+use crate::requests::{Node, Request};
+use crate::session::Session;
 
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;
 
-/// Locks in ZooKeeper.
+/// Locks in ZooKeeper: see [the crate](crate) for what they guarantee, and [`Config`](crate::Config) for how
+/// to connect.
 ///
-/// Clones share one session, and so do clients that are built on the same one. Closing one of several such clients ends what is its own; the session is closed with the last of them.
-///
-/// # What it guarantees
-///
-/// * *Exclusion* by the order in which ZooKeeper made the nodes of a line, which all its servers agree on. A guard stops being valid by its own clock before any
-///   server gives its lock away, also if nothing is heard from anybody: as long as clocks run at the same speed within the drift margin, and a tick of the servers is no longer than a
-///   sixth of the session timeout.
-/// * *First come, first served*, for all modes. Whoever waits watches the one in front of it, and a release wakes one client; or, of permits, as many waiters as there are permits, of whom one
-///   is let in.
-/// * *Tokens* are the transaction ids (czxid) of the nodes. They grow with each grant of a name for as long as the ensemble keeps its data.
-/// * *Nothing stays.* All nodes of a client go with its session, lines that are empty are removed by the server.
-///
-/// It does not guarantee that a client which was stopped past its session writes nothing any more: for that there are tokens and the
-/// [gate](dlock_core::spi::FenceGate).
+/// Clones share one session, and so do clients that are built on the same one. Closing one of several such
+/// clients ends what is its own; the session is closed with the last of them.
 #[derive(Clone)]
 pub struct ZkLock {
     pub(crate) connection: Arc<Connection>,
@@ -54,32 +42,18 @@ pub struct ZkLock {
 
 impl ZkLock {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        use Capability::{
-            Downgrade, ForceRelease, Gate, Inspect, Permits, Priority, Queue, Renew, Shared, Watch,
-        };
+        use Capability::{Downgrade, ForceRelease, Gate, Inspect, Permits, Queue, Renew, Shared, Watch};
         let paths = &connection.settings.paths;
-        let exclusive = &[Queue, Renew, Gate, Watch, Inspect, ForceRelease][..];
-        let all = &[
-            Queue,
-            Renew,
-            Gate,
-            Watch,
-            Inspect,
-            ForceRelease,
-            Shared,
-            Permits,
-            Downgrade,
-        ][..];
-        let claimed = match paths.layout {
-            _ if paths.unfair => &exclusive[1..],
-            _ if paths.priorities => &[Queue, Priority, Renew, Gate, Inspect, ForceRelease],
-            Layout::Curator => exclusive,
-            Layout::Own => all,
+        let unfair = &[Renew, Gate, Watch, Inspect, ForceRelease][..];
+        let more = match paths.layout {
+            _ if paths.unfair => &[][..],
+            Layout::Curator => &[Queue],
+            Layout::Own => &[Queue, Shared, Permits, Downgrade],
         };
-        let claimed = claimed.iter().copied();
-        // What is shorter than the session cannot be promised; how long the engine may be asked to hold one is not ZooKeeper's concern.
+        // What is shorter than the session cannot be promised; how long the engine may be asked to hold one
+        // is not ZooKeeper's concern.
         let least = connection.session_timeout;
-        let capabilities = claimed
+        let capabilities = (unfair.iter().chain(more).copied())
             .fold(Capabilities::new("zookeeper"), Capabilities::with)
             .with_nature(Nature::Session)
             .with_fencing(Strength::AcrossRestart)
@@ -88,24 +62,12 @@ impl ZkLock {
         Self {
             connection,
             capabilities: Arc::new(capabilities),
-            whereabouts: whereabouts().into(),
+            whereabouts: host_and_process().into(),
         }
     }
 
-    /// Opens the ensemble at that address as it is usually done.
-    ///
-    /// # Errors
-    /// As [`Builder::open`].
-    pub async fn open(address: &str, runtime: Arc<dyn dlock_core::Runtime>) -> Result<Self> {
-        Self::builder().open(address, runtime).await
-    }
-
-    /// Opens ZooKeeper in another way.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
-    /// The number of the session of now, as `zkCli` and the server's log show it; `None` while another one is being made.
+    /// The number of the session of now, as `zkCli` and the server's log show it; `None` while another one is
+    /// being made.
     pub fn session_id(&self) -> Option<i64> {
         self.connection.present().map(|s| s.id)
     }
@@ -145,16 +107,11 @@ impl ZkLock {
         };
         if wanted.is_some_and(|c| !self.capabilities.has(c)) {
             return Err(unsupported(
-                "these locks are exclusive: unfair ones, those with priorities, and those in the layout of Curator",
+                "these locks are exclusive: unfair ones, and those in the layout of Curator",
             ));
         }
-        if !self.capabilities.has(Capability::Priority) && request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported(
-                "these locks have no priorities: all who use them have to open them so",
-            ));
-        }
-        if !PRIORITIES.contains(&request.priority) {
-            return Err(invalid("a priority is 1 to 10"));
+        if request.priority != Acquire::DEFAULT_PRIORITY {
+            return Err(unsupported("locks in ZooKeeper have no priorities"));
         }
         Ok(())
     }
@@ -164,17 +121,18 @@ impl ZkLock {
         let key = &request.key;
         self.check_buried(key)?;
         let session = self.connection.session().await?;
-        let _in_hand = session.hands.take(key)?;
-        let known = session.request(key);
-        session.note(request)?;
-        // Once more: whoever abandons it from here on finds it. What was noted before may have a node, and stays noted.
+        let _in_call = session.requests.call(key)?;
+        let known = session.requests.get(key);
+        session.requests.note(request)?;
+        // Once more: whoever abandons it from here on finds it. What was noted before may have a node, and
+        // stays noted.
         self.check_buried(key).inspect_err(|_| {
             if known.is_none() {
-                session.forget(key);
+                session.requests.forget(key);
             }
         })?;
         let known = match known {
-            // What may be on its way out is not come back to: a server that is behind shows it for a while yet.
+            // What may be about to go is not come back to: a server that is behind shows it for a while yet.
             Some(before) if before.leaving => {
                 self.undo_in(&session, &before).await.map_err(in_line)?;
                 self.note_anew(&session, request)?;
@@ -212,7 +170,7 @@ impl ZkLock {
                         continue;
                     }
                     match listed {
-                        Ok(children) if !session.is_doubted(key) => (made, self.line(&children)),
+                        Ok(children) if !session.requests.is_doubted(key) => (made, self.line(&children)),
                         // It is in the line, and where is not known yet, or not any more.
                         _ => (made, self.read_line_of_now(&session, key).await),
                     }
@@ -228,16 +186,10 @@ impl ZkLock {
                 }
                 Err(e) => return Err(in_line(e)),
             };
-            let answer = match self.paths().priorities {
-                true => {
-                    self.answer_by_priority(&session, request, &node_now, line)
-                        .await?
-                }
-                false => self.answer(&session, request, &node_now, &line).await?,
-            };
-            match answer {
+            match self.answer(&session, request, &node_now, &line).await? {
                 Some(attempt) => return Ok(attempt),
-                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have the lock; or it was forgotten.
+                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have
+                // the lock; or it was forgotten.
                 None => {
                     self.withdraw(&session, request, &node_now)
                         .await
@@ -251,10 +203,11 @@ impl ZkLock {
     /// Notes a request of which nothing is left.
     fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
         let key = &request.key;
-        session.forget(key);
-        session.note(request)?;
+        session.requests.forget(key);
+        session.requests.note(request)?;
         // Whoever abandons it from here on finds it.
-        self.check_buried(key).inspect_err(|_| drop(session.forget(key)))
+        self.check_buried(key)
+            .inspect_err(|_| session.requests.forget(key))
     }
 
     /// What that line says of the request; `None` if its node is not in there, or has been ended since.
@@ -288,16 +241,13 @@ impl ZkLock {
                 self.withdraw(session, request, node).await?;
                 return Err(mismatch(other, request.mode));
             }
-            Some(Place::Next | Place::OtherOrder) => {
-                self.withdraw(session, request, node).await?;
-                return Err(other_order());
-            }
         }))
     }
 
-    /// Takes a node out of the line again, of a request that is in [hand](crate::hand): also if it was forgotten meanwhile.
+    /// Takes a node out of the line again, during a [call](crate::requests) of its request: also if it was
+    /// forgotten meanwhile.
     pub(crate) async fn withdraw(&self, session: &Session, request: &Acquire, node: &Node) -> Result<()> {
-        let noted = session.keep(request, node)?;
+        let noted = session.requests.keep(request, node)?;
         self.leave(session, &noted, node).await.map(drop)
     }
 
@@ -308,17 +258,18 @@ impl ZkLock {
         }
     }
 
-    /// Ends whatever there is of that request, if it is one of the session of now. Answers what there was, and its node.
+    /// Ends whatever there is of that request, if it is one of the session of now. Answers what there was,
+    /// and its node.
     async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node, Left)>> {
         self.connection.check_open()?;
-        // What hung on an earlier session went with it. In this order: who has it in hand may be about to note it.
+        // What hung on an earlier session went with it.
         let session = self.connection.present();
-        if session.is_none_or(|s| !s.hands.has(key) && s.request(key).is_none()) {
+        if session.is_none_or(|s| !s.requests.knows(key)) {
             return Ok(None);
         }
         let session = self.connection.session().await?;
-        let _in_hand = session.hands.take(key)?;
-        match session.request(key) {
+        let _in_call = session.requests.call(key)?;
+        match session.requests.get(key) {
             Some(request) => self.undo_in(&session, &request).await,
             None => Ok(None),
         }
@@ -335,10 +286,10 @@ impl ZkLock {
         let Some(node) = node else {
             if self.paths().unfair {
                 // Somebody may have deleted the other one by hand.
-                self.end_own(session, &self.paths().holder(key.id)).await?;
-                session.forget(key);
-            } else {
-                session.forget(key);
+                self.delete_own(session, &self.paths().holder(key.id)).await?;
+            }
+            session.requests.forget(key);
+            if !self.paths().unfair {
                 // Its first half may have been done.
                 let line = self.paths().lock(&key.name);
                 self.remove_line(&*session.client()?, &line).await;
@@ -354,7 +305,7 @@ impl ZkLock {
 
     async fn abandon_one(&self, key: &LeaseKey) -> Result<Abandoned> {
         // First the tombstone: an attempt that comes just now sees it, or is seen.
-        self.connection.tombstones.bury(key.id);
+        self.connection.bury(key.id);
         Ok(match self.undo(key).await? {
             Some((true, node, Left::Gone)) => Abandoned::WasGranted(node.token()),
             Some((false, _, Left::Gone)) => Abandoned::Withdrawn,

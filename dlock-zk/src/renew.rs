@@ -1,9 +1,12 @@
-//! Leases live with their session, so renewing them is hearing of it: one question for all, whatever their number.
+//! Leases live with their session, so renewing them is hearing of it: one write for all, whatever their
+//! number.
 //!
-//! For many, an answer will do that came a moment ago: they last from when its question was sent.
+//! For many, an answer will do that came a moment ago: they last from when its write was sent.
 //!
-//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has deleted is gone, and one that was ended by force before the renewal was sent. What else is in its line is nothing to it: somebody else's node there
-//! keeps newcomers out, and ends nobody. Of many leases, that would be a question for each.
+//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has
+//! deleted is gone, and one that was ended by force before the renewal was sent. What else is in its line is
+//! nothing to it: a foreign node there keeps newcomers out, and ends nobody. Of many leases, that would be a
+//! look for each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +19,8 @@ use futures::future::{join, join_all};
 use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
-use crate::priority::Turn;
-use crate::remains::in_turn;
-use crate::session::{Node, Session};
+use crate::requests::Node;
+use crate::session::Session;
 
 #[async_trait]
 impl Renew for ZkLock {
@@ -38,7 +40,7 @@ impl Renew for ZkLock {
         let has_leases = items.iter().any(|item| item.kind == RenewKind::Lease);
         let heard = async {
             match has_leases {
-                true => session.be_heard_lately().await,
+                true => session.be_heard_recently().await,
                 false => Ok(()),
             }
         };
@@ -47,7 +49,7 @@ impl Renew for ZkLock {
         for item in items {
             let outcome = match item.kind {
                 // It was found to have gone, and what is left of it is to be deleted.
-                RenewKind::Lease if session.request(&item.key).is_some_and(|r| r.leaving) => {
+                RenewKind::Lease if session.requests.get(&item.key).is_some_and(|r| r.leaving) => {
                     self.renewed_alone(&session, &item.key).await
                 }
                 RenewKind::Lease => renewed(&session, &item.key, &heard),
@@ -63,12 +65,13 @@ impl Renew for ZkLock {
 type Lines = HashMap<LockName, Result<Line>>;
 
 fn renewed(session: &Session, key: &LeaseKey, heard: &Result<()>) -> RenewOutcome {
-    match (session.request(key), heard) {
+    match (session.requests.get(key), heard) {
         // Of an earlier session, or ended by an operator.
         (None, _) => RenewOutcome::Gone,
-        (Some(_), Ok(())) => {
-            RenewOutcome::Renewed(Renewal::new(session.life.confirmed(), session.life.span()))
-        }
+        (Some(_), Ok(())) => RenewOutcome::Renewed(Renewal::new(
+            session.deadline.confirmed(),
+            session.deadline.span(),
+        )),
         (Some(_), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&key.name)),
     }
 }
@@ -76,7 +79,7 @@ fn renewed(session: &Session, key: &LeaseKey, heard: &Result<()>) -> RenewOutcom
 impl ZkLock {
     async fn renewed_alone(&self, session: &Session, key: &LeaseKey) -> RenewOutcome {
         let failed = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
-        let Some(request) = session.request(key) else {
+        let Some(request) = session.requests.get(key) else {
             return RenewOutcome::Gone;
         };
         let Some(node) = &request.node else {
@@ -94,7 +97,7 @@ impl ZkLock {
             (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
                 renewed(session, key, &Ok(()))
             }
-            (Ok(_), Ok(())) => match self.forget_hold(session, &request, node).await {
+            (Ok(_), Ok(())) => match self.forget_hold(session, &request).await {
                 Ok(()) => RenewOutcome::Gone,
                 Err(e) => failed(e),
             },
@@ -103,8 +106,11 @@ impl ZkLock {
 
     /// The node that is there as long as it holds, and has its token.
     fn proof(&self, key: &LeaseKey, node: &Node) -> String {
-        let in_line = || format!("{}/{}", self.paths().lock(&key.name), node.name);
-        in_turn(self.paths(), key).unwrap_or_else(in_line)
+        let lock = self.paths().lock(&key.name);
+        match self.paths().unfair {
+            true => lock,
+            false => format!("{lock}/{}", node.name),
+        }
     }
 
     async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
@@ -124,7 +130,7 @@ impl ZkLock {
 
     async fn asked(&self, session: &Arc<Session>, key: &LeaseKey, lines: &Lines) -> RenewOutcome {
         let named = |e: dlock_core::Error| RenewOutcome::Failed(e.with_name(&key.name));
-        let Some(node) = session.request(key).and_then(|r| r.node) else {
+        let Some(node) = session.requests.get(key).and_then(|r| r.node) else {
             return RenewOutcome::Gone;
         };
         let line = match lines.get(&key.name) {
@@ -132,14 +138,6 @@ impl ZkLock {
             Some(Err(e)) => return named(e.clone()),
             None => return RenewOutcome::Gone,
         };
-        if self.paths().priorities {
-            return match self.turn_by_priority(session, key, &node, line.clone()).await {
-                Ok(Turn::Granted(grant)) => RenewOutcome::Granted(grant),
-                Ok(Turn::Behind { ahead, .. }) => queued(ahead),
-                Ok(Turn::OtherOrder | Turn::Gone) => RenewOutcome::Gone,
-                Err(e) => named(e),
-            };
-        }
         match line.place(&node.name) {
             Some(Place::Admitted) => match session.be_ample().await {
                 Ok(()) => match session.grant(key, &node) {
@@ -148,16 +146,12 @@ impl ZkLock {
                 },
                 Err(e) => named(e),
             },
-            Some(Place::Behind { ahead, .. }) => queued(ahead),
+            Some(Place::Behind { ahead, .. }) => RenewOutcome::Queued {
+                recheck_in: None,
+                ahead: Some(ahead),
+            },
             // The attempt that follows says why.
             _ => RenewOutcome::Gone,
         }
-    }
-}
-
-fn queued(ahead: u32) -> RenewOutcome {
-    RenewOutcome::Queued {
-        recheck_in: None,
-        ahead: Some(ahead),
     }
 }

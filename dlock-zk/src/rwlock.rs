@@ -1,21 +1,22 @@
 //! Downgrade in place.
 //!
-//! Beside the node of the holder a second one says that it is a reader now. It is in the list that everybody reads anyway. In the same step the data of the first node are written
-//! once more, which wakes whoever watches it: those are the ones that it now lets in.
+//! Beside the node of the holder a second one, its marker, says that it is a reader now. It is in the list
+//! that everybody reads anyway. In the same step the data of the first node are written once more, which
+//! wakes whoever watches it: those are the ones that it now lets in.
 //!
-//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they would be granted after it with
-//! smaller ones.
+//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
+//! would be granted after it with smaller ones.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
 use zookeeper_client::{CreateMode, Error as Zk};
 
-use crate::entries::marker;
 use crate::failure::Effect;
 use crate::lock::{ZkLock, mismatch, unsupported};
-use crate::session::{Node, Session};
-use crate::single::cause;
+use crate::node::marker;
+use crate::requests::Node;
+use crate::session::Session;
 
 #[async_trait]
 impl RwLock for ZkLock {
@@ -29,8 +30,8 @@ impl RwLock for ZkLock {
 impl ZkLock {
     async fn try_convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let session = self.connection.session().await?;
-        let _in_hand = session.hands.take(lease)?;
-        let Some(request) = session.request(lease).filter(|r| r.granted && !r.leaving) else {
+        let _in_call = session.requests.call(lease)?;
+        let Some(request) = session.requests.get(lease).filter(|r| r.granted && !r.leaving) else {
             return Err(Error::lost(LossReason::Refused));
         };
         let Some(node) = request.node else {
@@ -75,21 +76,15 @@ impl ZkLock {
         })?;
         let mut both = client.new_multi_writer();
         let options = self.connection.node(CreateMode::Ephemeral);
+        let marker = format!("{line}/{}", marker(&node.name, to));
         both.add_set_data(&path, &data, None).map_err(perhaps)?;
-        both.add_create(&format!("{line}/{}", marker(&node.name, to)), &[], &options)
-            .map_err(perhaps)?;
-        // Before it is sent: whoever releases it takes away the mark as well.
-        session.change(lease, |r| r.marked = Some(to));
-        let answer = session
-            .written(|| {
-                let marking = both.commit();
-                async { marking.await.map_err(cause) }
-            })
-            .await;
-        match answer {
+        both.add_create(&marker, &[], &options).map_err(perhaps)?;
+        // Before it is sent: whoever releases it takes away the marker as well.
+        session.requests.change(lease, |r| r.marked = Some(to));
+        match session.commit(both).await {
             // It was there: an earlier one of ours that went unanswered.
             Ok(_) | Err(Zk::NodeExists) => {
-                session.change(lease, |r| r.converted = Some(to));
+                session.requests.change(lease, |r| r.converted = Some(to));
                 Ok(())
             }
             Err(Zk::NoNode) => Err(Error::lost(LossReason::Refused)),

@@ -1,16 +1,21 @@
 //! Looking on: a list of the line with a watch on it, and another one each time it has changed.
 //!
-//! What one list and the next differ in is told as changes, where they can be told apart from all that may have happened in between: the line counts the changes to it, and
-//! if it has counted as many as are seen, nothing was missed. Otherwise the state as a whole is told, and that something was skipped.
+//! What one list and the next differ in is told as changes, where they can be told from all that may have
+//! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
+//! was missed. Otherwise the state as a whole is told, and that something was skipped.
 //!
-//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That would tell more of holds that are shorter than a look: of 2,000 in a row, with nothing between
-//! taking and releasing, 838 were told so, and 1,964 tokens could be read by a persistent watch; of 2,000 that lasted two milliseconds 1,917 and all. But after a reconnect the driver (0.11.2) does not set
-//! persistent watches again: it sends the list of the one-shot ones alone, so that nothing is told any more, and no error either. Servers before 3.6 break the
-//! connection of whoever asks for one, with all its locks on it. And its events pile up without bound in front of a watcher that is slow. What is skipped is said in either case, since nobody
-//! keeps what was missed meanwhile.
+//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That would tell more of holds
+//! that are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 838 were told
+//! so, and 1,964 tokens could be read by a persistent watch; of 2,000 that lasted two milliseconds 1,917 and
+//! all. But after a reconnect the driver (0.11.2) does not set persistent watches again: it sends the list of
+//! the one-shot ones alone, so that nothing is told any more, and no error either. Servers before 3.6 break
+//! the connection of whoever asks for one, with all its locks on it. And its events pile up without bound in
+//! front of a watcher that is slow. What is skipped is said in either case, since nobody keeps what was
+//! missed meanwhile.
 //!
-//! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its own, which goes with it: if that is there, it was
-//! let go. One that is closed at once after it let go is told as expired, if the watcher looks later than that.
+//! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
+//! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is
+//! told as expired, if the watcher looks later than that.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,23 +23,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Change, Holder, Inspection, Watch};
-use dlock_core::{Capability, Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
-use crate::entries::{Card, Entry, HELD};
+use crate::config::Layout;
+use crate::deadline::believed;
 use crate::failure::Effect;
-use crate::forced::foreign;
-use crate::life::believed;
+use crate::force_release::foreign;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
-use crate::open::Layout;
-use crate::priority::other_order;
+use crate::node::{Entry, NodeData};
 use crate::session::Session;
-use crate::watches::Room;
+use crate::watch_budget::Room;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -149,23 +153,23 @@ impl ZkLock {
     }
 
     fn seen(&self, session: &Session, entry: &Entry, data: &[u8], stat: &Stat) -> Seen {
-        let card = Card::read(data);
+        let data = NodeData::read(data);
         let id = match self.paths().layout {
             Layout::Own => entry.id,
-            Layout::Curator => card.id.unwrap_or(entry.id),
+            Layout::Curator => data.id.unwrap_or(entry.id),
         };
         let token = u64::try_from(stat.czxid).ok().and_then(Token::new);
         let expires_in = match session.owns(stat) {
             true => session
                 .now()
-                .until(session.life.confirmed() + session.life.span()),
+                .until(session.deadline.confirmed() + session.deadline.span()),
             // Its session may be heard of at any moment; this is what it has then.
-            false => believed(card.ttl),
+            false => believed(data.ttl),
         };
         Seen {
             holder: Holder::new(id, entry.mode, token, expires_in)
-                .with_owner(card.owner)
-                .with_whereabouts(card.whereabouts),
+                .with_owner(data.owner)
+                .with_whereabouts(data.whereabouts),
             session: stat.ephemeral_owner,
         }
     }
@@ -183,9 +187,6 @@ impl ZkLock {
                 line: self.line(&children)?,
                 ..Look::default()
             };
-            if look.line.has_priorities() {
-                return self.inspect_priorities(session, client, &look.line, &lock).await;
-            }
             self.holders(session, client, &mut look, &Look::default(), &lock)
                 .await?;
             if !look.missed {
@@ -195,33 +196,7 @@ impl ZkLock {
         Ok(look.now())
     }
 
-    /// Who has it stands beside the line, and it waits in it as well.
-    async fn inspect_priorities(
-        &self,
-        session: &Session,
-        client: &Client,
-        line: &Line,
-        lock: &str,
-    ) -> Result<Inspection> {
-        let mut waiting = line.entries().len();
-        let mut holders = Vec::new();
-        match client.get_data(&format!("{lock}/{HELD}")).await {
-            Ok((data, stat)) => {
-                let id = Card::read(&data).id.ok_or_else(foreign)?;
-                waiting -= line.entries().iter().filter(|e| e.id == id).count();
-                let entry = Entry::alone(id);
-                holders.push(self.seen(session, &entry, &data, &stat).holder);
-            }
-            Err(Zk::NoNode) => {}
-            Err(e) => return Err(session.told(e, Effect::None)),
-        }
-        Ok(Inspection::new(
-            holders,
-            u32::try_from(waiting).unwrap_or(u32::MAX),
-        ))
-    }
-
-    async fn inspect_single(
+    async fn inspect_unfair(
         &self,
         session: &Session,
         client: &Client,
@@ -230,7 +205,7 @@ impl ZkLock {
         let lock = self.paths().lock(name);
         match session.synced(client, || client.get_data(&lock)).await {
             Ok((data, stat)) => {
-                let entry = Entry::alone(Card::read(&data).id.ok_or_else(foreign)?);
+                let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
                 let holder = self.seen(session, &entry, &data, &stat).holder;
                 Ok(Inspection::new(vec![holder], 0))
             }
@@ -312,9 +287,6 @@ impl Watching {
         let quiet = match looked {
             Ok((children, stat, quiet)) => {
                 look.line = self.lock.line(&children)?;
-                if look.line.has_priorities() {
-                    return Err(other_order());
-                }
                 look.children = children.into_iter().collect();
                 look.count = Some((stat.czxid, stat.cversion));
                 self.lock
@@ -396,10 +368,8 @@ impl Watch for ZkLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
-        if !dlock_core::spi::Lock::capabilities(self).has(Capability::Watch) {
-            return Err(named(unsupported(
-                "unfair locks and those with priorities are not watched",
-            )));
+        if self.paths().unfair {
+            return Err(named(unsupported("unfair locks are not watched")));
         }
         let mut watching = Watching {
             lock: self.clone(),
@@ -421,8 +391,8 @@ impl Watch for ZkLock {
         while watching.pending.is_empty() {
             watching.look().await.map_err(named)?;
         }
-        // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just then. It looks no more when it is
-        // so many changes ahead, and then tells that something was skipped.
+        // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just
+        // then. It looks no more when it is so many changes ahead, and then tells that something was skipped.
         let (mut tell, told) = mpsc::channel(AHEAD);
         let looking = async move {
             while let Some(change) = watching.next().await {
@@ -450,7 +420,7 @@ impl Watch for ZkLock {
                 let session: Arc<Session> = self.connection.session().await?;
                 let client = session.client()?;
                 let seen = match self.paths().unfair {
-                    true => self.inspect_single(&session, &client, name).await,
+                    true => self.inspect_unfair(&session, &client, name).await,
                     false => self.inspect_line(&session, &client, name).await,
                 };
                 match seen {

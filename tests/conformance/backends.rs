@@ -49,7 +49,7 @@ const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, As
 
 /// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
 /// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 16] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
@@ -60,7 +60,6 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 16] = [
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
     ("zookeeper", EVERY_RUNTIME),
     ("zookeeper-ensemble", EVERY_RUNTIME),
-    ("zookeeper-priorities", &[TokioMultiThread]),
     ("postgres", EVERY_RUNTIME),
     ("postgres-pooler", &[TokioMultiThread]),
     ("postgres-session", EVERY_RUNTIME),
@@ -73,11 +72,6 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 16] = [
 pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
     match backend {
         "zookeeper-ensemble" => Some(&[]),
-        // Who is next, and with which token; and what is left when a wait or a holder ends on the way.
-        "zookeeper-priorities" => Some(&[
-            "1.01", "5.07", "7.01", "8.01", "8.03", "8.04", "8.07", "8.08", "8.09", "9.01", "9.02", "13.07",
-            "16.07", "16.14",
-        ]),
         _ => None,
     }
 }
@@ -97,14 +91,7 @@ pub(crate) fn has_server(backend: &str) -> bool {
     Way::of(backend).is_some()
         || matches!(
             backend,
-            "redis"
-                | "redis-plain"
-                | "remote"
-                | "quorum"
-                | "redlock"
-                | "zookeeper"
-                | "zookeeper-ensemble"
-                | "zookeeper-priorities"
+            "redis" | "redis-plain" | "remote" | "quorum" | "redlock" | "zookeeper" | "zookeeper-ensemble"
         )
 }
 
@@ -465,7 +452,7 @@ impl Subjects {
         }
         let runtime = kind.start();
         if backend.starts_with("zookeeper") {
-            let store = Store::ZooKeeper(ZooKeeper::of_parent(backend, place, &runtime));
+            let store = Store::ZooKeeper(ZooKeeper::of_parent(place, &runtime));
             return Self {
                 runtime,
                 kind: *kind,

@@ -1,6 +1,6 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
-//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others, and on ZooKeeper as an ensemble and with priorities
+//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others, and on an ensemble of ZooKeeper
 //! `cargo test --all-features --test conformance -- --cross`  every rule on every runtime
 //! `cargo test --all-features --test conformance -- --full`   the budgets of the catalogue instead of quick ones
 //! `cargo test --all-features --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
@@ -69,7 +69,7 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "redlock" if rule.id == "16.12" => Some(
             "its members are no replicas of one another: what fails over is who is in the majority, in 18.01 to 18.03",
         ),
-        "zookeeper" | "zookeeper-ensemble" | "zookeeper-priorities" if rule.id == "7.08" => {
+        "zookeeper" | "zookeeper-ensemble" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
         "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
@@ -83,22 +83,11 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         {
             Some("there is one of it, and nothing to fail over to")
         }
-        "memory" | "sqlite" | "remote" | "zookeeper" | "zookeeper-priorities" if rule.id == "16.12" => {
+        "memory" | "sqlite" | "remote" | "zookeeper" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
-        "remote"
-        | "redis"
-        | "redis-cluster"
-        | "redis-plain"
-        | "quorum"
-        | "redlock"
-        | "zookeeper"
-        | "zookeeper-ensemble"
-        | "zookeeper-priorities"
-        | "postgres"
-        | "postgres-pooler"
-        | "postgres-session"
-        | "mariadb"
+        "remote" | "redis" | "redis-cluster" | "redis-plain" | "quorum" | "redlock" | "zookeeper"
+        | "zookeeper-ensemble" | "postgres" | "postgres-pooler" | "postgres-session" | "mariadb"
         | "mariadb-session"
             if rule.id == "15.06" =>
         {

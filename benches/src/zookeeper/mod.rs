@@ -20,8 +20,8 @@ pub use server::Server;
 /// Our backend, in a session of its own.
 pub async fn backend(server: &Server) -> ZkLock {
     let here = runtime::detect().expect("tokio is current");
-    let builder = dlock_zk::builder().session_timeout(server::SESSION);
-    let opened = builder.open(&server.address(), here).await;
+    let config = dlock_zk::Config::new(&server.address()).session_timeout(server::SESSION);
+    let opened = config.connect(here).await;
     opened.expect("the server is there")
 }
 

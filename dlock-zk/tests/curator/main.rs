@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock_core::{Client, LockOptions, runtime};
-use dlock_zk::Layout;
+use dlock_zk::{Config, Layout};
 use futures::FutureExt as _;
 
 use self::servers::{ZkServer, until};
@@ -36,11 +36,11 @@ const LONG: Duration = Duration::from_secs(120);
 
 async fn client(address: &str) -> Client {
     let runtime = runtime::detect().unwrap();
-    let builder = dlock_zk::builder()
+    let config = Config::new(address)
         .layout(Layout::Curator)
         .root(ROOT)
         .session_timeout(SESSION);
-    let backend = builder.open(address, runtime.clone()).await;
+    let backend = config.connect(runtime.clone()).await;
     let backend = Arc::new(backend.unwrap());
     let options = LockOptions::new().ttl(Duration::from_secs(10));
     Client::builder(backend, runtime)

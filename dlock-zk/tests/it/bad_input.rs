@@ -9,12 +9,12 @@ use std::time::Duration;
 use dlock_core::ErrorKind::{self, InvalidInput};
 use dlock_core::spi::{Acquire, Lock as _, Release};
 use dlock_core::{Capability, Mode};
-use dlock_zk::{Access, Builder, Layout, ZkLock};
+use dlock_zk::{Access, Config, Layout};
 
-use crate::{LONG, at_once, builder, here, key, open, start};
+use crate::{LONG, at_once, config, here, key, open, start};
 
-fn refused(builder: &Builder, address: &str) -> ErrorKind {
-    let e = builder.check_address(address).unwrap_err();
+fn refused(config: &Config) -> ErrorKind {
+    let e = config.check().unwrap_err();
     assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
     e.kind()
 }
@@ -22,39 +22,41 @@ fn refused(builder: &Builder, address: &str) -> ErrorKind {
 #[test]
 fn options_are_checked_before_a_connection_is_made() {
     let s = Duration::from_secs;
-    let good = "zk://app:hunter2@h1,h2:2182/path";
-    builder().check_address(good).unwrap();
+    let good = || config().servers("h1,h2:2182/path").login("app", "hunter2");
+    good().check().unwrap();
     for wrong in [
-        builder().session_timeout(Duration::ZERO),
-        builder().session_timeout(s(1 << 20)),
-        builder().timeout(Duration::ZERO),
-        builder().timeout(s(1 << 20)),
-        builder().root("dlock"),
-        builder().root("/a//b"),
-        builder().root("/a/../b"),
-        builder().root("/zookeeper/config"),
-        builder().access(Access::List("hunter2".to_owned())),
-        builder().layout(Layout::Curator).unfair(),
+        good().session_timeout(Duration::ZERO),
+        good().session_timeout(s(1 << 20)),
+        good().timeout(Duration::ZERO),
+        good().timeout(s(1 << 20)),
+        good().root("dlock"),
+        good().root("/a//b"),
+        good().root("/a/../b"),
+        good().root("/zookeeper/config"),
+        good().access(Access::List("hunter2".to_owned())),
+        good().layout(Layout::Curator).unfair(),
+        good().login("", "hunter2"),
     ] {
-        assert_eq!(refused(&wrong, good), InvalidInput, "{wrong:?}");
+        assert_eq!(refused(&wrong), InvalidInput, "{wrong:?}");
     }
-    for address in [
+    for servers in [
         "",
-        "zk://",
         "http://h",
         "h:0",
         "h:x",
-        "zk://hunter2@h",
+        "hunter2@h",
+        "u:hunter2@h",
         "h/a//b",
         "h?x",
+        "h?x=y",
     ] {
-        assert_eq!(refused(&builder(), address), InvalidInput, "{address}");
+        assert_eq!(refused(&config().servers(servers)), InvalidInput, "{servers}");
     }
 }
 
 #[test]
-fn a_builder_shows_no_password() {
-    let shown = format!("{:?}", ZkLock::builder().login("app", "hunter2"));
+fn a_config_shows_no_password() {
+    let shown = format!("{:?}", Config::new("h").login("app", "hunter2"));
     assert!(shown.contains("app") && !shown.contains("hunter2"), "{shown}");
 }
 
@@ -72,7 +74,7 @@ async fn a_server_that_refuses_slowly_is_asked_for_one_try_only() {
             drop(connection);
         }
     });
-    let e = builder().open(&address, here()).await.unwrap_err();
+    let e = config().servers(&address).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     // As often as it is named.
     assert_eq!(asked.load(Ordering::SeqCst), 16, "{e}");
@@ -81,9 +83,10 @@ async fn a_server_that_refuses_slowly_is_asked_for_one_try_only() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_in_time() {
     let from = std::time::Instant::now();
-    let opened = builder()
+    let opened = config()
         .timeout(Duration::from_secs(1))
-        .open("127.0.0.1:9", here())
+        .servers("127.0.0.1:9")
+        .connect(here())
         .await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(from.elapsed() < Duration::from_secs(5));
@@ -119,10 +122,11 @@ async fn a_server_that_falls_silent_is_told_in_time() {
     let server = start().await;
     let address = falls_silent(server.address(), 2).to_string();
     let from = std::time::Instant::now();
-    let opened = builder()
+    let opened = config()
         .timeout(Duration::from_secs(1))
         .session_timeout(Duration::from_secs(30))
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await;
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(from.elapsed() < Duration::from_secs(5), "{:?}", from.elapsed());
@@ -149,8 +153,8 @@ async fn what_is_not_claimed_is_refused_and_leaves_nothing() {
     let kept = lock.release(&k, Release::KeepFor(LONG)).await;
     assert_eq!(kept.unwrap_err().kind(), ErrorKind::Unsupported);
     let address = server.address().to_string();
-    for only_exclusive in [builder().unfair(), builder().layout(Layout::Curator).root("/c")] {
-        let lock = only_exclusive.open(&address, here()).await.unwrap();
+    for only_exclusive in [config().unfair(), config().layout(Layout::Curator).root("/c")] {
+        let lock = only_exclusive.servers(&address).connect(here()).await.unwrap();
         assert!(!lock.capabilities().has(Capability::Shared));
         let e = lock.attempt(&at_once(&k, Mode::READER)).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported);

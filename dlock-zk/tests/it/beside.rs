@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::future::join;
 
 use crate::servers::{Proxy, ZkServer};
-use crate::{LONG, at_once, builder, children, granted, hands, here, key, open, queued, start};
+use crate::{LONG, at_once, children, config, granted, hands, here, key, open, queued, start};
 
 const X: Mode = Mode::Exclusive;
 const LINE: &str = "/dlock/locks/x";
@@ -63,8 +63,12 @@ async fn two_attempts_of_one_request_make_one_node() {
 #[tokio::test]
 async fn two_attempts_of_one_request_take_an_unfair_lock_once() {
     let server = start().await;
-    let lock = builder().unfair();
-    let lock = lock.open(&server.address().to_string(), here()).await.unwrap();
+    let lock = config().unfair();
+    let lock = lock
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
     let request = at_once(&key("x", 1, 1), X);
     hands(&server, |s| s.pause()).await;
     let (mut first, mut second) = (lock.attempt(&request), lock.attempt(&request));
@@ -125,8 +129,12 @@ async fn what_an_attempt_made_before_it_was_abandoned_is_ended() {
 async fn an_attempt_that_meets_its_tombstone_forgets_nothing_that_is_there() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
-    let lock = builder().session_timeout(LONG / 2);
-    let lock = lock.open(&proxy.address().to_string(), here()).await.unwrap();
+    let lock = config().session_timeout(LONG / 2);
+    let lock = lock
+        .servers(&proxy.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
     let mut signals = lock.signals();
     let request = queued(&key("x", 1, 1), X);
     granted(&lock, &request).await;

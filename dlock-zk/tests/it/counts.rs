@@ -9,7 +9,7 @@ use dlock_core::{Guard, Mode};
 use dlock_zk::ZkLock;
 
 use crate::servers::{ZkOptions, ZkServer};
-use crate::{LONG, builder, client_of, granted, hands, here, key, listens, queued, turn, until, waits, with};
+use crate::{LONG, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with};
 
 /// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a line empty for a moment, which has to be made again then.
 const UNHURRIED: Duration = Duration::from_secs(3600);
@@ -22,8 +22,12 @@ async fn start() -> Arc<ZkServer> {
 }
 
 async fn open(server: &Arc<ZkServer>) -> ZkLock {
-    let builder = builder().session_timeout(UNHURRIED);
-    let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
+    let config = config().session_timeout(UNHURRIED);
+    let lock = config
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
     listens(server, &lock).await;
     lock
 }
@@ -60,8 +64,12 @@ async fn a_cycle_costs_three_requests() {
 #[tokio::test]
 async fn an_unfair_cycle_costs_two_requests() {
     let server = start().await;
-    let builder = builder().session_timeout(UNHURRIED).unfair();
-    let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
+    let config = config().session_timeout(UNHURRIED).unfair();
+    let lock = config
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
     listens(&server, &lock).await;
     let cycle = async |n: u64| {
         let k = key("x", 1, n);
@@ -74,25 +82,6 @@ async fn an_unfair_cycle_costs_two_requests() {
         cycle(n).await;
     }
     assert_eq!(received(&server, &lock).await - before, 200);
-}
-
-#[tokio::test]
-async fn a_cycle_by_priority_costs_five_requests() {
-    let server = start().await;
-    let builder = builder().session_timeout(UNHURRIED).priorities();
-    let lock = builder.open(&server.address().to_string(), here()).await.unwrap();
-    listens(&server, &lock).await;
-    let cycle = async |n: u64| {
-        let k = key("x", 1, n);
-        granted(&lock, &ask(&k, X)).await;
-        lock.release(&k, Release::Now).await.unwrap();
-    };
-    cycle(0).await;
-    let before = received(&server, &lock).await;
-    for n in 1..=100 {
-        cycle(n).await;
-    }
-    assert_eq!(received(&server, &lock).await - before, 500);
 }
 
 // Who asks for a name for the first time makes its line, to be sure.
@@ -234,9 +223,10 @@ async fn a_client_asks_seldom_however_many_guards_there_are() {
     const PERIODS: f64 = 6.0;
     let server = start().await;
     let session = Duration::from_secs(6);
-    let lock = builder()
+    let lock = config()
         .session_timeout(session)
-        .open(&server.address().to_string(), here())
+        .servers(&server.address().to_string())
+        .connect(here())
         .await
         .unwrap();
     // Each question writes the node of the session, and nobody else does.

@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, Signal,
     Watch as _,
 };
-use dlock_zk::{Builder, ZkLock};
+use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 use futures::stream::BoxStream;
@@ -17,7 +17,7 @@ use futures::stream::BoxStream;
 use crate::frames::{EXISTS, MULTI, Stop, Way};
 use crate::servers::ZkServer;
 use crate::{
-    LONG, at_once, builder, children, granted, here, key, listens, open, queued, start, turn, until, waits,
+    LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
 };
 
 const X: Mode = Mode::Exclusive;
@@ -66,9 +66,10 @@ async fn the_holder_is_told_at_once_and_the_next_one_has_it() {
 #[tokio::test]
 async fn a_holder_that_missed_some_looks_for_its_own() {
     let server = start().await;
-    let lock = builder()
+    let lock = config()
         .session_timeout(Duration::from_secs(30))
-        .open(&server.address().to_string(), here())
+        .servers(&server.address().to_string())
+        .connect(here())
         .await
         .unwrap();
     let mut signals = lock.signals();
@@ -99,9 +100,10 @@ async fn a_holder_that_missed_some_looks_for_its_own() {
 async fn each_of_many_readers_is_told() {
     const READERS: u64 = 65;
     let server = start().await;
-    let lock = builder()
+    let lock = config()
         .session_timeout(Duration::from_secs(30))
-        .open(&server.address().to_string(), here())
+        .servers(&server.address().to_string())
+        .connect(here())
         .await
         .unwrap();
     let mut signals = lock.signals();
@@ -177,9 +179,13 @@ pub(crate) fn ended_meanwhile(server: &Arc<ZkServer>, names: Vec<String>) {
 }
 
 /// A client whose requests are seen on their way, and that holds so many.
-async fn holds_by_a_way(server: &Arc<ZkServer>, builder: Builder, holds: u64) -> (Way, ZkLock) {
+async fn holds_by_a_way(server: &Arc<ZkServer>, config: Config, holds: u64) -> (Way, ZkLock) {
     let way = Way::to(server.address()).unwrap();
-    let lock = builder.open(&way.address.to_string(), here()).await.unwrap();
+    let lock = config
+        .servers(&way.address.to_string())
+        .connect(here())
+        .await
+        .unwrap();
     listens(server, &lock).await;
     for n in 0..holds {
         granted(&lock, &at_once(&key(&format!("x{n}"), 1, n), X)).await;
@@ -202,7 +208,7 @@ pub(crate) async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec
 #[tokio::test]
 async fn who_is_named_is_told_before_others_are_looked_for() {
     let server = start().await;
-    let (way, lock) = holds_by_a_way(&server, builder(), 100).await;
+    let (way, lock) = holds_by_a_way(&server, config(), 100).await;
     let mut signals = lock.signals();
     way.stop(Stop::Before(EXISTS));
     ended_meanwhile(&server, vec!["x7".to_owned(), "x8".to_owned()]);
@@ -214,7 +220,7 @@ async fn who_is_named_is_told_before_others_are_looked_for() {
 #[tokio::test]
 async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_was_ended() {
     let server = start().await;
-    let (way, lock) = holds_by_a_way(&server, builder(), 300).await;
+    let (way, lock) = holds_by_a_way(&server, config(), 300).await;
     let mut signals = lock.signals();
     let request = at_once(&key("y", 1, 1000), X);
     let mut asking = lock.attempt(&request);
@@ -250,7 +256,7 @@ async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_w
 #[tokio::test]
 async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let server = start().await;
-    let (way, lock) = holds_by_a_way(&server, builder().unfair(), 1).await;
+    let (way, lock) = holds_by_a_way(&server, config().unfair(), 1).await;
     let mut signals = lock.signals();
     let request = at_once(&key("y", 1, 1000), X);
     way.stop(Stop::Behind(MULTI));
@@ -261,7 +267,7 @@ async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
     let address = server.address().to_string();
-    let operator = builder().unfair().open(&address, here()).await.unwrap();
+    let operator = config().unfair().servers(&address).connect(here()).await.unwrap();
     assert_eq!(operator.force_release(&request.key.name).await.unwrap(), 1);
     // What was ended is told in order: with this the first one has been.
     let other = key("x0", 1, 0);
@@ -298,12 +304,12 @@ async fn somebody_elses_node_ends_no_hold() {
 async fn a_hold_whose_node_was_deleted_is_not_renewed() {
     let server = start().await;
     let address = server.address().to_string();
-    for (builder, line) in [
-        (builder as fn() -> Builder, "/dlock/locks/x"),
-        (|| builder().unfair(), "/dlock/unfair"),
+    for (config, line) in [
+        (config as fn() -> Config, "/dlock/locks/x"),
+        (|| config().unfair(), "/dlock/unfair"),
     ] {
-        let lock = builder().open(&address, here()).await.unwrap();
-        let other = builder().open(&address, here()).await.unwrap();
+        let lock = config().servers(&address).connect(here()).await.unwrap();
+        let other = config().servers(&address).connect(here()).await.unwrap();
         let k = key("x", 1, 1);
         granted(&lock, &at_once(&k, X)).await;
         let node = crate::children(&server, line).await.remove(0);
@@ -330,7 +336,7 @@ async fn all_readers_are_ended_and_an_unfair_lock_too() {
     assert_eq!(lock.force_release(&key("x", 1, 0).name).await.unwrap(), 5);
     granted(&lock, &at_once(&key("x", 1, 9), X)).await;
     let address = server.address().to_string();
-    let unfair = builder().unfair().open(&address, here()).await.unwrap();
+    let unfair = config().unfair().servers(&address).connect(here()).await.unwrap();
     let mut signals = unfair.signals();
     let k = key("x", 1, 0);
     granted(&unfair, &at_once(&k, X)).await;

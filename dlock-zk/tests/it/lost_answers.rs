@@ -7,8 +7,7 @@ use dlock_core::{ErrorKind, Mode};
 
 use crate::servers::Proxy;
 use crate::{
-    LONG, at_once, builder, children, granted, hands, here, key, open, queued, start, unanswered, until,
-    waits,
+    LONG, at_once, children, config, granted, hands, here, key, open, queued, start, unanswered, until, waits,
 };
 
 const LINE: &str = "/dlock/locks/x";
@@ -54,9 +53,10 @@ async fn an_abandoned_request_leaves_nothing_and_does_not_come_back() {
 #[tokio::test]
 async fn a_request_that_died_with_its_server_is_found_or_made_anew() {
     let server = start().await;
-    let lock = crate::builder()
+    let lock = crate::config()
         .session_timeout(Duration::from_secs(10))
-        .open(&server.address().to_string(), crate::here())
+        .servers(&server.address().to_string())
+        .connect(crate::here())
         .await
         .unwrap();
     let session = lock.session_id();
@@ -104,8 +104,11 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let runtime = here();
-    let builder = builder().session_timeout(LONG);
-    let lock = builder.open(&proxy.address().to_string(), runtime.clone()).await;
+    let config = config().session_timeout(LONG);
+    let lock = config
+        .servers(&proxy.address().to_string())
+        .connect(runtime.clone())
+        .await;
     let lock = lock.unwrap();
     let (kept, left) = (key("x", 1, 1), key("y", 1, 2));
     granted(&lock, &at_once(&kept, Mode::Exclusive)).await;
@@ -141,9 +144,10 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
 #[tokio::test]
 async fn a_node_that_was_given_up_is_never_granted_again() {
     let server = start().await;
-    let lock = crate::builder()
+    let lock = crate::config()
         .session_timeout(Duration::from_secs(10))
-        .open(&server.address().to_string(), crate::here())
+        .servers(&server.address().to_string())
+        .connect(crate::here())
         .await
         .unwrap();
     let k = key("x", 1, 1);

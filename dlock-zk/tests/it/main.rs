@@ -16,13 +16,13 @@ mod many_waiters;
 mod modes;
 mod names;
 mod numbers;
-mod plain;
-mod priorities;
 mod quorum;
-mod remains;
+
 mod sessions;
 mod stale_leader;
+mod too_old;
 mod unfair;
+mod unfair_nodes;
 mod users;
 mod watches;
 
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock as _, Push, Queueing, RequestId, Wait, Wake};
 use dlock_core::{Client, LockName, Mode, Runtime, runtime};
-use dlock_zk::{Builder, ZkLock};
+use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
 
 use servers::{ZkOptions, ZkServer};
@@ -46,13 +46,14 @@ pub(crate) fn here() -> Arc<dyn Runtime> {
     runtime::detect().unwrap()
 }
 
-pub(crate) fn builder() -> Builder {
-    ZkLock::builder().session_timeout(LONG).timeout(LONG)
+pub(crate) fn config() -> Config {
+    Config::new("localhost").session_timeout(LONG).timeout(LONG)
 }
 
 pub(crate) async fn open(server: &ZkServer) -> ZkLock {
-    builder()
-        .open(&server.address().to_string(), here())
+    config()
+        .servers(&server.address().to_string())
+        .connect(here())
         .await
         .unwrap()
 }

@@ -6,7 +6,7 @@ use dlock_core::LockName;
 use dlock_core::spi::Watch as _;
 
 use crate::servers::Proxy;
-use crate::{LONG, builder, client, client_of, here, start, until, watched_by};
+use crate::{LONG, client, client_of, config, here, start, until, watched_by};
 
 /// So long a name that each path has some 3 kB; the driver sets 128 KiB of them again.
 const NAME: usize = 1000;
@@ -20,9 +20,10 @@ async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_c
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let name = LockName::new(vec![b'/'; NAME]).unwrap();
-    let lock = builder()
+    let lock = config()
         .session_timeout(Duration::from_secs(30))
-        .open(&proxy.address().to_string(), here())
+        .servers(&proxy.address().to_string())
+        .connect(here())
         .await
         .unwrap();
     let session = lock.session_id();

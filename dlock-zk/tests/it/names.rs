@@ -6,7 +6,7 @@ use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RequestId, Watch as
 use dlock_core::{LockName, Mode};
 use dlock_zk::Layout;
 
-use crate::{LONG, at_once, builder, children, granted, hands, here, key, open, start, until};
+use crate::{LONG, at_once, children, config, granted, hands, here, key, open, start, until};
 
 #[tokio::test]
 async fn names_of_any_bytes_are_locks_of_their_own() {
@@ -57,12 +57,12 @@ async fn names_of_any_bytes_are_locks_of_their_own() {
 async fn everything_is_below_the_path_in_the_address() {
     let server = start().await;
     let address = format!("{}/apps/eu", server.address());
-    let own = builder().open(&address, here()).await.unwrap();
+    let own = config().servers(&address).connect(here()).await.unwrap();
     granted(&own, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
-    let unfair = builder().unfair().open(&address, here()).await.unwrap();
+    let unfair = config().unfair().servers(&address).connect(here()).await.unwrap();
     granted(&unfair, &at_once(&key("y", 1, 2), Mode::Exclusive)).await;
-    let curator = builder().layout(Layout::Curator).root("/shop");
-    let curator = curator.open(&address, here()).await.unwrap();
+    let curator = config().layout(Layout::Curator).root("/shop");
+    let curator = curator.servers(&address).connect(here()).await.unwrap();
     granted(&curator, &at_once(&key("z", 1, 3), Mode::Exclusive)).await;
     for (path, name) in [("dlock/locks", "x"), ("dlock/unfair", "y"), ("shop", "z")] {
         assert_eq!(children(&server, &format!("/apps/eu/{path}")).await, [name]);

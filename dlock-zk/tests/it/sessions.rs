@@ -14,7 +14,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use crate::servers::ZkServer;
 use crate::{
-    LONG, SESSION, at_once, builder, children, client, client_of, granted, hands, here, key, open, queued,
+    LONG, SESSION, at_once, children, client, client_of, config, granted, hands, here, key, open, queued,
     start, until, waits,
 };
 
@@ -22,8 +22,12 @@ const X: Mode = Mode::Exclusive;
 
 /// Whose session is one to wait for.
 async fn brief(server: &ZkServer) -> ZkLock {
-    let builder = builder().session_timeout(SESSION);
-    builder.open(&server.address().to_string(), here()).await.unwrap()
+    let config = config().session_timeout(SESSION);
+    config
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -259,7 +263,7 @@ async fn who_begins_while_a_session_is_retired_keeps_it() {
         then: Mutex::default(),
     });
     let address = server.address().to_string();
-    let lock = builder().open(&address, runtime.clone()).await.unwrap();
+    let lock = config().servers(&address).connect(runtime.clone()).await.unwrap();
     let session = lock.session_id();
     let last = lock.signals();
     let (begun, mut begins) = oneshot::channel();
@@ -280,9 +284,10 @@ async fn who_begins_while_a_session_is_retired_keeps_it() {
 async fn a_client_whose_backend_is_closed_by_somebody_else_is_told() {
     let server = start().await;
     let runtime = crate::here();
-    let builder = crate::builder().session_timeout(Duration::from_secs(30));
-    let lock = builder
-        .open(&server.address().to_string(), runtime)
+    let config = crate::config().session_timeout(Duration::from_secs(30));
+    let lock = config
+        .servers(&server.address().to_string())
+        .connect(runtime)
         .await
         .unwrap();
     let client = client_of(lock.clone());

@@ -7,7 +7,7 @@ use dlock_core::Mode;
 use dlock_core::spi::{Renew as _, RenewItem, RenewOutcome};
 
 use crate::servers::{Mode as Does, ZkEnsemble, ZkOptions, until};
-use crate::{LONG, at_once, builder, granted, here, key};
+use crate::{LONG, at_once, config, granted, here, key};
 
 /// Its followers give it up after two of them; and so long it may take until it sees that it leads nobody any more.
 const TICK: Duration = Duration::from_secs(2);
@@ -19,9 +19,10 @@ async fn a_leader_that_was_replaced_confirms_no_session() {
     let started = tokio::task::spawn_blocking(|| Arc::new(ZkEnsemble::with(options).unwrap()));
     let all = started.await.unwrap();
     let leader = all.leader().unwrap();
-    let lock = builder()
+    let lock = config()
         .session_timeout(Duration::from_secs(30))
-        .open(&all.members()[leader].address().to_string(), here())
+        .servers(&all.members()[leader].address().to_string())
+        .connect(here())
         .await
         .unwrap();
     let held = key("x", 1, 1);

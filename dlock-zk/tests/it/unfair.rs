@@ -8,14 +8,18 @@ use dlock_zk::ZkLock;
 
 use crate::servers::ZkServer;
 use crate::{
-    LONG, at_once, builder, children, client_of, granted, hands, here, key, pushed, start, unanswered,
+    LONG, at_once, children, client_of, config, granted, hands, here, key, pushed, start, unanswered,
 };
 
 const X: Mode = Mode::Exclusive;
 
 async fn open(server: &ZkServer) -> ZkLock {
-    let builder = builder().unfair();
-    builder.open(&server.address().to_string(), here()).await.unwrap()
+    let config = config().unfair();
+    config
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

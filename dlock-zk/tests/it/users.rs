@@ -5,21 +5,24 @@ use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
 
 use crate::servers::{Proxy, ZkOptions};
-use crate::{LONG, SESSION, at_once, builder, granted, here, key, start, until, with};
+use crate::{LONG, SESSION, at_once, config, granted, here, key, start, until, with};
 
 #[tokio::test]
 async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
     let server = start().await;
     let address = server.address().to_string();
-    let own = || builder().access(Access::Creator);
+    let own = || config().access(Access::Creator);
     // Nobody yet knows who that would be.
-    let nobody = own().open(&address, here()).await.unwrap_err();
+    let nobody = own().servers(&address).connect(here()).await.unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::PermissionDenied, "{nobody}");
     let url = format!("zk://app:hunter2@{address}");
-    let a = own().open(&url, here()).await.unwrap();
+    let by_url = dlock_zk::Config::from_url(&url).unwrap();
+    let by_url = by_url.session_timeout(LONG).timeout(LONG).access(Access::Creator);
+    let a = by_url.connect(here()).await.unwrap();
     let b = own()
         .login("app", "hunter2")
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await
         .unwrap();
     let k = key("x", 1, 1);
@@ -30,9 +33,10 @@ async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
         .unwrap();
     assert!(matches!(held, dlock_core::spi::Attempt::Held(_)));
     a.release(&k, Release::Now).await.unwrap();
-    let stranger = builder()
+    let stranger = config()
         .login("app", "other")
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await
         .unwrap_err();
     assert_eq!(stranger.kind(), ErrorKind::PermissionDenied, "{stranger}");
@@ -54,9 +58,10 @@ async fn a_line_in_which_nobody_may_stand_does_not_stay() {
     .await;
     let may_not_create = Access::List("world:anyone:rdw".into());
     let address = server.address().to_string();
-    let lock = builder()
+    let lock = config()
         .access(may_not_create)
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await
         .unwrap();
     let e = lock
@@ -72,9 +77,10 @@ async fn a_line_in_which_nobody_may_stand_does_not_stay() {
 #[tokio::test]
 async fn an_access_list_without_the_right_to_renew_is_found_out_when_it_is_opened() {
     let server = start().await;
-    let opened = builder()
+    let opened = config()
         .access(Access::List("world:anyone:cdr".into()))
-        .open(&server.address().to_string(), here())
+        .servers(&server.address().to_string())
+        .connect(here())
         .await;
     assert_eq!(opened.err().map(|e| e.kind()), Some(ErrorKind::PermissionDenied));
 }
@@ -84,16 +90,18 @@ async fn an_access_list_without_the_right_to_renew_is_found_out_when_it_is_opene
 async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {
     let server = with(ZkOptions::new().user("app", "hunter2")).await;
     let address = server.address().to_string();
-    let own = || builder().access(Access::Creator);
+    let own = || config().access(Access::Creator);
     let lock = own()
         .sasl_login("app", "hunter2")
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await
         .unwrap();
     granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
     let e = own()
         .sasl_login("app", "wrong-one")
-        .open(&address, here())
+        .servers(&address)
+        .connect(here())
         .await
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
@@ -109,10 +117,10 @@ async fn a_server_that_wants_sasl_says_so_to_whoever_comes_without() {
         .line("sessionRequireClientSASLAuth=true");
     let server = with(options).await;
     let address = server.address().to_string();
-    let e = builder().open(&address, here()).await.unwrap_err();
+    let e = config().servers(&address).connect(here()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
-    let own = builder().sasl_login("app", "hunter2");
-    let lock = own.open(&address, here()).await.unwrap();
+    let own = config().sasl_login("app", "hunter2");
+    let lock = own.servers(&address).connect(here()).await.unwrap();
     granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
 }
 
@@ -121,8 +129,12 @@ async fn a_server_that_wants_sasl_says_so_to_whoever_comes_without() {
 async fn a_user_is_known_again_when_the_connection_broke() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
-    let own = builder().access(Access::Creator).login("app", "hunter2");
-    let lock = own.open(&proxy.address().to_string(), here()).await.unwrap();
+    let own = config().access(Access::Creator).login("app", "hunter2");
+    let lock = own
+        .servers(&proxy.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
     goes_on(&lock, &proxy).await;
 }
 
@@ -156,8 +168,8 @@ mod tls {
         std::fs::read_to_string(made.authority()).unwrap()
     }
 
-    fn url(server: &ZkServer) -> String {
-        format!("zks://localhost:{}", server.tls_address().unwrap().port())
+    fn at(server: &ZkServer) -> String {
+        format!("localhost:{}", server.tls_address().unwrap().port())
     }
 
     /// Another address of this machine, from which all goes there.
@@ -179,33 +191,46 @@ mod tls {
     #[tokio::test]
     async fn a_server_with_tls_is_reached_by_whoever_trusts_it() {
         let server = with(ZkOptions::new().tls(Tls::Server)).await;
-        let trusts = || builder().root_certificate(&authority(&server));
-        let lock = trusts().open(&url(&server), here()).await.unwrap();
+        let trusts = || config().root_certificate(&authority(&server));
+        let lock = trusts().servers(&at(&server)).connect(here()).await.unwrap();
         granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
-        let stranger = builder().timeout(SESSION);
-        let e = stranger.open(&url(&server), here()).await.unwrap_err();
+        let stranger = config().tls().timeout(SESSION);
+        let e = stranger.servers(&at(&server)).connect(here()).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         // The same server at an address that is not in its certificate.
-        let other = format!("zks://{}", elsewhere(server.tls_address().unwrap()));
-        let e = trusts().timeout(SESSION).open(&other, here()).await.unwrap_err();
+        let other = elsewhere(server.tls_address().unwrap()).to_string();
+        let e = trusts()
+            .timeout(SESSION)
+            .servers(&other)
+            .connect(here())
+            .await
+            .unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         // Without TLS, where TLS is spoken.
-        let plain = url(&server).replace("zks:", "zk:");
-        let e = builder().timeout(SESSION).open(&plain, here()).await.unwrap_err();
+        let e = config()
+            .timeout(SESSION)
+            .servers(&at(&server))
+            .connect(here())
+            .await
+            .unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     }
 
     #[tokio::test]
     async fn a_server_that_wants_certificates_takes_whoever_has_one_of_its_authority() {
         let server = with(ZkOptions::new().tls(Tls::Both)).await;
-        let trusts = || builder().root_certificate(&authority(&server));
+        let trusts = || config().root_certificate(&authority(&server));
         let (certificate, key_file) = server.certificates().unwrap().client();
         let [certificate, key_file] =
             [certificate, key_file].map(|file| std::fs::read_to_string(file).unwrap());
         let lock = trusts().client_certificate(&certificate, &key_file);
-        let lock = lock.open(&url(&server), here()).await.unwrap();
+        let lock = lock.servers(&at(&server)).connect(here()).await.unwrap();
         granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
-        let e = trusts().timeout(SESSION).open(&url(&server), here()).await;
+        let e = trusts()
+            .timeout(SESSION)
+            .servers(&at(&server))
+            .connect(here())
+            .await;
         assert_eq!(e.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 
@@ -215,12 +240,12 @@ mod tls {
     async fn who_comes_by_tls_and_sasl_is_known_again_when_the_connection_broke() {
         let server = with(ZkOptions::new().tls(Tls::Server).user("app", "hunter2")).await;
         let proxy = Proxy::start(server.tls_address().unwrap()).unwrap();
-        let own = builder()
+        let own = config()
             .root_certificate(&authority(&server))
             .sasl_login("app", "hunter2")
             .access(Access::Creator);
-        let url = format!("zks://localhost:{}", proxy.address().port());
-        let lock = own.open(&url, here()).await.unwrap();
+        let at = format!("localhost:{}", proxy.address().port());
+        let lock = own.servers(&at).connect(here()).await.unwrap();
         goes_on(&lock, &proxy).await;
     }
 }

@@ -1,15 +1,16 @@
 //! What the nodes in a line are called, and what is in them.
 //!
 //! ```text
-//! /dlock/locks/orders                                            the line of the lock `orders`, a container where there are such
-//!   4c1f...e0-2a-x-0000000007                                    client, number of its request, mode, place
+//! /dlock/locks/orders                            the line of the lock `orders`, a container
+//!   4c1f...e0-2a-x-0000000007                    client, number of its request, mode, place
 //!   91ab...77-3-r-0000000008
-//!   4c1f...e0-2a-x-0000000007~r                                  the first of them has become a reader
+//!   4c1f...e0-2a-x-0000000007~r                  the first of them has become a reader
 //! ```
 //!
-//! The name says who it is and what is wanted, so that a list of the children is all that admission needs. It is made by the client, up to the
-//! place, so that a node is known again whose creation was never answered. The place is drawn by the server: a 32-bit number that starts anew with a new
-//! container, and so it orders a line and is never a token. Where the numbers end, the line does: see [`END`].
+//! The name says who it is and what is wanted, so that a list of the children is all that admission needs. It
+//! is made by the client, up to the place, so that a node is known again whose creation was never answered.
+//! The place is drawn by the server: a 32-bit number that starts anew with a new container, and so it orders
+//! a line and is never a token. Where the numbers end, the line does: see [`END`].
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use dlock_core::Mode;
 use dlock_core::spi::RequestId;
 
-use crate::open::Layout;
+use crate::config::Layout;
 
 /// What comes between who it is and the place in the layout of Curator.
 const CURATOR: &str = "-lock-";
@@ -28,11 +29,9 @@ const CURATOR: &str = "-lock-";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) node: String,
-    /// In the layout of Curator, what is left of it in 128 bits; see [`in_words`].
+    /// In the layout of Curator, what is left of it in 128 bits; see [`as_uuid`].
     pub(crate) id: RequestId,
     pub(crate) mode: Mode,
-    /// Where all have one: see [`priority`](crate::priority).
-    pub(crate) priority: Option<u8>,
     pub(crate) place: i64,
 }
 
@@ -43,7 +42,6 @@ impl Entry {
             node: String::new(),
             id,
             mode: Mode::Exclusive,
-            priority: None,
             place: 0,
         }
     }
@@ -58,22 +56,14 @@ pub(crate) enum Child {
         entry: String,
         to: Mode,
     },
-    /// Says who of those with priorities has it.
-    Held,
 }
 
-/// The node beside a line with priorities that there is as long as somebody has the lock.
-pub(crate) const HELD: &str = "held";
-
-pub(crate) const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=10;
-
 /// The name of a node up to its place.
-pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode, priority: Option<u8>) -> String {
+pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode) -> String {
     let who = who(layout, id);
-    match (layout, priority) {
-        (Layout::Own, None) => format!("{who}{}-", letter(mode)),
-        (Layout::Own, Some(priority)) => format!("{who}q{priority}-"),
-        (Layout::Curator, _) => who,
+    match layout {
+        Layout::Own => format!("{who}{}-", letter(mode)),
+        Layout::Curator => who,
     }
 }
 
@@ -81,7 +71,7 @@ pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode, priority: Option
 pub(crate) fn who(layout: Layout, id: RequestId) -> String {
     match layout {
         Layout::Own => format!("{:032x}-{:x}-", id.client(), id.sequence()),
-        Layout::Curator => format!("{}{CURATOR}", in_words(folded(id))),
+        Layout::Curator => format!("{}{CURATOR}", as_uuid(folded(id))),
     }
 }
 
@@ -93,7 +83,6 @@ pub(crate) fn marker(node: &str, to: Mode) -> String {
 /// Reads the name of a child; `None` if it is not one of such a line.
 pub(crate) fn parse(layout: Layout, child: &str) -> Option<Child> {
     match layout {
-        Layout::Own if child == HELD => Some(Child::Held),
         Layout::Own => match child.split_once('~') {
             Some((entry, to)) => {
                 own(entry)?;
@@ -114,19 +103,10 @@ fn own(name: &str) -> Option<Entry> {
     }
     let client = u128::from_str_radix(client, 16).ok()?;
     let sequence = u64::from_str_radix(sequence, 16).ok()?;
-    let wanted = parts.next()?;
-    let (mode, priority) = match wanted.strip_prefix('q') {
-        Some(priority) => {
-            let priority = priority.parse().ok().filter(|p| PRIORITIES.contains(p))?;
-            (Mode::Exclusive, Some(priority))
-        }
-        None => (mode(wanted)?, None),
-    };
     Some(Entry {
         node: name.to_owned(),
         id: RequestId::new(client, sequence),
-        mode,
-        priority,
+        mode: mode(parts.next()?)?,
         // The rest: it may have a sign.
         place: place(parts.next()?)?,
     })
@@ -140,7 +120,6 @@ fn curator(name: &str) -> Option<Entry> {
         node: name.to_owned(),
         id: RequestId::new(id, 0),
         mode: Mode::Exclusive,
-        priority: None,
         place: place(&name[at + CURATOR.len()..])?,
     })
 }
@@ -177,7 +156,7 @@ pub(crate) fn folded(id: RequestId) -> u128 {
 }
 
 /// As Curator writes who it is: `_c_` and a UUID.
-fn in_words(guid: u128) -> String {
+fn as_uuid(guid: u128) -> String {
     let hex = format!("{guid:032x}");
     format!(
         "_c_{}-{}-{}-{}-{}",
@@ -191,9 +170,11 @@ fn in_words(guid: u128) -> String {
 
 /// From this place on nobody stays in a line, and nobody is looked at.
 ///
-/// A server counts the nodes that were ever made in a line, up to the largest number of 32 bits. From there on it gives that to all; or, while it has several in hand, the smallest and those after it:
-/// whoever goes by their order finds two who are first. So a line is left to run empty before, and begins anew. The distance is for no more than to stay away
-/// from there: whoever draws such a place takes its node out again, also if it is one of those.
+/// A server counts the nodes that were ever made in a line, up to the largest number of 32 bits. From there
+/// on it gives that to all; or, while it has several to do at once, the smallest and those after it: whoever
+/// goes by their order finds two who are first. So a line is left to run empty before, and begins anew. The
+/// distance is for no more than to stay away from there: whoever draws such a place takes its node out again,
+/// also if it is one of those.
 pub(crate) const END: i64 = i32::MAX as i64 - (1 << 20);
 
 /// Whether that is a place in which one may stay.
@@ -203,21 +184,21 @@ pub(crate) fn is_place(place: i64) -> bool {
 
 /// What stands in a node: for operators, and for `inspect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Card {
+pub(crate) struct NodeData {
     /// Where the name of the node has only part of it.
     pub(crate) id: Option<RequestId>,
     /// How long the session of the node lives when it is not heard of.
     pub(crate) ttl: Duration,
-    /// See [`whereabouts`].
+    /// See [`host_and_process`].
     pub(crate) whereabouts: Option<Arc<str>>,
     pub(crate) owner: Option<Arc<str>>,
 }
 
-const CARD: &str = "dlock ";
+const DATA: &str = "dlock ";
 
-impl Card {
+impl NodeData {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut text = format!("{CARD}ttl={}ms", self.ttl.as_millis());
+        let mut text = format!("{DATA}ttl={}ms", self.ttl.as_millis());
         if let Some(whereabouts) = &self.whereabouts {
             let _ = write!(text, " {whereabouts}");
         }
@@ -233,7 +214,7 @@ impl Card {
 
     /// What another program wrote there is nothing to us.
     pub(crate) fn read(data: &[u8]) -> Self {
-        let text = str::from_utf8(data).ok().and_then(|t| t.strip_prefix(CARD));
+        let text = str::from_utf8(data).ok().and_then(|t| t.strip_prefix(DATA));
         let Some(text) = text else {
             return Self::default();
         };
@@ -255,7 +236,7 @@ impl Card {
 }
 
 /// On which machine and in which process this is, as it stands in nodes. In one word each.
-pub(crate) fn whereabouts() -> String {
+pub(crate) fn host_and_process() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host: String = host
         .chars()
@@ -287,7 +268,7 @@ mod tests {
                 ("-2147483648", -(1 << 31)),
                 ("0000000000002147483648", 1 << 31),
             ] {
-                let name = format!("{}{digits}", prefix(Layout::Own, ID, mode, None));
+                let name = format!("{}{digits}", prefix(Layout::Own, ID, mode));
                 let read = entry(Layout::Own, &name);
                 assert_eq!((read.id, read.mode, read.place), (ID, mode, place));
                 let converted = parse(Layout::Own, &marker(&name, Mode::READER));
@@ -298,19 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_stands_in_the_name() {
-        let name = format!("{}0000000007", prefix(Layout::Own, ID, Mode::Exclusive, Some(10)));
-        let read = entry(Layout::Own, &name);
-        assert_eq!((read.id, read.priority, read.place), (ID, Some(10), 7));
-        assert_eq!(parse(Layout::Own, HELD), Some(Child::Held));
-        assert_eq!(parse(Layout::Curator, HELD), None);
-    }
-
-    #[test]
     fn what_curator_makes_is_read_and_what_we_make_looks_like_it() {
         let theirs = "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab-lock-0000000012";
         assert_eq!(entry(Layout::Curator, theirs).place, 12);
-        let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive, None));
+        let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive));
         assert_eq!(ours.len(), theirs.len());
         let read = entry(Layout::Curator, &ours);
         assert_eq!((read.id.client(), read.place), (folded(ID), 13));
@@ -327,8 +299,7 @@ mod tests {
                 "zz000000000000000000000000000000-2a-x-0000000001",
                 "ab000000000000000000000000000000-2a-p0-0000000001",
                 "ab000000000000000000000000000000-2a-x-1",
-                "ab000000000000000000000000000000-2a-q0-0000000001",
-                "ab000000000000000000000000000000-2a-q11-0000000001",
+                "ab000000000000000000000000000000-2a-q9-0000000001",
                 "ab000000000000000000000000000000-2a-x-0000000001~q",
                 "_c_0f2a6d1e-lock-0000000012",
                 "_c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab__WRIT__0000000012",
@@ -339,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_read_whatever_the_owner_calls_itself() {
+    fn data_are_read_whatever_the_owner_calls_itself() {
         for owner in [None, Some(""), Some("cron owner=x\nttl=1ms id=2"), Some("ü")] {
-            let card = Card {
+            let data = NodeData {
                 id: Some(ID),
                 ttl: Duration::from_secs(12),
                 whereabouts: Some("host=web-1 pid=7".into()),
                 owner: owner.map(Into::into),
             };
-            assert_eq!(Card::read(&card.write()), card);
+            assert_eq!(NodeData::read(&data.write()), data);
         }
-        assert_eq!(Card::read(b"10.1.2.3"), Card::default());
-        assert_eq!(Card::read(b"\xff"), Card::default());
+        assert_eq!(NodeData::read(b"10.1.2.3"), NodeData::default());
+        assert_eq!(NodeData::read(b"\xff"), NodeData::default());
     }
 }

@@ -1,10 +1,25 @@
-//! Who may see and change nodes, as it stands in options.
+//! Who may see and change nodes.
 
 use dlock_core::Result;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, CreateOptions, Permission};
 
-use crate::address::invalid;
-use crate::open::Access;
+use crate::config::invalid;
+
+/// Who may see and change the nodes that are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// Anybody may do anything, as ZooKeeper has it where nothing is said.
+    #[default]
+    Anyone,
+    /// Whoever is known to the server as the same user: all clients of these locks then have the same
+    /// [login](crate::Config::login) or SASL user.
+    Creator,
+    /// A list as `zkCli` has it: `scheme:id:permissions`, set apart by commas, with permissions out of
+    /// `cdrwa`. For example `digest:app:kHqYpPMQpGtpUVhbJIRh3VeIHCg=:cdrwa,world:anyone:r`. All clients of
+    /// these locks need `cdrw`.
+    List(String),
+}
 
 /// The list that every node of ours is made with. Never empty.
 #[derive(Clone, Debug)]

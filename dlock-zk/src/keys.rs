@@ -1,13 +1,14 @@
 //! Where nodes are. Names of any bytes become parts of paths, and no two of them the same one.
 //!
-//! What a server, `zkCli` and other tools take without quotes stands for itself; every other byte is `%` and two hexadecimal digits. `%` itself
-//! is among those, so what is written can be read in one way only. A `.` at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
+//! What a server, `zkCli` and other tools take without quotes stands for itself; every other byte is `%` and
+//! two hexadecimal digits. `%` itself is among those, so what is written can be read in one way only. A `.`
+//! at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
 
-use dlock_core::LockName;
 use dlock_core::spi::RequestId;
+use dlock_core::{LockName, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::open::Layout;
+use crate::config::{Layout, invalid};
 
 /// Everything but letters, digits and these.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -21,7 +22,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) struct Paths {
     pub(crate) layout: Layout,
     pub(crate) unfair: bool,
-    pub(crate) priorities: bool,
     /// The directory of the locks.
     locks: String,
     /// Whatever is no lock.
@@ -40,16 +40,9 @@ impl Paths {
         Self {
             layout,
             unfair,
-            priorities: false,
             locks,
             ours,
         }
-    }
-
-    /// The same, of locks with priorities.
-    pub(crate) fn with_priorities(mut self, priorities: bool) -> Self {
-        self.priorities = priorities;
-        self
     }
 
     /// Where all locks are; empty for the root itself.
@@ -97,11 +90,6 @@ impl Paths {
         format!("{}/{id:016x}", self.sessions())
     }
 
-    /// Whoever has it removes lines that are empty, where the server does not.
-    pub(crate) fn sweeper(&self) -> String {
-        format!("{}/sweeper", self.ours)
-    }
-
     /// In it stands which locks were last ended by force.
     pub(crate) fn forced(&self) -> String {
         format!("{}/forced", self.ours)
@@ -116,6 +104,28 @@ fn encode(name: &LockName) -> String {
         None if encoded == "zookeeper" => "%7Aookeeper".to_owned(),
         None => encoded,
     }
+}
+
+/// Whether that is a path as ZooKeeper has them: absolute, or empty, and nothing in it that a server refuses
+/// or that a terminal would act on.
+pub(crate) fn check_path(path: &str, what: &'static str) -> Result<()> {
+    let fits = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.chars().any(is_refused);
+    let is_path = match path.strip_prefix('/') {
+        None => path.is_empty(),
+        Some(rest) => rest.split('/').all(fits),
+    };
+    match is_path && path.split('/').nth(1) != Some("zookeeper") && path.len() <= 512 {
+        true => Ok(()),
+        false => Err(invalid(format!(
+            "{what}: `/` and names set apart by `/`, none of them empty, `.` or `..`, without control characters, \
+             512 bytes at most, and not below `/zookeeper`"
+        ))),
+    }
+}
+
+/// What ZooKeeper takes in no path.
+fn is_refused(c: char) -> bool {
+    c.is_control() || ('\u{e000}'..='\u{f8ff}').contains(&c) || ('\u{fff0}'..='\u{ffff}').contains(&c)
 }
 
 #[cfg(test)]

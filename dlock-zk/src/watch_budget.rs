@@ -1,17 +1,22 @@
 //! How much a session watches at a time.
 //!
-//! The driver sets its watches again on each new connection, and takes 128 KiB of paths into one request. It gives all such requests the same number, so that with more than
-//! one of them it takes the second answer for a mistake, and breaks the connection off: with too many watches a session does not outlive a broken connection. So there is
-//! room for fewer here. Who finds none waits for it. Meanwhile the engine asks now and then, as it does for all who wait.
+//! The driver sets its watches again on each new connection, and takes 128 KiB of paths into one request. It
+//! gives all such requests the same number, so that with more than one of them it takes the second answer for
+//! a mistake, and breaks the connection off: with too many watches a session does not outlive a broken
+//! connection. So there is room for fewer here. Who finds none waits for it. Meanwhile the engine asks now
+//! and then, as it does for all who wait.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *Several watch the same node*, as readers do behind a writer. The driver has a path once, and it is counted once.
-//! * *A watch is given up before its answer has come.* Its room is free then, and the driver has it for a moment yet. A quarter of what the driver can do is kept back for
-//!   those.
+//! * *Several watch the same node*, as readers do behind a writer. The driver has a path once, and it is
+//!   counted once.
+//! * *A watch is given up before its answer has come.* Its room is free then, and the driver has it for a
+//!   moment yet. A quarter of what the driver can do is kept back for those.
 //! * *Somebody asks for more than there is.* He never gets it, and is served by being asked for alone.
-//! * *Two have a part of what each needs, and wait for the rest.* Who has to wait gives back what he has first.
-//! * *Who was told of room does not poll.* What is left in it is for whoever is told next: nobody is admitted by a watch, only sooner.
+//! * *Two have a part of what each needs, and wait for the rest.* Who has to wait gives back what he has
+//!   first.
+//! * *Who was told of room does not poll.* What is left in it is for whoever is told next: nobody is admitted
+//!   by a watch, only sooner.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +27,7 @@ use event_listener::Event;
 const MOST: usize = 96 * 1024;
 
 #[derive(Debug, Default)]
-pub(crate) struct Watches {
+pub(crate) struct WatchBudget {
     watched: Mutex<Watched>,
     freed: Event,
 }
@@ -67,7 +72,7 @@ impl Watched {
 /// Room to watch some paths, until it is dropped: after the watches, which are to be gone before it.
 #[derive(Debug)]
 pub(crate) struct Room {
-    watches: Arc<Watches>,
+    watches: Arc<WatchBudget>,
     paths: Vec<String>,
 }
 
@@ -94,7 +99,7 @@ impl Drop for Room {
     }
 }
 
-impl Watches {
+impl WatchBudget {
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,26 +118,22 @@ impl Watches {
     /// Room for those paths, when there is any.
     pub(crate) async fn room(self: &Arc<Self>, paths: Vec<String>) -> Room {
         let mut wanted = paths;
+        let mut was_told = false;
         loop {
-            wanted = match self.take(wanted) {
-                Ok(room) => return room,
-                Err(wanted) => wanted,
-            };
+            // Before the look: what is freed after it is heard of.
             let freed = self.freed.listen();
-            // Between the look and the ear.
-            match self.take(wanted) {
-                Ok(room) => return room,
-                Err(paths) => wanted = paths,
-            }
-            freed.await;
-            // What was freed may do for more than one.
-            match self.take(wanted) {
+            wanted = match self.take(wanted) {
                 Ok(room) => {
-                    self.freed.notify(1);
+                    if was_told {
+                        // What was freed may do for more than one.
+                        self.freed.notify(1);
+                    }
                     return room;
                 }
-                Err(paths) => wanted = paths,
-            }
+                Err(wanted) => wanted,
+            };
+            freed.await;
+            was_told = true;
         }
     }
 }
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many_and_whoever_leaves_makes_some() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WatchBudget::default());
         let rooms: Vec<_> = (0..4).map(|n| watches.take(vec![long(n)]).unwrap()).collect();
         // The same once more takes none.
         let same = watches.take(vec![long(0), long(3)]).unwrap();
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn room_for_several_is_given_back_by_each() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WatchBudget::default());
         let mut rooms = watches.take((0..4).map(long).collect()).unwrap().each();
         assert!(watches.take(vec![long(4)]).is_err());
         rooms.remove(1);
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn whoever_wants_more_than_there_is_waits_and_keeps_nobody_out() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WatchBudget::default());
         let mut waits = Box::pin(watches.room((0..5).map(long).collect()));
         assert!((&mut waits).now_or_never().is_none());
         let room = watches.take(vec![long(7)]).unwrap();

@@ -1,17 +1,20 @@
-//! Asking whether the session lives: one question at a time, shared by all who want to know.
+//! Asking whether the session lives: one ping at a time, shared by all who want to know.
 //!
-//! Whoever comes while a question is on its way waits for it, with all others who come meanwhile. If its answer is enough for them, since it came while they waited and was sent
-//! not long before, nothing more is sent: a server that is slow is not asked twice, and who asks again because it was slow is served by the first answer. Otherwise one
-//! more question is sent for all of them.
+//! Whoever comes while a ping is on its way waits for it, with all others who come meanwhile. Its answer is
+//! enough for them if it was sent not long before: then nothing more is sent. A server that is slow is not
+//! asked twice. Otherwise one more ping is sent for all of them.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A user's future has sent the question, and is not polled any more.* Nothing is held over an `await`. A shared future wakes all who wait for it, and any of
-//!   them takes the answer.
-//! * *It is dropped.* The question stays here, and whoever comes next takes its answer first.
-//! * *The session ends meanwhile.* A question that stays would keep the driver's client, and so the session. It is [forgotten](Questions::forget).
-//! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is too long ago: it is not enough.
-//! * *A question is joined just when it is sent.* It is marked as begun before it is. Whoever saw it unmarked came before.
+//! * *A user's future has sent the ping, and is not polled any more.* Nothing is held over an `await`. A
+//!   shared future wakes all who wait for it, and any of them takes the answer.
+//! * *It is dropped.* The ping stays here, and whoever comes next takes its answer first.
+//! * *The session ends meanwhile.* A ping that stays would keep the driver's client, and so the session. It
+//!   is [forgotten](Pings::forget).
+//! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is
+//!   too long ago: it is not enough.
+//! * *A ping is joined just when it is sent.* It is marked as begun before it is. Whoever saw it unmarked
+//!   came before.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,22 +24,22 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use zookeeper_client::Error as Zk;
 
-/// What becomes of a question, for all who wait for it.
+/// What becomes of a ping, for all who wait for it.
 type Answer = Shared<BoxFuture<'static, Result<(), Zk>>>;
 
-struct Question {
+struct Ping {
     answer: Answer,
     /// Nobody joins it any more.
     begun: Arc<AtomicBool>,
 }
 
-/// The last question of a session.
+/// The last ping of a session.
 #[derive(Default)]
-pub(crate) struct Questions(Mutex<Option<Question>>);
+pub(crate) struct Pings(Mutex<Option<Ping>>);
 
-impl Questions {
-    /// The answer to a question that is sent after this call, or to one that is on its way just now and `is_enough` when it is answered. `ask` makes a future that sends it
-    /// when it is polled first.
+impl Pings {
+    /// The answer to a ping that is sent after this call, or to one that is on its way now and `is_enough`
+    /// when it is answered. `ask` makes a future that sends it when it is polled first.
     pub(crate) fn next<F>(
         &self,
         is_enough: impl FnOnce() -> bool + Send + 'static,
@@ -46,12 +49,12 @@ impl Questions {
         F: Future<Output = Result<(), Zk>> + Send + 'static,
     {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(question) = &*last
-            && !question.begun.load(Ordering::SeqCst)
+        if let Some(ping) = &*last
+            && !ping.begun.load(Ordering::SeqCst)
         {
-            return question.answer.clone();
+            return ping.answer.clone();
         }
-        let before = last.take().map(|question| question.answer);
+        let before = last.take().map(|ping| ping.answer);
         let begun = Arc::new(AtomicBool::new(false));
         let (has_begun, asking) = (begun.clone(), ask());
         let answer = async move {
@@ -66,14 +69,14 @@ impl Questions {
             }
         };
         let answer = answer.boxed().shared();
-        *last = Some(Question {
+        *last = Some(Ping {
             answer: answer.clone(),
             begun,
         });
         answer
     }
 
-    /// Lets go of the last question. Who waits for its answer still gets it.
+    /// Lets go of the last ping. Who waits for its answer still gets it.
     pub(crate) fn forget(&self) {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Outside the mutex: with it may go the driver's client.
@@ -90,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_question_is_on_its_way_and_all_who_come_meanwhile_share_the_next() {
-        let (questions, asked) = (Questions::default(), Arc::new(AtomicUsize::new(0)));
+    fn one_ping_is_on_its_way_and_all_who_come_meanwhile_share_the_next() {
+        let (pings, asked) = (Pings::default(), Arc::new(AtomicUsize::new(0)));
         let ask = |answered: oneshot::Receiver<Result<(), Zk>>| {
             let asked = asked.clone();
             move || async move {
@@ -101,10 +104,10 @@ mod tests {
         };
         let (answer_first, first) = oneshot::channel();
         let (answer_second, second) = oneshot::channel();
-        let mut a = questions.next(|| false, ask(first));
+        let mut a = pings.next(|| false, ask(first));
         assert!((&mut a).now_or_never().is_none());
-        let mut b = questions.next(|| unreachable!("it failed"), ask(second));
-        let c = questions.next(|| true, || async { unreachable!("it joins the one before") });
+        let mut b = pings.next(|| unreachable!("it failed"), ask(second));
+        let c = pings.next(|| true, || async { unreachable!("it joins the one before") });
         assert!((&mut b).now_or_never().is_none());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         // Nobody polls the first any more; the others go on.
@@ -119,32 +122,32 @@ mod tests {
 
     #[test]
     fn who_waited_for_an_answer_that_is_enough_sends_nothing() {
-        let questions = Questions::default();
+        let pings = Pings::default();
         let (answer, answered) = oneshot::channel();
-        let mut first = questions.next(|| true, || async { answered.await.unwrap() });
+        let mut first = pings.next(|| true, || async { answered.await.unwrap() });
         assert!((&mut first).now_or_never().is_none());
-        let second = questions.next(|| true, || async { unreachable!("it is enough") });
+        let second = pings.next(|| true, || async { unreachable!("it is enough") });
         answer.send(Ok(())).unwrap();
         assert_eq!(second.now_or_never(), Some(Ok(())));
         // Which nobody joins who comes later.
-        let third = questions.next(|| false, || async { Err(Zk::ConnectionLoss) });
+        let third = pings.next(|| false, || async { Err(Zk::ConnectionLoss) });
         assert_eq!(third.now_or_never(), Some(Err(Zk::ConnectionLoss)));
     }
 
     #[test]
-    fn a_question_that_was_forgotten_keeps_nothing() {
-        let (questions, kept) = (Questions::default(), Arc::new(()));
+    fn a_ping_that_was_forgotten_keeps_nothing() {
+        let (pings, kept) = (Pings::default(), Arc::new(()));
         let keeps = kept.clone();
         let ask = || async move {
             std::future::pending::<()>().await;
             drop(keeps);
             Ok(())
         };
-        let mut asked = questions.next(|| true, ask);
+        let mut asked = pings.next(|| true, ask);
         assert!((&mut asked).now_or_never().is_none());
         drop(asked);
         assert_eq!(Arc::strong_count(&kept), 2);
-        questions.forget();
+        pings.forget();
         assert_eq!(Arc::strong_count(&kept), 1);
     }
 }

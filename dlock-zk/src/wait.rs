@@ -1,19 +1,27 @@
-//! Being in line: a watch on the one node that has to go first, and a look at the line when it has.
+//! Waiting in line: a watch on the one node that has to go first, and a look at the line when it has.
 //!
-//! Of *n* permits these are *n* nodes, and most of them are still to be watched after a look: what has told nothing is kept. So who is woken looks once, and watches one more.
+//! Of *n* permits these are *n* nodes, and most of them are still to be watched after a look: what has told
+//! nothing is kept. So who is woken looks once, and watches one more.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The node goes before it is watched.* Then there is nothing to be watched, the server says so, and the line is looked at at once.
-//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, and its version says that it was changed; then the line is looked at once more.
-//! * *A node that was watched before this look has changed since.* Then its watch tells, now or later, and there is another look: a server tells a session of a change before it shows
-//!   that. A watch that tells nothing is of a node that is there as it was.
+//! * *The node goes before it is watched.* Then there is nothing to be watched, the server says so, and the
+//!   line is looked at at once.
+//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, and its version
+//!   says that it was changed; then the line is looked at once more.
+//! * *A node that was watched before this look has changed since.* Then its watch tells, now or later, and
+//!   there is another look: a server tells a session of a change before it shows that. A watch that tells
+//!   nothing is of a node that is there as it was.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
-//! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once of what is gone. If the session is over the watch says that, and
-//!   the stream ends: the engine asks again, and joins the line anew.
-//! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is not granted anything.
-//! * *So many wait that not all can watch.* Those who cannot are asked for by the engine, now and then, and watch as soon as there is [room](crate::watches).
-//! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was heard of within half of its life, or it is asked now.
+//! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once
+//!   of what is gone. If the session is over the watch says that, and the stream ends: the engine asks again,
+//!   and joins the line anew.
+//! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is
+//!   not granted anything.
+//! * *So many wait that not all can watch.* Those who cannot are asked for by the engine, now and then, and
+//!   watch as soon as there is [room](crate::watch_budget).
+//! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was
+//!   heard of within half of its life, or it is asked now.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -26,12 +34,11 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Error as Zk, EventType, WatchedEvent};
 
-use crate::entries::HELD;
 use crate::line::Place;
 use crate::lock::ZkLock;
-use crate::priority::Turn;
-use crate::session::{Node, Session};
-use crate::watches::Room;
+use crate::requests::Node;
+use crate::session::Session;
+use crate::watch_budget::Room;
 
 /// A waiter of this client.
 struct Waiter {
@@ -58,7 +65,8 @@ struct Watched {
     _room: Room,
 }
 
-/// At which version a node was when the line was last looked at because of it. Where none is told, at its first.
+/// At which version a node was when the line was last looked at because of it. A node that is not in here, at
+/// zero: nobody changed it since it was made.
 type Versions = HashMap<String, i32>;
 
 /// What became of the nodes that are watched.
@@ -116,15 +124,6 @@ impl Waiter {
                 return None;
             }
             let line = self.lock.read_line(&session, &self.watching.line).await.ok()?;
-            if self.lock.paths().priorities {
-                let turn = self.lock.turn_by_priority(&session, &self.key, &self.node, line);
-                match turn.await.ok()? {
-                    Turn::Granted(grant) => return Some(Push::Granted(grant)),
-                    Turn::Behind { watch, .. } => self.watch = watch,
-                    Turn::OtherOrder | Turn::Gone => return Some(Push::Changed),
-                }
-                continue;
-            }
             match line.place(&self.node.name) {
                 Some(Place::Admitted) => {
                     session.be_ample().await.ok()?;
@@ -167,7 +166,8 @@ impl Watching {
         poll_fn(|cx| self.told(cx)).await
     }
 
-    /// Watches those of the nodes that are not watched yet. Whether one of them has gone or is changed already.
+    /// Watches those of the nodes that are not watched yet. Whether one of them has gone or is changed
+    /// already.
     async fn watch(&mut self, nodes: &[String]) -> Result<bool, Seen> {
         let (new, rooms) = self.room(nodes).await;
         let client = self.session.client().map_err(|_| Seen::Over)?;
@@ -187,7 +187,7 @@ impl Watching {
             };
             if let Some(versions) = &mut self.versions {
                 let before = versions.insert(node.clone(), stat.version);
-                changed |= before.unwrap_or(first(&node)) != stat.version;
+                changed |= before.unwrap_or(0) != stat.version;
             }
             let watched = Watched {
                 event: watcher.changed().boxed(),
@@ -233,10 +233,4 @@ impl Watching {
         });
         seen
     }
-}
-
-/// At which version a node is when nobody changed it since it was made.
-fn first(node: &str) -> i32 {
-    // Who makes this one writes to it in the same step.
-    i32::from(node == HELD)
 }

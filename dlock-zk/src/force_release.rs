@@ -1,22 +1,29 @@
 //! Locks that an operator ended, and how their holders hear of it.
 //!
-//! A session goes on when one of its nodes is deleted, so a holder would not notice: hearing of the session is all that its renewals are. So whoever ends locks by force says so in
-//! one node of the ensemble, in the same step, and every session watches that one. It has the last few that were ended; whoever has missed more looks for each of its nodes.
+//! A session goes on when one of its nodes is deleted, so a holder would not notice: hearing of the session
+//! is all that its renewals are. So whoever ends locks by force says so in one node of the ensemble, in the
+//! same step, and every session watches that one. It has the last few that were ended; whoever has missed
+//! more looks for each of its nodes.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *More are ended than the node keeps.* No step ends more than that, so what a step says is never cut short. A session that has not seen each step by itself knows it by the node's
-//!   version, and looks.
-//! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for each node as well.
-//! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed out or not, and what was forgotten is not [handed out](Session::grant).
-//! * *Its node is not known yet*, since the answer to its creation lies there unread. Then the line is read once more before it is believed. Whoever learns its node asks after that whether
-//!   it was doubted, and it is doubted only where no node is known, in one step: it is one or the other.
+//! * *More are ended than the node keeps.* No step ends more than that, so what a step says is never cut
+//!   short. A session that has not seen each step by itself knows it by the node's version, and looks.
+//! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for
+//!   each node as well.
+//! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed
+//!   out or not, and what was forgotten is not [handed out](crate::requests::Requests::hand_out).
+//! * *Its node is not known yet*, since the answer to its creation was not read. Then the line is read once
+//!   more before it is believed. Whoever learns its node asks after that whether it was doubted, and it is
+//!   doubted only where no node is known, in one step: it is one or the other.
 //! * *Others have to be looked for, and that takes long.* What is named is told before.
-//! * *It takes the lock by its priority while it is looked for*, and has another token then. Its node in the line is the same.
-//! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the others go.
-//! * *Of two nodes one has gone, by somebody's hand.* A hold is over when that has gone by which it is had; then the other one is deleted before it is told.
+//! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the
+//!   others go.
+//! * *Of the two nodes of an unfair lock one has gone, by somebody's hand.* A hold is over when the node of
+//!   the lock has gone; then the other one is deleted before it is told.
 //!
-//! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by their holder not at all: see `docs/zookeeper.md`.
+//! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by
+//! their holder not at all: see `docs/zookeeper.md`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -25,17 +32,16 @@ use std::time::Duration;
 use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, ErrorKind, LockName, Result};
 use futures::future::join_all;
-use zookeeper_client::{Client, CreateMode, Error as Zk, EventType, Stat};
+use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 
 use crate::connection::Connection;
-use crate::entries::{Card, HELD, marker, who};
 use crate::failure::Effect;
-use crate::line::Line;
+use crate::keys::Paths;
 use crate::lock::ZkLock;
-use crate::paths::Paths;
-use crate::remains::{ANY, is_gone};
-use crate::session::{Request, Session};
-use crate::single::cause;
+use crate::node::{NodeData, marker, who};
+use crate::requests::Request;
+use crate::session::Session;
+use crate::unfair::is_gone;
 
 /// How many are kept, and how many are ended in one step at the most.
 const KEPT: usize = 64;
@@ -45,6 +51,9 @@ const TRIES: usize = 16;
 
 /// How many are looked for in one round trip.
 const AT_ONCE: usize = 64;
+
+/// Whatever the version of a node is: it is there.
+const ANY: i32 = -1;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -73,8 +82,6 @@ fn said(paths: &Paths, ended: &HashSet<String>, request: &Request) -> Said {
         // Both have the same name again if it was asked for again.
         (_, true) if is_said(&id.to_string()) => Said::Perhaps,
         (Some(node), false) if is_said(&node.name) => Said::Ended,
-        // It had the lock, and its node in the line had gone by somebody's hand.
-        (Some(_), false) if is_said(&who(paths.layout, id)) => Said::Perhaps,
         (None, false) => {
             let beginning = said_of(paths, name, &who(paths.layout, id));
             match ended.iter().any(|s| s.starts_with(&beginning)) {
@@ -158,7 +165,8 @@ pub(crate) async fn make(connection: &Connection, client: &Client) -> Result<(),
     }
 }
 
-/// Ends the leases of this session that were ended there: at once those that are named, and then whatever else has gone, where something was missed.
+/// Ends the leases of this session that were ended there: at once those that are named, and then whatever
+/// else has gone, where something was missed.
 ///
 /// # Errors
 /// If not all could be looked for: then it is to be told again.
@@ -170,32 +178,35 @@ async fn tell(
     missed: bool,
 ) -> Result<(), Zk> {
     let paths = &c.settings.paths;
-    let noted = session.noted(|r| missed || said(paths, ended, r) != Said::Nothing);
+    let noted = session
+        .requests
+        .with_nodes(|r| missed || said(paths, ended, r) != Said::Nothing);
     let (named, mut others) =
         (noted.into_iter()).partition::<Vec<_>, _>(|r| said(paths, ended, r) == Said::Ended);
-    c.lost(forget(paths, session, &named));
+    c.lost(forget(session, &named));
     others.retain(|r| missed || said(paths, ended, r) == Said::Perhaps);
     for some in others.chunks(AT_ONCE) {
         let looks = some.iter().map(async |request| match &request.node {
-            Some(node) => is_gone(paths, session, client, request, node).await,
+            Some(_) if paths.unfair => is_gone(paths, session, client, &request.key).await,
+            Some(node) => {
+                let path = format!("{}/{}", paths.lock(&request.key.name), node.name);
+                let stat = client.check_stat(&path).await?;
+                Ok(!stat.is_some_and(|s| session.owns(&s)))
+            }
             None => Ok(false),
         });
         let looks = join_all(looks).await;
         let gone = some.iter().zip(&looks).filter(|(_, look)| **look == Ok(true));
         let gone: Vec<_> = gone.map(|(request, _)| request.clone()).collect();
-        c.lost(forget(paths, session, &gone));
+        c.lost(forget(session, &gone));
         looks.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
     Ok(())
 }
 
 /// Forgets those requests. Answers whose hold it was: it may have been handed out since it was looked at.
-fn forget(paths: &Paths, session: &Session, ended: &[Request]) -> Vec<LeaseKey> {
-    let forgotten = ended.iter().filter_map(|seen| match paths.unfair {
-        // One name is had in turn.
-        true => session.forget_node(seen),
-        false => session.forget_named(seen),
-    });
+fn forget(session: &Session, ended: &[Request]) -> Vec<LeaseKey> {
+    let forgotten = ended.iter().filter_map(|seen| session.requests.forget_node(seen));
     forgotten.filter(|r| r.granted).map(|r| r.key).collect()
 }
 
@@ -205,21 +216,17 @@ struct Holder {
     said: String,
     /// Its nodes.
     paths: Vec<String>,
-    /// The node of its session, if it has none of its own any more: see [`remains`](crate::remains).
+    /// The node of its session, if one of the nodes is missing: see [`unfair`](crate::unfair).
     session: Option<String>,
 }
 
 impl ZkLock {
-    /// Deletes the nodes of all who hold it at the first look, and says so: of so many in one step as can be said at once.
+    /// Deletes the nodes of all who hold it at the first look, and says so: of so many in one step as can be
+    /// said at once.
     pub(crate) async fn end_by_force(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
         let mut ended = 0;
         let all = self.end_all(name, &mut ended).await;
-        if self.connection.is_plain()
-            && let Some(Ok(client)) = self.connection.present().map(|s| s.client())
-        {
-            self.remove_line(&client, &self.paths().lock(name)).await;
-        }
         all.map_err(|e| match (ended, e.kind()) {
             (0, _) | (_, ErrorKind::Unknown) => e,
             _ => {
@@ -239,7 +246,7 @@ impl ZkLock {
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            // First its version: see [`remains`](crate::remains).
+            // First its version: see [`unfair`](crate::unfair).
             let forced = self.paths().forced();
             let (data, stat) = match client.get_data(&forced).await {
                 Ok(found) => found,
@@ -273,13 +280,7 @@ impl ZkLock {
             let said = with(&data, &holders);
             all.add_set_data(&forced, &said, Some(stat.version))
                 .map_err(told)?;
-            let answer = session
-                .written(|| {
-                    let ending = all.commit();
-                    async { ending.await.map_err(cause) }
-                })
-                .await;
-            match answer {
+            match session.commit(all).await {
                 Ok(_) => {
                     *ended += u32::try_from(holders.len()).unwrap_or(u32::MAX);
                     if is_last {
@@ -311,12 +312,15 @@ impl ZkLock {
                 Err(Zk::NoNode) => return Ok(Some(Vec::new())),
                 Err(e) => return Err(told(e)),
             };
-            let id = Card::read(&data).id.ok_or_else(foreign)?;
+            let id = NodeData::read(&data).id.ok_or_else(foreign)?;
             let own = self.paths().holder(id);
             // Without it, the node of the lock may be that of the next holder by now.
             let is_whole = client.check_stat(&own).await.map_err(told)?.is_some();
-            if !is_whole && !is_still(client, &lock, &stat).await.map_err(told)? {
-                return Ok(None);
+            if !is_whole {
+                let now = client.check_stat(&lock).await.map_err(told)?;
+                if now.is_none_or(|now| now.czxid != stat.czxid) {
+                    return Ok(None);
+                }
             }
             let said = said_of(self.paths(), name, &id.to_string());
             let paths = is_whole.then_some(own).into_iter().chain([lock]).collect();
@@ -328,10 +332,7 @@ impl ZkLock {
             Err(Zk::NoNode) => Vec::new(),
             Err(e) => return Err(told(e)),
         };
-        let line: Line = self.line(&children)?;
-        if line.has_priorities() {
-            return self.has_by_priority(session, client, name, &line).await;
-        }
+        let line = self.line(&children)?;
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
         let holders = line.entries()[..line.admitted()].iter().map(|entry| {
             let mut paths = vec![format!("{lock}/{}", entry.node)];
@@ -347,42 +348,6 @@ impl ZkLock {
             }
         });
         Ok(Some(holders.collect()))
-    }
-
-    /// Who has it of those with priorities: its node in the line, and the one that says so.
-    async fn has_by_priority(
-        &self,
-        session: &Session,
-        client: &Client,
-        name: &LockName,
-        line: &Line,
-    ) -> Result<Option<Vec<Holder>>> {
-        let told = |e| session.told(e, Effect::None);
-        let lock = self.paths().lock(name);
-        let held = format!("{lock}/{HELD}");
-        let (data, stat) = match client.get_data(&held).await {
-            Ok(found) => found,
-            Err(Zk::NoNode) => return Ok(Some(Vec::new())),
-            Err(e) => return Err(told(e)),
-        };
-        let id = Card::read(&data).id.ok_or_else(foreign)?;
-        let entry = line.entries().iter().find(|e| e.id == id);
-        if entry.is_none() {
-            // It came after the line was read, or its place was deleted by hand: without that, `held` may be that of the next holder by now.
-            let children = client.list_children(&lock).await.map_err(told)?;
-            let is_there = self.line(&children)?.entries().iter().any(|e| e.id == id);
-            if is_there || !is_still(client, &held, &stat).await.map_err(told)? {
-                return Ok(None);
-            }
-        }
-        let mut paths: Vec<_> = entry.map(|e| format!("{lock}/{}", e.node)).into_iter().collect();
-        paths.push(held);
-        let node = entry.map_or_else(|| who(self.paths().layout, id), |e| e.node.clone());
-        let said = said_of(self.paths(), name, &node);
-        let session = entry
-            .is_none()
-            .then(|| self.paths().session(stat.ephemeral_owner));
-        Ok(Some(vec![Holder { said, paths, session }]))
     }
 
     /// Which of these are nodes that were ended by force, as far as that is kept.
@@ -401,12 +366,6 @@ impl ZkLock {
             Err(_) => HashSet::new(),
         }
     }
-}
-
-/// Whether that node is the one that was seen.
-async fn is_still(client: &Client, path: &str, seen: &Stat) -> Result<bool, Zk> {
-    let now = client.check_stat(path).await?;
-    Ok(now.is_some_and(|now| now.czxid == seen.czxid))
 }
 
 pub(crate) fn foreign() -> Error {

@@ -1,0 +1,500 @@
+//! How an ensemble is reached, and how its locks are kept.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{Host, Url};
+use dlock_core::{Error, ErrorKind, Result, Runtime};
+
+use crate::access::{Access, Rights};
+use crate::connection::Connection;
+use crate::keys::{Paths, check_path};
+use crate::lock::ZkLock;
+
+const PORT: u16 = 2181;
+
+/// Where everything is unless something else is set.
+const ROOT: &str = "/dlock";
+
+/// Six ticks of a server as it is delivered, see [`deadline`](crate::deadline).
+const SESSION: Duration = Duration::from_secs(12);
+
+const SHORTEST_SESSION: Duration = Duration::from_millis(500);
+const LONGEST_SESSION: Duration = Duration::from_secs(3600);
+
+/// What is longer was not meant: an operation ends by its own limit.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How often the driver asks for a connection, at least, before it makes its pauses twice as long.
+const LOOKS: usize = 16;
+
+/// How an ensemble is reached, and how its locks are kept: by code or [by URL](Self::from_url).
+///
+/// ```no_run
+/// # async fn example() -> dlock_core::Result<()> {
+/// use std::time::Duration;
+/// use dlock_zk::Config;
+///
+/// let config = Config::new("zk-a,zk-b,zk-c/apps").session_timeout(Duration::from_secs(6));
+/// let lock = config.connect(dlock_core::runtime::detect()?).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    servers: String,
+    root: Option<Arc<str>>,
+    session_timeout: Duration,
+    timeout: Duration,
+    layout: Layout,
+    access: Access,
+    unfair: bool,
+    login: Option<(String, String)>,
+    #[cfg(feature = "sasl")]
+    sasl: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    tls: Option<Certificates>,
+}
+
+/// In PEM.
+#[cfg(feature = "tls")]
+#[derive(Clone, Default)]
+struct Certificates {
+    root: Option<String>,
+    client: Option<(String, String)>,
+}
+
+/// How the nodes of a lock are laid out.
+///
+/// All who use a lock must have it the same way: locks of one name in different layouts do not exclude one
+/// another, and nobody notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Dlock's own: all modes.
+    #[default]
+    Own,
+    /// That of Apache Curator's `InterProcessMutex`, so that both exclude one another while a service is
+    /// moved from one to the other. The lock `orders` below the root `/locks` is Curator's mutex of the path
+    /// `/locks/orders`. Exclusive locks alone; every other mode is `Unsupported`. What is in a name beside
+    /// letters, digits, `.`, `-`, `_` and `~` is percent-encoded in the path.
+    Curator,
+}
+
+impl Config {
+    /// The ensemble of those servers, `host[:port],.../path`. Without a port it is 2181. The path is one
+    /// below which everything is, and may be left out.
+    pub fn new(servers: &str) -> Self {
+        Self {
+            servers: servers.to_owned(),
+            root: None,
+            session_timeout: SESSION,
+            timeout: Duration::from_secs(5),
+            layout: Layout::Own,
+            access: Access::Anyone,
+            unfair: false,
+            login: None,
+            #[cfg(feature = "sasl")]
+            sasl: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// What a URL says: `zk://[user:password@]host[:port],.../path`, also with the scheme `zookeeper`, or
+    /// `zks` for TLS. User and password are for the scheme `digest`. These keys may follow:
+    ///
+    /// | key | what |
+    /// |---|---|
+    /// | `root`, `session_timeout`, `timeout` | as the methods of that name |
+    /// | `layout` | `curator`: [`Layout::Curator`] |
+    /// | `unfair` | `true`: [`unfair`](Self::unfair) |
+    /// | `access` | `anyone`, `creator`, or a list: [`Access`] |
+    /// | `ca` | a file with the certificates of whom to trust, in PEM (feature `tls`) |
+    /// | `cert`, `key` | files with a certificate of this client and its key, in PEM (`tls`) |
+    /// | `sasl_user`, `sasl_password` | a login by SASL (feature `sasl`) |
+    ///
+    /// What is not plain text is percent-encoded.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a part of it is wrong, and `Unsupported` if it asks for a feature that this build
+    /// has not.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::read(Url::parse(url)?)
+    }
+
+    /// The same, of a URL that was taken apart already.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn read(mut url: Url) -> Result<Self> {
+        let place = url.raw_place();
+        let mut config = Self::new(place.rsplit_once('@').map_or(place, |(_, servers)| servers));
+        match url.scheme() {
+            "zk" | "zookeeper" => {}
+            #[cfg(feature = "tls")]
+            "zks" => config = config.tls(),
+            #[cfg(not(feature = "tls"))]
+            "zks" => {
+                let message = "this build of dlock-zk has not its feature `tls`, which the URL asks for";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            _ => {
+                return Err(invalid(
+                    "the scheme of the URL is not known; known are: zk, zookeeper, zks",
+                ));
+            }
+        }
+        let servers = url.servers(PORT)?;
+        config.login = match (servers.user, servers.password) {
+            (Some(user), Some(password)) => Some((user, password)),
+            (None, None) => None,
+            _ => {
+                return Err(invalid(
+                    "before the `@` come a user and a password, with a `:` between them",
+                ));
+            }
+        };
+        config.take_options(&mut url)?;
+        refuse_dropped(&url)?;
+        url.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn take_options(&mut self, url: &mut Url) -> Result<()> {
+        self.root = url.take::<String>("root")?.map(Into::into);
+        self.session_timeout = url.take("session_timeout")?.unwrap_or(self.session_timeout);
+        self.timeout = url.take("timeout")?.unwrap_or(self.timeout);
+        self.layout = match url.take::<String>("layout")?.as_deref() {
+            None => Layout::Own,
+            Some("curator") => Layout::Curator,
+            Some(_) => return Err(invalid("the URL's `layout` must be `curator`, or be left out")),
+        };
+        self.unfair = url.take("unfair")?.unwrap_or(false);
+        if let Some(access) = url.take::<String>("access")? {
+            self.access = match &*access {
+                "anyone" => Access::Anyone,
+                "creator" => Access::Creator,
+                _ => Access::List(access),
+            };
+        }
+        #[cfg(feature = "tls")]
+        {
+            let mut pem = |key: &'static str| -> Result<Option<String>> {
+                let not_pem = |_| invalid(format!("the file that the URL's `{key}` names is not PEM"));
+                let file = url.take_file(key)?;
+                file.map(|(_, bytes)| String::from_utf8(bytes).map_err(not_pem))
+                    .transpose()
+            };
+            let (root, cert, key) = (pem("ca")?, pem("cert")?, pem("key")?);
+            let client = Url::both(("cert", cert), ("key", key))?;
+            if root.is_some() || client.is_some() {
+                let tls = self.tls.as_mut();
+                let certificates = tls.ok_or_else(|| invalid("certificates are for TLS: `zks://`"))?;
+                *certificates = Certificates { root, client };
+            }
+        }
+        #[cfg(feature = "sasl")]
+        {
+            let (user, password) = (url.take("sasl_user")?, url.take("sasl_password")?);
+            self.sasl = Url::both(("sasl_user", user), ("sasl_password", password))?;
+        }
+        Ok(())
+    }
+
+    /// Other servers than those.
+    #[must_use]
+    pub fn servers(mut self, servers: &str) -> Self {
+        servers.clone_into(&mut self.servers);
+        self
+    }
+
+    /// Below which path all nodes are, `/dlock` unless set; `/` in the layout of Curator. It is itself below
+    /// the path behind the servers, and is made where it is missing. Clients of different roots do not
+    /// exclude one another.
+    #[must_use]
+    pub fn root(mut self, path: &str) -> Self {
+        self.root = Some(path.into());
+        self
+    }
+
+    /// For how long the server keeps the locks of a client that it does not hear of, 500 ms to 1 h; 12 s
+    /// unless set. The server has bounds of its own, 2 and 20 of its ticks unless it was set up otherwise.
+    /// What it grants is [`min_ttl`](dlock_core::Capabilities::min_ttl), the least ttl that a lock may ask
+    /// for, and the most that a crash costs the others.
+    ///
+    /// Of that, a client that hears nothing believes in its locks for two thirds: see `docs/zookeeper.md` for
+    /// what the rest is for, and why it should be six ticks of the server at the least.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long it may take to be connected, more than nothing and an hour at most; 5 s unless set. How long
+    /// an operation may take is the client's `op_timeout`.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How nodes are laid out: dlock's own unless set.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Who may see and change the nodes that are made: anybody unless set. Nodes that are there already keep
+    /// what they have.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// One node for each lock, and no line: a lock costs two requests instead of three, and whoever is
+    /// quickest has it next. Exclusive locks alone. All who use a lock must have it the same way: fair and
+    /// unfair locks of one name do not exclude one another, and nobody notices.
+    #[must_use]
+    pub fn unfair(mut self) -> Self {
+        self.unfair = true;
+        self
+    }
+
+    /// As whom the server is asked, by the scheme `digest`.
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.login = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// As whom the server is asked, by SASL with DIGEST-MD5. Where it is set, the other login is not used.
+    #[cfg(feature = "sasl")]
+    #[must_use]
+    pub fn sasl_login(mut self, user: &str, password: &str) -> Self {
+        self.sasl = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Connects by TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
+        self
+    }
+
+    /// Connects by TLS, and trusts those certificates, in PEM. Without them no server is trusted.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn root_certificate(mut self, pem: &str) -> Self {
+        self.tls.get_or_insert_default().root = Some(pem.to_owned());
+        self
+    }
+
+    /// Connects by TLS, with the certificate by which this client says who it is, and its key, both in PEM.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
+        self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
+        self
+    }
+
+    /// Connects to the ensemble.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, nothing is left but a session that is closed when it is made.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is wrong; `Unavailable` if no server answers; `PermissionDenied` if the
+    /// user or the password is refused; `Unsupported` if the server is too old.
+    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<ZkLock> {
+        let settings = self.settings()?;
+        #[cfg(feature = "tls")]
+        if settings.tls.is_some() {
+            choose_provider();
+        }
+        let connection = Connection::open(settings, runtime).await?;
+        Ok(ZkLock::new(connection))
+    }
+
+    /// Checks all that can be checked without a connection.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is wrong.
+    pub fn check(&self) -> Result<()> {
+        self.settings().map(drop)
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let url = Url::parse(&format!("zk://{}", self.servers))?;
+        let servers = url.servers(PORT)?;
+        url.finish()?;
+        if servers.user.is_some() || servers.password.is_some() {
+            return Err(invalid(
+                "servers are `host[:port],.../path`: a login is given by itself",
+            ));
+        }
+        let hosts = &servers.hosts;
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() && !hosts.iter().all(|host| is_in_certificates(&host.name)) {
+            return Err(invalid(
+                "with TLS a server is named as its certificate does: a name in ASCII, or an IP address without a \
+                 zone",
+            ));
+        }
+        let chroot = match servers.path.trim_end_matches('/') {
+            "" => String::new(),
+            path => format!("/{path}"),
+        };
+        check_path(&chroot, "behind the hosts comes a path below which everything is")?;
+        if (self.login.as_ref()).is_some_and(|(user, _)| user.is_empty() || user.contains(':')) {
+            return Err(invalid("the user has a name, without a `:` in it"));
+        }
+        if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&self.session_timeout) {
+            return Err(invalid(format!(
+                "a session timeout is {SHORTEST_SESSION:?} to {LONGEST_SESSION:?} long"
+            )));
+        }
+        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
+            return Err(invalid(format!(
+                "a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most"
+            )));
+        }
+        if self.unfair && self.layout == Layout::Curator {
+            return Err(invalid("Curator's mutex has a line: it cannot be unfair"));
+        }
+        let root = match (&self.root, self.layout) {
+            (Some(root), _) => root.trim_end_matches('/'),
+            (None, Layout::Own) => ROOT,
+            (None, Layout::Curator) => "",
+        };
+        check_path(root, "a root is a path")?;
+        let shown: Vec<_> = hosts.iter().map(Host::to_string).collect();
+        Ok(Settings {
+            paths: Paths::new(&chroot, root, self.layout, self.unfair),
+            rights: Rights::of(&self.access)?,
+            at: format!("{}{chroot}", shown.join(",")).into(),
+            servers: self.for_driver(hosts),
+            session_timeout: self.session_timeout,
+            timeout: self.timeout,
+            #[cfg(feature = "tls")]
+            tls: self.tls.as_ref().map(Certificates::for_driver).transpose()?,
+            #[cfg(feature = "sasl")]
+            sasl: self.sasl.clone(),
+            login: self.login.clone(),
+        })
+    }
+
+    /// As the driver takes it: without the path, which is in front of every path of ours already.
+    ///
+    /// Each server is named several times. When a connection broke, the driver goes through what is named,
+    /// first without a pause. Then it pauses for a tenth of a second for each that is named, a second at
+    /// most, and goes through them again, with a pause between two that grows by 50 ms from one to the next;
+    /// then it pauses for twice as long, and so on. With the three servers of an ensemble it came at 0, 0.4,
+    /// 0.5 and 0.6 s, at 1.2 to 1.4 s, and not again before 2.6 s: a fault of 1.6 s took all locks of a
+    /// session of 4 seconds, of which 2.7 are believed in (rule 5.11). With eighteen it comes at 0, and from
+    /// 1 to 9 s with 0.1 s between two at first and 0.9 s at last: all of what is believed of a session of 12
+    /// s. The price: what ends within the first second is seen after that second.
+    fn for_driver(&self, hosts: &[Host]) -> String {
+        #[cfg(feature = "tls")]
+        let tls = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let tls = false;
+        let scheme = if tls { "tcp+tls://" } else { "tcp://" };
+        let times = LOOKS.div_ceil(hosts.len());
+        let named = std::iter::repeat_n(hosts, times).flatten();
+        let named: Vec<_> = named.map(|host| format!("{scheme}{host}")).collect();
+        named.join(",")
+    }
+}
+
+/// Keys of modes that there were.
+fn refuse_dropped(url: &Url) -> Result<()> {
+    // Of a copy, so that they do not count as known.
+    let mut url = url.clone();
+    if url.take::<String>("priorities")?.is_some() {
+        let message = "locks in ZooKeeper have no priorities: Redis and the SQL stores have them";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    if url.take::<String>("containers")?.is_some() {
+        let message =
+            "lines in ZooKeeper are containers, which servers from 3.5 have: leave `containers` out";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(())
+}
+
+/// Whether a certificate can name that host. The driver panics where it cannot.
+#[cfg(feature = "tls")]
+fn is_in_certificates(host: &str) -> bool {
+    rustls::pki_types::ServerName::try_from(host).is_ok()
+}
+
+/// Where a program has not chosen a provider, and its crates bring several, rustls would panic.
+#[cfg(feature = "tls")]
+fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Where somebody else was faster, it is chosen as well.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    fn for_driver(&self) -> Result<zookeeper_client::TlsOptions> {
+        // The cause may have a key in it.
+        let wrong = |what: &'static str| move |_| invalid(format!("the {what} cannot be read as PEM"));
+        let mut options = zookeeper_client::TlsOptions::new();
+        if let Some(root) = &self.root {
+            options = options.with_pem_ca(root).map_err(wrong("root certificate"))?;
+        }
+        if let Some((cert, key)) = &self.client {
+            let with = options.with_pem_identity(cert, key);
+            options = with.map_err(wrong("client certificate or its key"))?;
+        }
+        Ok(options)
+    }
+}
+
+/// Without passwords.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("root", &self.root)
+            .field("session_timeout", &self.session_timeout)
+            .field("timeout", &self.timeout)
+            .field("layout", &self.layout)
+            .field("access", &self.access)
+            .field("unfair", &self.unfair)
+            .field("login", &self.login.as_ref().map(|(user, _)| user))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A configuration that was checked.
+pub(crate) struct Settings {
+    pub(crate) paths: Paths,
+    pub(crate) rights: Rights,
+    /// For messages.
+    pub(crate) at: Arc<str>,
+    /// As the driver takes it.
+    pub(crate) servers: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) login: Option<(String, String)>,
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<zookeeper_client::TlsOptions>,
+}
+
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests;

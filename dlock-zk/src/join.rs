@@ -1,0 +1,379 @@
+//! Joining a line and leaving it.
+//!
+//! To join, the node is made and the line is read in one round trip. What a session asks is done in the order
+//! in which it was asked, so the list that was asked for behind the creation has the own node in it, and
+//! everything that came before it. To leave, the node is deleted by its name, which only one request ever
+//! had: however late a deletion arrives it meets nobody else's. It is repeated by the engine until it is
+//! answered or the session is over; then the server does it.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *The answer is lost.* The request was noted before it was sent, with the beginning of its node's name,
+//!   which only it has. Whoever asks again looks for that first, behind a `sync`: then the server that is
+//!   asked has all that came of the lost request, also if it is another server.
+//! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
+//!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
+//!   left. So what is not found by then does not come.
+//! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both
+//!   requests fail, and the line is made with the next two behind it; also where a name is asked for that
+//!   this client has not used lately. It may be removed again just then, so this is repeated a few times.
+//! * *Two calls of one request come at a time.* Each would find nothing, and make a node. The second is
+//!   [sent away](crate::requests).
+//! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds
+//!   later that nothing came of the request.
+//! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of
+//!   this session counts.
+//!
+//! # The end of the numbers
+//!
+//! Whoever draws a place behind the [`END`](crate::node::END) takes its node out again. If the line is empty
+//! then, it removes the line, and whoever comes next makes another one, in which the numbers begin anew.
+//! Otherwise those who were in time have it first, and it waits beside the line until the last of them has
+//! gone. So the order of arrival is not kept over that one moment in two thousand million; everything else
+//! is.
+//!
+//! * *Somebody joins just when the line is removed.* A server removes no node that has others below it. Who
+//!   comes after it was removed finds no line, and makes one.
+//! * *A list of the line that was.* The nodes in it have gone. In the new line nobody has the name of one of
+//!   them, and tokens do not come from places.
+//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in nobody's way: it is in
+//!   no line that anybody reads, and goes by a further try or with its session. Until then the line cannot be
+//!   removed, and newcomers wait.
+//!
+//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and there it
+//! breaks by itself.
+
+use std::sync::Arc;
+
+use dlock_core::spi::{Acquire, LeaseKey, RequestId, Wait, Wake};
+use dlock_core::{Error, ErrorKind, Result};
+use futures::future::{BoxFuture, join, join_all, join3};
+use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
+
+use crate::config::Layout;
+use crate::failure::{Effect, did_nothing};
+use crate::line::Line;
+use crate::lock::ZkLock;
+use crate::node::{Child, NodeData, is_place, marker, parse, prefix, who};
+use crate::requests::{Node, Request};
+use crate::session::Session;
+
+/// How often a line is made that goes away under it, and a reading begun on a connection that breaks.
+const TRIES: usize = 4;
+
+/// What a deletion met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The node, now or by an earlier deletion of ours that went unanswered.
+    Gone,
+    /// Nothing: somebody else had deleted it.
+    NotThere,
+}
+
+impl ZkLock {
+    /// Makes the node of a request that was noted. Answers the line behind it, if that could be read.
+    pub(crate) async fn enter(
+        &self,
+        session: &Arc<Session>,
+        request: &Acquire,
+    ) -> Result<(Node, Result<Vec<String>, Zk>)> {
+        let key = &request.key;
+        let line = self.paths().lock(&key.name);
+        let prefix = prefix(self.paths().layout, key.id, request.mode);
+        let path = format!("{line}/{prefix}");
+        // In dlock's own layout it stands in the name.
+        let id = (self.paths().layout != Layout::Own).then_some(key.id);
+        let data = self.node_data(session, id, request.owner.clone()).write();
+        let client = session.client()?;
+        let mut last = Zk::NoNode;
+        // Who asks for a name for the first time does not know whether its line is there, and makes it to be
+        // sure.
+        let is_known = self.connection.knows(&line);
+        for tries in usize::from(!is_known)..=TRIES {
+            if tries > 1 {
+                // Not only the line, but what is above it is missing.
+                let making = self.connection.make_directory(&client, self.paths().locks());
+                if let Err(e) = making.await {
+                    // Nothing was made, and nothing will be.
+                    session.requests.forget(key);
+                    return Err(session.told(e, Effect::None));
+                }
+            }
+            let options = self.connection.node(CreateMode::EphemeralSequential);
+            let sent = session.now();
+            // The line, the node, the list: sent in this order, before anything is waited for.
+            let made = (tries > 0).then(|| self.make_line(&client, &line));
+            let create = client.create(&path, &data, &options);
+            let list = client.list_children(&line);
+            let (made, created, listed) = match made {
+                Some(made) => join3(made, create, list).await,
+                None => {
+                    let (created, listed) = join(create, list).await;
+                    (Ok(()), created, listed)
+                }
+            };
+            session.heard(sent, &created);
+            match created {
+                Ok((stat, sequence)) => {
+                    if !is_known {
+                        self.connection.learn(&line);
+                    }
+                    let node = self.entered(session, request, &prefix, &stat, sequence)?;
+                    return Ok((node, listed));
+                }
+                Err(Zk::NoNode) => last = made.err().filter(|e| *e != Zk::NoNode).unwrap_or(Zk::NoNode),
+                Err(e) => {
+                    if did_nothing(&e) {
+                        session.requests.forget(key);
+                        if tries > 0 {
+                            self.remove_line(&client, &line).await;
+                        }
+                    }
+                    return Err(session.told(e, Effect::Perhaps));
+                }
+            }
+            if last != Zk::NoNode {
+                break;
+            }
+            // Nothing was made. Who has abandoned it meanwhile counts on that.
+            self.check_buried(key)
+                .inspect_err(|_| session.requests.forget(key))?;
+        }
+        session.requests.forget(key);
+        match last {
+            Zk::NoNode => {
+                let message = "the line of the lock was removed as often as it was made";
+                Err(Error::new(ErrorKind::Unavailable, message))
+            }
+            e => Err(session.told(e, Effect::None)),
+        }
+    }
+
+    fn entered(
+        &self,
+        session: &Session,
+        request: &Acquire,
+        prefix: &str,
+        stat: &Stat,
+        sequence: CreateSequence,
+    ) -> Result<Node> {
+        if !session.owns(stat) {
+            let message = "a node was made that is not of the session that asked for it";
+            return Err(Error::new(ErrorKind::BackendData, message));
+        }
+        let node = Node {
+            name: format!("{prefix}{sequence}").into(),
+            czxid: stat.czxid,
+        };
+        session.requests.keep(request, &node)?;
+        Ok(node)
+    }
+
+    pub(crate) fn node_data(
+        &self,
+        session: &Session,
+        id: Option<RequestId>,
+        owner: Option<Arc<str>>,
+    ) -> NodeData {
+        NodeData {
+            id,
+            ttl: session.timeout,
+            whereabouts: Some(self.whereabouts.clone()),
+            owner,
+        }
+    }
+
+    /// A container, which the server removes when it has been used and is empty.
+    fn make_line<'a>(
+        &'a self,
+        client: &'a Client,
+        line: &'a str,
+    ) -> impl Future<Output = Result<(), Zk>> + 'a {
+        let create = client.create(line, &[], &self.connection.node(CreateMode::Container));
+        async move {
+            match create.await {
+                Ok(_) | Err(Zk::NodeExists) => Ok(()),
+                Err(e) => Err(e),
+            }
+        }
+    }
+
+    /// Removes a line in which there may never have been a node: the server does not. One that is in use it
+    /// leaves alone, and one that is not is made again by who needs it.
+    pub(crate) async fn remove_line(&self, client: &Client, line: &str) {
+        // If this fails it stays, as an empty node, until its name is used.
+        if client.delete(line, None).await.is_ok() {
+            self.connection.unlearn(line);
+        }
+    }
+
+    /// The node of a request whose creation was not answered, if there is one.
+    pub(crate) async fn find(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
+        let told = |e| session.told(e, Effect::None);
+        let client = session.client()?;
+        let line = self.paths().lock(&key.name);
+        let children = match session.synced(&client, || client.list_children(&line)).await {
+            Ok(children) => children,
+            Err(Zk::NoNode) => Vec::new(),
+            Err(e) => return Err(told(e)),
+        };
+        let prefix = who(self.paths().layout, key.id);
+        // In a session of before, the same request may have left one.
+        let alike = children
+            .iter()
+            .filter(|c| c.starts_with(&prefix) && !c.contains('~'));
+        let stats = alike.map(|child| {
+            let path = format!("{line}/{child}");
+            let stat = client.check_stat(&path);
+            async move { (child, stat.await) }
+        });
+        for (child, stat) in join_all(stats).await {
+            if let Some(stat) = stat.map_err(told)?
+                && session.owns(&stat)
+            {
+                let node = Node {
+                    name: child.as_str().into(),
+                    czxid: stat.czxid,
+                };
+                session.requests.change(key, |r| r.node = Some(node.clone()));
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What those children of a line are.
+    pub(crate) fn line(&self, children: &[String]) -> Result<Line> {
+        Line::read(self.paths().layout, children).map_err(|child| {
+            // The name of what is there, as far as it is fit to be shown.
+            let child: String = child.chars().filter(|c| !c.is_control()).take(64).collect();
+            let message = format!(
+                "in the line of the lock is a node `{child}` that dlock did not make: remove it, or use another root"
+            );
+            Error::new(ErrorKind::BackendData, message)
+        })
+    }
+
+    /// The line of now, as the server that is asked has it.
+    pub(crate) async fn read_line(&self, session: &Arc<Session>, line: &str) -> Result<Line> {
+        let listed = session.client()?.list_children(line).await;
+        self.listed(session, listed)
+    }
+
+    /// The line of now, as the leader has it: no older than this call.
+    pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
+        let client = session.client()?;
+        let line = self.paths().lock(&key.name);
+        let listed = session.synced(&client, || client.list_children(&line)).await;
+        self.listed(session, listed)
+    }
+
+    fn listed(&self, session: &Session, listed: Result<Vec<String>, Zk>) -> Result<Line> {
+        match listed {
+            Ok(children) => self.line(&children),
+            Err(Zk::NoNode) => Ok(Line::default()),
+            Err(e) => Err(session.told(e, Effect::None)),
+        }
+    }
+
+    /// Reads something, and once more if the connection broke or the session was over: nothing depends on how
+    /// often.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no connection within a moment, or if it broke again and again.
+    pub(crate) async fn reading<'a, T>(
+        &self,
+        read: impl Fn(Arc<Session>, Arc<Client>) -> BoxFuture<'a, Result<T, Zk>>,
+    ) -> Result<T> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            let session = self.connection.session().await?;
+            let client = session.client()?;
+            match read(session.clone(), client).await {
+                Ok(found) => return Ok(found),
+                Err(e) => match session.told(e, Effect::None) {
+                    e if e.kind() == ErrorKind::Unavailable => last = Some(e),
+                    e => return Err(e),
+                },
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "nothing was read")))
+    }
+
+    /// Deletes the node of that request.
+    ///
+    /// # Errors
+    /// `Unknown` if it may be there yet: then it is known as before.
+    pub(crate) async fn leave(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+        let key = &request.key;
+        let line = self.paths().lock(&key.name);
+        let client = session.client()?;
+        session.requests.change(key, |r| r.leaving = true);
+        let path = format!("{line}/{}", node.name);
+        let answer = match request.marked {
+            None => session.written(|| client.delete(&path, None)).await,
+            Some(mode) => {
+                // First the entry: a marker without one is nothing, an entry without its marker is exclusive.
+                let marker = format!("{line}/{}", marker(&node.name, mode));
+                let sent = session.now();
+                let (entry, marker) = join(client.delete(&path, None), client.delete(&marker, None)).await;
+                session.heard(sent, &entry);
+                session.heard(sent, &marker);
+                match marker {
+                    Ok(()) | Err(Zk::NoNode) => entry,
+                    Err(e) => Err(e),
+                }
+            }
+        };
+        let left = match answer {
+            Err(Zk::NoNode) if !request.leaving => Left::NotThere,
+            Ok(()) | Err(Zk::NoNode) => Left::Gone,
+            // With it went the node.
+            Err(Zk::SessionExpired) => return Ok(Left::NotThere),
+            Err(e) => return Err(session.told(e, Effect::Perhaps)),
+        };
+        session.requests.forget(key);
+        Ok(left)
+    }
+
+    /// Whether that node is none in which a request may stay.
+    pub(crate) fn is_at_the_end(&self, node: &Node) -> bool {
+        match parse(self.paths().layout, &node.name) {
+            Some(Child::Entry(entry)) => !is_place(entry.place),
+            _ => false,
+        }
+    }
+
+    /// Takes that node out, and removes the line if it is empty. Otherwise answers what is to be waited for.
+    ///
+    /// # Errors
+    /// `Unknown` if the node may be there yet.
+    pub(crate) async fn leave_to_the_end(
+        &self,
+        session: &Arc<Session>,
+        request: &Acquire,
+        node: &Node,
+    ) -> Result<Option<Wait>> {
+        let key = &request.key;
+        self.withdraw(session, request, node).await?;
+        let path = self.paths().lock(&key.name);
+        let client = session.client()?;
+        match session.written(|| client.delete(&path, None)).await {
+            Ok(()) | Err(Zk::NoNode) => return Ok(None),
+            Err(Zk::NotEmpty) => {}
+            Err(e) => return Err(session.told(e, Effect::None)),
+        }
+        let line = self.read_line_of_now(session, key).await?;
+        match line.entries().last() {
+            Some(last) => {
+                let last = vec![last.node.clone()];
+                Ok(Some(Wait::new(Wake::Push(self.change(session, path, last)))))
+            }
+            None => {
+                // Others who came too late, and take their nodes out just now.
+                let message = "the line of the lock is at the end of its numbers, and is about to begin anew";
+                Err(Error::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What was asked for in a session, and one call at a time for each request.
+//!
+//! A request is in one of these states:
+//!
+//! ```text
+//!            sent           answered, or found         handed out
+//!  not noted ----> noted ---------------------> in line ----------> granted
+//!      ^             |                             |                   |
+//!      |             |   nothing came of it        |  a deletion       |
+//!      |<------------+                             v  was sent         v
+//!      |<-------------- answered ---------------- leaving <------------+
+//! ```
+//!
+//! It is *noted* before anything is sent, so whatever comes of it is looked for. A request *in line* has a
+//! node: the line tells waiters from holders, and it is *granted* when somebody was told that it holds. A
+//! *leaving* request is never granted again. What was [ended by force](crate::force_release) is noted no
+//! more.
+//!
+//! Each step to the right takes several exchanges with the server. Two calls that did so for one request
+//! would each find nothing and make a node each. So an attempt, a release, an abandon and a conversion each
+//! take the request as [`InCall`] until their future has ended or is dropped. Another call of the same
+//! request is told `Unknown` at once: it has sent nothing, and comes again. It does not wait, since a future
+//! that nobody polls does not end.
+//!
+//! What could happen between two calls, and why no node is left that nobody owns:
+//!
+//! * *A request is sent again while the first call lingers*, as a quorum does. The second is told `Unknown`.
+//!   When the first has ended or was dropped, a third finds what came of it.
+//! * *It is abandoned while a call lingers.* First there is its tombstone; then the abandon is told
+//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted, and before each
+//!   node that it makes. What it made before is noted, and the next abandon ends it. The same if it is in a
+//!   call and not noted.
+//! * *A call is dropped, at any poll.* What it had sent is done before whatever is sent later in that
+//!   session. The next call looks behind a `sync`, see [`join`](crate::join).
+//! * *A call is neither polled nor dropped.* All other calls of that request are told `Unknown` for as long
+//!   as that lasts, or as the session does. Other requests are not touched.
+//! * *A deletion was sent and not answered, and it is asked for again.* It is leaving: that is ended first.
+//! * *It is ended by force, or with `zkCli`, during a call.* Then it is forgotten under the call, which notes
+//!   its node again and ends it before it makes another.
+//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete a node in the line. To be
+//!   granted and to be leaving are decided under one mutex.
+//! * *The session ends.* Calls are of one session, as nodes are.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_core::spi::{Acquire, LeaseKey, RequestId};
+use dlock_core::{Error, ErrorKind, Mode, Result, Token};
+use zookeeper_client::Error as Zk;
+
+use crate::config::invalid;
+use crate::failure::{Effect, told};
+
+/// What was asked for and may have a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LeaseKey,
+    /// As it was asked for.
+    pub(crate) mode: Mode,
+    /// Not known until its creation has been answered, or it has been found.
+    pub(crate) node: Option<Node>,
+    /// It was handed out.
+    pub(crate) granted: bool,
+    /// The mode that it has now, if that is another one.
+    pub(crate) converted: Option<Mode>,
+    /// The mode of which there may be a marker beside its node.
+    pub(crate) marked: Option<Mode>,
+    /// A deletion was sent: it is never granted again.
+    pub(crate) leaving: bool,
+    /// Locks were ended by force while its creation was unanswered, and it may have been among them.
+    doubted: bool,
+}
+
+/// A node of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: Arc<str>,
+    pub(crate) czxid: i64,
+}
+
+impl Node {
+    pub(crate) fn token(&self) -> Option<Token> {
+        u64::try_from(self.czxid).ok().and_then(Token::new)
+    }
+}
+
+/// The requests of one session.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    table: Mutex<Table>,
+    /// For messages.
+    at: Arc<str>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    noted: HashMap<RequestId, Request>,
+    in_call: HashSet<RequestId>,
+    /// Nothing is asked for any more, and nothing is handed out.
+    over: bool,
+}
+
+/// A call has that request, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct InCall {
+    requests: Arc<Requests>,
+    id: RequestId,
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        self.requests.table().in_call.remove(&self.id);
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(at: Arc<str>) -> Self {
+        Self {
+            table: Mutex::default(),
+            at,
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes that request for a call.
+    ///
+    /// # Errors
+    /// `Unknown` if another call has it.
+    pub(crate) fn call(self: &Arc<Self>, key: &LeaseKey) -> Result<InCall> {
+        match self.table().in_call.insert(key.id) {
+            true => Ok(InCall {
+                requests: self.clone(),
+                id: key.id,
+            }),
+            false => Err(Error::new(
+                ErrorKind::Unknown,
+                "another call of the same request is on its way, and its outcome is not known yet: ask again",
+            )),
+        }
+    }
+
+    /// Whether it is noted, or a call has it that may be about to note it.
+    pub(crate) fn knows(&self, key: &LeaseKey) -> bool {
+        let table = self.table();
+        table.in_call.contains(&key.id) || table.get(key).is_some()
+    }
+
+    pub(crate) fn get(&self, key: &LeaseKey) -> Option<Request> {
+        self.table().get(key).cloned()
+    }
+
+    /// Notes a request before it is sent.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one with that id asked for something else; `Unavailable` if the session is over.
+    pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
+        let mut table = self.table();
+        if table.over {
+            return Err(told(Zk::SessionExpired, Effect::None, &self.at));
+        }
+        table.note(request).map(drop)
+    }
+
+    /// Notes the node of a request in a call, also if it was forgotten since: the node belongs to somebody.
+    ///
+    /// # Errors
+    /// `InvalidInput` as [`note`](Self::note).
+    pub(crate) fn keep(&self, request: &Acquire, node: &Node) -> Result<Request> {
+        let mut table = self.table();
+        let noted = table.note(request)?;
+        noted.node.get_or_insert_with(|| node.clone());
+        Ok(noted.clone())
+    }
+
+    pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.table().noted.get_mut(&key.id) {
+            change(request);
+        }
+    }
+
+    pub(crate) fn forget(&self, key: &LeaseKey) {
+        self.table().noted.remove(&key.id);
+    }
+
+    /// Forgets a request, unless it is about another node by now.
+    pub(crate) fn forget_node(&self, seen: &Request) -> Option<Request> {
+        let mut table = self.table();
+        let same = table.get(&seen.key).is_some_and(|r| r.node == seen.node);
+        if same {
+            table.noted.remove(&seen.key.id)
+        } else {
+            None
+        }
+    }
+
+    /// All that have a node. Of the others, those that `may_be` concerned have to read the line anew once
+    /// they have one. The look and the note are one step.
+    pub(crate) fn with_nodes(&self, may_be: impl Fn(&Request) -> bool) -> Vec<Request> {
+        let mut table = self.table();
+        for request in table.noted.values_mut() {
+            request.doubted |= request.node.is_none() && may_be(request);
+        }
+        let all = table.noted.values();
+        all.filter(|r| r.node.is_some()).cloned().collect()
+    }
+
+    /// Whether something happened that makes what was read before worthless. Whoever asks reads it anew.
+    pub(crate) fn is_doubted(&self, key: &LeaseKey) -> bool {
+        let mut table = self.table();
+        let doubted = table.noted.get_mut(&key.id).map(|r| &mut r.doubted);
+        doubted.is_some_and(std::mem::take)
+    }
+
+    /// Notes that it is handed out with that node. `false` if it has ended since its node was seen in the
+    /// line: its deletion was sent, it was ended by force, or with the session. Look and note are one step:
+    /// whoever ends it later finds that it was handed out.
+    pub(crate) fn hand_out(&self, key: &LeaseKey, node: &Node) -> bool {
+        let mut table = self.table();
+        if table.over {
+            return false;
+        }
+        let request = table.noted.get_mut(&key.id);
+        let standing = |r: &&mut Request| {
+            r.key == *key && !r.leaving && r.node.as_ref().is_some_and(|n| n.name == node.name)
+        };
+        request.filter(standing).map(|r| r.granted = true).is_some()
+    }
+
+    /// Nothing is asked for or handed out from here on.
+    pub(crate) fn shut(&self) {
+        self.table().over = true;
+    }
+
+    /// The same, if nothing is asked for or held now. Whether nothing is.
+    pub(crate) fn shut_if_idle(&self) -> bool {
+        let mut table = self.table();
+        table.over |= table.noted.is_empty();
+        table.noted.is_empty()
+    }
+}
+
+impl Table {
+    fn get(&self, key: &LeaseKey) -> Option<&Request> {
+        self.noted.get(&key.id).filter(|r| r.key == *key)
+    }
+
+    fn note(&mut self, request: &Acquire) -> Result<&mut Request> {
+        let (key, mode) = (&request.key, request.mode);
+        let noted = self.noted.entry(key.id).or_insert_with(|| Request {
+            key: key.clone(),
+            mode,
+            node: None,
+            granted: false,
+            converted: None,
+            marked: None,
+            leaving: false,
+            doubted: false,
+        });
+        match noted.key == *key && noted.mode == mode {
+            true => Ok(noted),
+            false => Err(invalid("the id of this request was used for another one")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::LockName;
+
+    use super::*;
+
+    #[test]
+    fn one_call_has_a_request_until_it_is_dropped_and_others_have_others() {
+        let key = |n| LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n));
+        let requests = Arc::new(Requests::new("h".into()));
+        let first = requests.call(&key(1)).unwrap();
+        let second = requests.call(&key(1)).unwrap_err();
+        assert!(second.may_be_held(), "{second}");
+        drop(requests.call(&key(2)).unwrap());
+        assert!(requests.knows(&key(1)) && !requests.knows(&key(2)));
+        drop(first);
+        drop(requests.call(&key(1)).unwrap());
+        assert!(!requests.knows(&key(1)));
+    }
+}

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::spi::{LostLeases, RequestId, Signal};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp};
+use dlock_core::spi::{LostLeases, Signal};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::{mpsc, oneshot};
 use futures::future::{Either, select};

@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{Acquire, LeaseKey, RequestId};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::spi::{Acquire, LeaseKey};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
 

@@ -37,8 +37,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 
 /// The requests of a session that calls have in hand.
 #[derive(Debug, Default)]

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal, Wait,
-    Wake,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
+    Wait, Wake, Watch,
 };
-use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength,
-};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::BoxStream;
@@ -44,7 +42,7 @@ const LONGEST_OWNER: usize = 1024;
 /// * *Nothing stays.* All nodes of a client go with its session, lines that are empty are removed by the server.
 ///
 /// It does not guarantee that a client which was stopped past its session writes nothing any more: for that there are tokens and the
-/// [gate](dlock_core::spi::FenceGate).
+/// [gate](dlock_core::FenceGate).
 #[derive(Clone)]
 pub struct ZkLock {
     pub(crate) connection: Arc<Connection>,
@@ -54,35 +52,19 @@ pub struct ZkLock {
 
 impl ZkLock {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        use Capability::{
-            Downgrade, ForceRelease, Gate, Inspect, Permits, Priority, Queue, Renew, Shared, Watch,
-        };
+        use Capability::{Permits, Priority, Queue, Shared, Watch};
         let paths = &connection.settings.paths;
-        let exclusive = &[Queue, Renew, Gate, Watch, Inspect, ForceRelease][..];
-        let all = &[
-            Queue,
-            Renew,
-            Gate,
-            Watch,
-            Inspect,
-            ForceRelease,
-            Shared,
-            Permits,
-            Downgrade,
-        ][..];
+        let claimed = Capabilities::new("zookeeper");
         let claimed = match paths.layout {
-            _ if paths.unfair => &exclusive[1..],
-            _ if paths.priorities => &[Queue, Priority, Renew, Gate, Inspect, ForceRelease],
-            Layout::Curator => exclusive,
-            Layout::Own => all,
+            _ if paths.unfair => claimed,
+            _ if paths.priorities => claimed.with_all([Queue, Priority]).without(Watch),
+            Layout::Curator => claimed.with(Queue),
+            Layout::Own => claimed.with_all([Queue, Shared, Permits]),
         };
-        let claimed = claimed.iter().copied();
         // What is shorter than the session cannot be promised; how long the engine may be asked to hold one is not ZooKeeper's concern.
         let least = connection.session_timeout;
         let capabilities = claimed
-            .fold(Capabilities::new("zookeeper"), Capabilities::with)
             .with_nature(Nature::Session)
-            .with_fencing(Strength::AcrossRestart)
             .with_owner_label(LONGEST_OWNER)
             .with_ttl(least..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
         Self {
@@ -398,14 +380,20 @@ impl Lock for ZkLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::RwLock if self.capabilities.has(Capability::Downgrade) => Some(Part::RwLock(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Watch => Some(Part::Watch(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.capabilities.has(Capability::Shared).then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

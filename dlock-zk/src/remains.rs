@@ -17,8 +17,8 @@
 //!   end by force goes by the version from before it looked who holds; and since the end of that session is not its own, by the node of the session, too.
 //! * *Somebody's hand, once more.* That is not noticed: see `docs/zookeeper.md`.
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::FutureExt as _;
 use futures::future::try_join;
 use zookeeper_client::{Client, Error as Zk, Stat};

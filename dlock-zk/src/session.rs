@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Grant, LeaseKey, RequestId};
-use dlock_core::{Error, Mode, Result, Runtime, Timestamp, Token};
+use dlock_core::spi::{Acquire, Grant, LeaseKey};
+use dlock_core::{Error, Mode, RequestId, Result, Runtime, Timestamp, Token};
 use futures::future::join;
 use zookeeper_client::{Client, Error as Zk, SessionState, Stat};
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Holder, Inspection, Watch};
-use dlock_core::{Capability, Error, ErrorKind, LockName, Result, Token};
+use dlock_core::spi::Watch;
+use dlock_core::{Capability, Change, Error, ErrorKind, Holder, Inspection, LockName, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
 use futures::stream::BoxStream;
@@ -396,7 +396,7 @@ impl Watch for ZkLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
-        if !dlock_core::spi::Lock::capabilities(self).has(Capability::Watch) {
+        if dlock_core::spi::Lock::capabilities(self).has(Capability::Priority) {
             return Err(named(unsupported(
                 "unfair locks and those with priorities are not watched",
             )));

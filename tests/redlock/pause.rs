@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use dlock::FenceGate as _;
 use dlock::redis::RedisLock;
-use dlock::spi::{Admission, FenceGate as _};
-use dlock::{LockName, Token, runtime};
+use dlock::{Admission, LockName, Token, runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::servers::{RedisOptions, RedisServer, until};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock::redis::RedisLock;
-use dlock::spi::{Acquire, LeaseKey, Queueing, RequestId};
-use dlock::{Capability, ErrorKind, LockName, LockOptions, Mode};
+use dlock::spi::{Acquire, LeaseKey, Queueing};
+use dlock::{Capability, ErrorKind, LockName, LockOptions, Mode, RequestId};
 
 use crate::site::{NAME, client};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dlock::combinators::Quorum;
 use dlock::redis::{Builder, RedisLock};
-use dlock::spi::{Admission, Lock};
-use dlock::{Client, Guard, LockName, LockOptions, LossReason, Memory, Timestamp, Token, runtime};
+use dlock::spi::Lock;
+use dlock::{Admission, Client, Guard, LockName, LockOptions, LossReason, Memory, Timestamp, Token, runtime};
 use dlock_conformance::network::{Fault, FaultGuard, Network};
 use dlock_conformance::proxy::ProxyNetwork;
 use futures::future::try_join_all;

@@ -5,7 +5,7 @@
 //! some may have been missed.
 
 use dlock_core::Timestamp;
-use dlock_core::spi::{Change, Holder};
+use dlock_core::{Change, Holder};
 
 use super::{NameState, Seen};
 

@@ -6,7 +6,7 @@
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
 //! # async fn f(pool: sqlx::PgPool, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_core::{LockName, spi::Access};
+//! use dlock_core::{Access, LockName};
 //! use dlock_sql::direct::{Tables, gate};
 //!
 //! let (tables, stock) = (Tables::default(), LockName::new("stock")?);
@@ -30,8 +30,7 @@
 //! * *The commit's answer is lost*: it is stored with the token or not at all. The same token may come again.
 //! * *Two resources in one transaction, in different orders*: a deadlock, which the server resolves. Begin again.
 
-use dlock_core::spi::{Access, Admission, FencedValue};
-use dlock_core::{ErrorKind, LockName, Token};
+use dlock_core::{Access, Admission, ErrorKind, FencedValue, LockName, Token};
 use sqlx::Transaction;
 
 use super::database::{Store, Value, all_own, execute_own};

@@ -1,8 +1,8 @@
 //! Tokens: what they survive, and raising them.
 
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
-use dlock_core::{Error, ErrorKind, Result, Strength, Token};
+use dlock_core::spi::{Fencing, LeaseKey, Raised};
+use dlock_core::{Error, ErrorKind, FenceGate, Result, Strength, Token};
 
 use super::job::Needs;
 use super::lock::SqliteLock;
@@ -11,9 +11,10 @@ use super::schema::LAST_TOKEN;
 #[async_trait]
 impl Fencing for SqliteLock {
     fn strength(&self) -> Strength {
-        self.capabilities()
-            .strength
-            .unwrap_or(Strength::WhileStateSurvives)
+        match self.link.private {
+            true => Strength::WhileStateSurvives,
+            false => Strength::AcrossRestart,
+        }
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

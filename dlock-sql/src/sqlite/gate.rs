@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! # async fn f(conn: &mut sqlx::SqliteConnection, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_core::{LockName, spi::Access};
+//! use dlock_core::{Access, LockName};
 //! use dlock_sql::sqlite::gate;
 //! use sqlx::Connection as _;
 //!
@@ -30,8 +30,7 @@
 //! nothing of one another.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 

@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{FencedValue, RequestId};
-use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, FencedValue, LockName, Mode, RequestId, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};
 

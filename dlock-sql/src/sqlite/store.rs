@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{FencedValue, RequestId};
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, FencedValue, LockName, RequestId, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 

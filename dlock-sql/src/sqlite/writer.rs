@@ -16,8 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::FencedValue;
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, FencedValue, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 

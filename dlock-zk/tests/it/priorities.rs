@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Lock as _, LostLeases, Push, Release, Released, Renew as _, RenewItem,
-    RenewOutcome, Signal, Watch as _,
+    Abandoned, Acquire, Attempt, Lock as _, LostLeases, Push, Release, Released, RenewItem, RenewOutcome,
+    Signal,
 };
 use dlock_core::{ErrorKind, LockOptions, Mode, Token};
 use dlock_zk::ZkLock;
@@ -53,7 +53,7 @@ async fn the_most_urgent_is_next_and_of_equals_the_first() {
         let lock = if n % 2 == 0 { &a } else { &b };
         waiting.push((n, lock, waits(lock, &urgent(1, n, priority)).await));
     }
-    let seen = b.inspect(&key("x", 1, 0).name).await.unwrap();
+    let seen = b.watch().unwrap().inspect(&key("x", 1, 0).name).await.unwrap();
     assert_eq!((seen.holders.len(), seen.waiting), (1, 5));
     assert_eq!(
         (seen.holders[0].id, seen.holders[0].token),
@@ -140,7 +140,7 @@ async fn a_hold_whose_answer_was_lost_is_known_again() {
         "its place, and that it has it"
     );
     let items = [RenewItem::lease(request.key.clone(), LONG)];
-    let outcomes = lock.renew(&items).await;
+    let outcomes = lock.renew().unwrap().renew(&items).await;
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
     assert_eq!(
         lock.release(&request.key, Release::Now).await.unwrap(),
@@ -181,7 +181,11 @@ async fn a_hold_of_which_one_node_was_deleted_leaves_nothing() {
         let path = format!("{LINE}/{node}");
         hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
         if of == "held" {
-            let outcomes = lock.renew(&[RenewItem::lease(first.key.clone(), LONG)]).await;
+            let outcomes = lock
+                .renew()
+                .unwrap()
+                .renew(&[RenewItem::lease(first.key.clone(), LONG)])
+                .await;
             assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
         }
         let released = lock.release(&first.key, Release::Now).await.unwrap();
@@ -252,8 +256,8 @@ async fn an_operator_ends_the_hold_and_nobody_elses_wait() {
     // Also by one who knows nothing of priorities.
     let operator = crate::open(&server).await;
     let name = key("x", 1, 0).name;
-    assert_eq!(operator.inspect(&name).await.unwrap().waiting, 1);
-    assert_eq!(operator.force_release(&name).await.unwrap(), 1);
+    assert_eq!(operator.watch().unwrap().inspect(&name).await.unwrap().waiting, 1);
+    assert_eq!(operator.watch().unwrap().force_release(&name).await.unwrap(), 1);
     turn(&mut next).await;
     let told = tokio::time::timeout(LONG, signals.next()).await.unwrap();
     let Some(Signal::Lost(LostLeases::These(keys), _)) = told else {
@@ -282,7 +286,15 @@ async fn a_holder_whose_place_was_deleted_is_told_that_it_was_ended() {
     let place = format!("{LINE}/{}", nodes.iter().find(|n| *n != "held").unwrap());
     hands(&server, move |s| s.with_session(|s| s.delete(&place))).await;
     let operator = open(&server).await;
-    assert_eq!(operator.force_release(&request.key.name).await.unwrap(), 1);
+    assert_eq!(
+        operator
+            .watch()
+            .unwrap()
+            .force_release(&request.key.name)
+            .await
+            .unwrap(),
+        1
+    );
     let told = tokio::time::timeout(LONG, signals.next()).await;
     let Ok(Some(Signal::Lost(LostLeases::These(keys), _))) = told else {
         panic!("{told:?}");
@@ -335,7 +347,7 @@ async fn with_priorities_and_without_exclude_one_another() {
     granted(&urgently, &urgent(1, 0, 5)).await;
     let e = in_turn.attempt(&plain).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
-    let watched = in_turn.watch(&plain.key.name).await;
+    let watched = in_turn.watch().unwrap().watch(&plain.key.name).await;
     assert!(watched.is_err_and(|e| e.kind() == ErrorKind::InvalidInput));
     urgently.release(&key("x", 1, 0), Release::Now).await.unwrap();
     granted(&in_turn, &plain).await;

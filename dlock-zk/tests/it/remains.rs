@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Acquire, Attempt, Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, Signal,
-    Watch as _,
+    Acquire, Attempt, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, Signal, Watch as _,
 };
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
@@ -92,7 +91,7 @@ impl Kind {
 
 async fn renewed(lock: &ZkLock, request: &Acquire) -> RenewOutcome {
     let items = [RenewItem::lease(request.key.clone(), LONG)];
-    lock.renew(&items).await.remove(0)
+    lock.renew().unwrap().renew(&items).await.remove(0)
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use dlock_core::combinators::Namespaced;
-use dlock_core::spi::{Access, Admission, FenceGate, Lock};
-use dlock_core::{LockName, Token};
+use dlock_core::spi::Lock;
+use dlock_core::{Access, Admission, FenceGate, LockName, Token};
 use dlock_sql::sqlite::{SqliteLock, gate};
 use sqlx::Connection as _;
 
@@ -16,7 +16,7 @@ fn resource() -> LockName {
 
 fn gate_of(lock: &SqliteLock) -> &dyn FenceGate {
     let part: &dyn Lock = lock;
-    part.fencing_part().unwrap().gate().unwrap()
+    part.fencing().unwrap().gate().unwrap()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn inside_a_transaction_the_rule_is_that_of_every_gate() {
         gate::create_table(&mut conn).await.unwrap();
         gate::create_table(&mut conn).await.unwrap();
         // The same steps against the rule that all stores share.
-        let mut rule = dlock_core::spi::FencedValue::new(vec![], None, None);
+        let mut rule = dlock_core::FencedValue::new(vec![], None, None);
         let mut dice = 12345u64;
         for _ in 0..300 {
             dice = dice
@@ -164,7 +164,7 @@ fn in_a_namespace_the_gates_share_the_stored_name() {
         let lock = SqliteLock::open(files.path(), runtime).await.unwrap();
         let inside = Namespaced::new(std::sync::Arc::new(lock), "shop").unwrap();
         let part: &dyn Lock = &inside;
-        let gate = part.fencing_part().unwrap().gate().unwrap();
+        let gate = part.fencing().unwrap().gate().unwrap();
         let stored = Namespaced::stored_name("shop", &resource()).unwrap();
         let mut conn = stranger(&files).await;
         let seen = gate::admit_in(&mut conn, &stored, token(5), Access::Exclusive).await;

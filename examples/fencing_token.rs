@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use dlock::spi::Admission;
-use dlock::{AutoRenew, LockName, LockOptions};
+use dlock::{Admission, AutoRenew, LockName, LockOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

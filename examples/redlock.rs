@@ -15,8 +15,7 @@ mod servers;
 use std::error::Error;
 use std::time::Duration;
 
-use dlock::spi::Admission;
-use dlock::{Client, LockName, LockOptions};
+use dlock::{Admission, Client, LockName, LockOptions};
 use servers::Servers;
 
 const TTL: Duration = Duration::from_secs(2);

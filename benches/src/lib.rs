@@ -25,8 +25,8 @@ mod servers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{self, Acquire, Attempt, LeaseKey, Release, RequestId};
-use dlock_core::{Client, Lock, LockName, Memory, Runtime};
+use dlock_core::spi::{self, Acquire, Attempt, LeaseKey, Release};
+use dlock_core::{Client, Lock, LockName, Memory, RequestId, Runtime};
 
 /// A store in memory, and a client of it.
 pub fn memory(runtime: Arc<dyn Runtime>) -> (Memory, Client) {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
-use dlock_core::spi::{self, Change, FenceGate, Inspection};
+use dlock_core::spi;
 use dlock_core::{
-    AutoRenew, Capabilities, Capability, Client, Guard, Lock, LockName, LockOptions, LossReason, Mode, Owner,
-    Result, Semaphore, Timestamp, Token, Upgrade,
+    AutoRenew, Capabilities, Capability, Change, Client, FenceGate, Guard, Inspection, Lock, LockName,
+    LockOptions, LossReason, Mode, Owner, Result, Semaphore, Timestamp, Token, Upgrade,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
+use dlock_core::spi::capabilities_of;
 use dlock_core::{Capability, Client, Memory, Result, Runtime, Strength};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -89,7 +90,7 @@ pub(crate) fn claims(store: &Memory) -> Claims {
     Claims::new(
         "dlock memory (simulated)",
         env!("CARGO_PKG_VERSION"),
-        store.connect().capabilities().clone(),
+        capabilities_of(&*store.connect()),
     )
     .slack(Duration::from_millis(50))
     .op_bound(Duration::from_millis(500))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_core::combinators::Quorum;
 use dlock_core::saboteur::Planted;
 use dlock_core::sim::{FaultPlan, Link, SimRuntime};
-use dlock_core::spi::Lock;
+use dlock_core::spi::{Lock, capabilities_of};
 use dlock_core::{Client, Memory, Result, Runtime, Strength};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -99,10 +99,7 @@ impl Harness for SimulatedQuorum {
     fn claims(&self) -> Claims {
         let node = self.clockwork.machine("claims");
         let quorum = self.quorum(&self.links(&node, &self.plan), Arc::new(node));
-        let capabilities = quorum
-            .expect("memory stores can be a quorum")
-            .capabilities()
-            .clone();
+        let capabilities = capabilities_of(&quorum.expect("memory stores can be a quorum"));
         let members = self.members.len();
         // To each member a request to acquire and one to release, and to all but one of a majority one to raise.
         let requests = u32::try_from(3 * members).unwrap_or(u32::MAX);

@@ -7,8 +7,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{self, Change, FenceGate, Inspection};
-use dlock_core::{Capabilities, LockName, LossReason, Mode, Result, Timestamp, Token};
+use dlock_core::spi;
+use dlock_core::{
+    Capabilities, Change, FenceGate, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token,
+};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 

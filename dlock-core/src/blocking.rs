@@ -37,10 +37,10 @@ use futures::stream::BoxStream;
 
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Held, Upgrade};
+use crate::inspection::{Change, Inspection};
 use crate::name::LockName;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
-use crate::spi::{Change, Inspection};
 
 /// A [`Client`](crate::Client) whose calls block.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Client {
     /// # Examples
     /// ```
     /// # use dlock_core as dlock;
-    /// use dlock::spi::Change;
+    /// use dlock::Change;
     /// # let client = dlock_core::doc_client().blocking();
     /// let mut changes = client.watch("leader")?;
     /// let Some(Change::Snapshot { now, .. }) = changes.next().transpose()? else { panic!() };

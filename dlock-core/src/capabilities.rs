@@ -83,12 +83,11 @@ pub enum Nature {
 /// ```
 /// # use dlock_core as dlock;
 /// use std::time::Duration;
-/// use dlock::{Capabilities, Capability, Strength};
+/// use dlock::{Capabilities, Capability};
 /// let caps = Capabilities::new("acme")
-///     .with(Capability::Renew)
-///     .with_fencing(Strength::AcrossRestart)
+///     .with(Capability::PerGrantTtl)
 ///     .with_ttl(Duration::from_millis(10)..=Duration::from_secs(3600), Duration::from_millis(1));
-/// assert!(caps.has(Capability::Renew) && !caps.has(Capability::Queue));
+/// assert!(caps.has(Capability::PerGrantTtl) && !caps.has(Capability::Queue));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -118,6 +117,8 @@ pub struct Capabilities {
     /// Whether stepping the server's clock can end a lease early.
     pub clock_sensitive: bool,
     set: u64,
+    /// What was taken back, and does not follow from a part either.
+    taken_back: u64,
 }
 
 impl Capabilities {
@@ -137,20 +138,31 @@ impl Capabilities {
             name_hash_bits: None,
             clock_sensitive: false,
             set: 0,
+            taken_back: 0,
         }
     }
 
     /// Claims one more capability. Fencing and owner labels have methods of their own.
+    ///
+    /// What follows from a part of a backend need not be claimed: see [`capabilities_of`](crate::spi::capabilities_of).
     #[must_use]
     pub fn with(mut self, capability: Capability) -> Self {
         self.set |= 1 << capability as u8;
+        self.taken_back &= !(1 << capability as u8);
         self
     }
 
-    /// Takes a claim back, for wrappers that cannot keep it.
+    /// Claims all of these as well.
+    #[must_use]
+    pub fn with_all(self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
+        capabilities.into_iter().fold(self, Self::with)
+    }
+
+    /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep it.
     #[must_use]
     pub fn without(mut self, capability: Capability) -> Self {
         self.set &= !(1 << capability as u8);
+        self.taken_back |= 1 << capability as u8;
         match capability {
             Capability::Fencing => self.strength = None,
             Capability::OwnerLabel => self.max_owner_len = 0,
@@ -159,7 +171,25 @@ impl Capabilities {
         self
     }
 
-    /// Claims [`Capability::Fencing`] of that strength.
+    /// What follows from a part: there with it, unless it was taken back, and not without it.
+    pub(crate) fn following(self, capability: Capability, part_is_there: bool) -> Self {
+        match part_is_there && self.taken_back & (1 << capability as u8) == 0 {
+            true => self.with(capability),
+            false => self.without(capability),
+        }
+    }
+
+    /// Nothing follows any more: what is not claimed is taken back. So two that claim the same are equal.
+    pub(crate) fn settled(mut self) -> Self {
+        self.taken_back = Capability::ALL
+            .iter()
+            .filter(|c| !self.has(**c))
+            .fold(0, |set, c| set | 1 << *c as u8);
+        self
+    }
+
+    /// Claims [`Capability::Fencing`] of that strength. A backend has no need to: it follows from its
+    /// [`Fencing`](crate::spi::Fencing) part.
     #[must_use]
     pub fn with_fencing(mut self, strength: Strength) -> Self {
         self.strength = Some(strength);

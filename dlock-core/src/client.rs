@@ -9,6 +9,8 @@ use futures::stream::BoxStream;
 use crate::capabilities::{Capabilities, Capability};
 use crate::engine::{Ask, Engine, Settings, without_errors};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::FenceGate;
+use crate::inspection::{Change, Inspection};
 use crate::lock::Lock;
 use crate::mode::Mode;
 use crate::name::LockName;
@@ -18,7 +20,7 @@ use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
 use crate::saboteur::{Bug, Planted};
 use crate::semaphore::Semaphore;
-use crate::spi::{self, Change, FenceGate, Inspection};
+use crate::spi;
 
 /// A client of one backend: gives handles to named locks, and keeps what they hold alive.
 ///
@@ -204,7 +206,7 @@ impl Client {
     /// # dlock_core::doc_block_on(async {
     /// # let client = dlock_core::doc_client();
     /// # use dlock_core as dlock;
-    /// use dlock::spi::Change;
+    /// use dlock::Change;
     /// use futures::StreamExt;
     /// let mut changes = client.watch("leader").await?;
     /// let Some(Change::Snapshot { now, .. }) = changes.next().await.transpose()? else { panic!() };
@@ -283,10 +285,9 @@ impl Client {
         let name = name.try_into().map_err(Into::into)?;
         check_name(&name, &self.engine.caps)?;
         need(&self.engine.caps, capability, what)?;
-        match self.engine.backend.watch_part() {
-            Some(part) => Ok((name, part)),
-            None => Err(no_part(&self.engine.caps, "Watch")),
-        }
+        let part = self.engine.backend.watch();
+        part.map(|part| (name, part))
+            .ok_or_else(|| no_part(&self.engine.caps, "Watch"))
     }
 
     /// The fence gate in the backend's own store. Each of its calls has the client's time limit for an operation and then answers
@@ -310,7 +311,7 @@ impl Client {
     pub fn gate(&self) -> Result<&dyn FenceGate> {
         self.engine.check_open()?;
         need(&self.engine.caps, Capability::Gate, "a fence gate")?;
-        let gate = self.engine.backend.fencing_part().and_then(spi::Fencing::gate);
+        let gate = self.engine.backend.fencing().and_then(spi::Fencing::gate);
         match gate {
             Some(_) => Ok(&***self.engine),
             None => Err(no_part(&self.engine.caps, "fence gate")),
@@ -415,12 +416,12 @@ impl ClientBuilder {
     /// Starts the client and its keeper.
     ///
     /// # Errors
-    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend whose claims
-    /// and parts do not agree.
+    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend that claims
+    /// what it has no part for.
     pub fn build(self) -> Result<Client> {
-        let caps = self.backend.capabilities();
+        let caps = spi::capabilities_of(&*self.backend);
         let defaults = Terms::DEFAULT.with(self.defaults.clone());
-        defaults.check(caps)?;
+        defaults.check(&caps)?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -428,36 +429,10 @@ impl ClientBuilder {
             ));
         }
         let parts = [
-            (Capability::Renew, "Renew", self.backend.renew_part().is_some()),
-            (
-                Capability::Fencing,
-                "Fencing",
-                self.backend.fencing_part().is_some(),
-            ),
-            (
-                Capability::Gate,
-                "Fencing",
-                self.backend.fencing_part().is_some_and(|f| f.gate().is_some()),
-            ),
-            (Capability::Watch, "Watch", self.backend.watch_part().is_some()),
-            (Capability::Inspect, "Watch", self.backend.watch_part().is_some()),
-            (
-                Capability::ForceRelease,
-                "Watch",
-                self.backend.watch_part().is_some(),
-            ),
-            (
-                Capability::Downgrade,
-                "RwLock",
-                self.backend.rwlock_part().is_some(),
-            ),
-            (
-                Capability::Upgrade,
-                "RwLock",
-                self.backend.rwlock_part().is_some(),
-            ),
+            (Capability::Upgrade, "RwLock", self.backend.rwlock().is_some()),
+            (Capability::Raise, "Fencing", self.backend.fencing().is_some()),
             // A queue entry has a lease of its own, which is renewed like any other.
-            (Capability::Queue, "Renew", self.backend.renew_part().is_some()),
+            (Capability::Queue, "Renew", self.backend.renew().is_some()),
         ];
         for (capability, part, there) in parts {
             if caps.has(capability) && !there {

@@ -10,8 +10,9 @@ use crate::error::{Error, LossReason, Result};
 use crate::events::GuardEvents;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::saboteur::Bug;
-use crate::spi::{Converted, RequestId};
+use crate::spi::Converted;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 

@@ -1,8 +1,10 @@
 //! Tokens raised.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Raised};
-use dlock_core::{Error, ErrorKind, Result, Strength, Token};
+use dlock_core::spi::{Fencing, LeaseKey, Raised};
+use dlock_core::{Error, ErrorKind, FenceGate, Result, Strength, Token};
 
 use crate::config::invalid;
 use crate::lock::RedisLock;
@@ -11,9 +13,9 @@ use crate::reply::token;
 #[async_trait]
 impl Fencing for RedisLock {
     fn strength(&self) -> Strength {
-        dlock_core::spi::Lock::capabilities(self)
-            .strength
-            .unwrap_or(Strength::WhileStateSurvives)
+        Strength::AcrossDataLoss {
+            clock_skew: Duration::ZERO,
+        }
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

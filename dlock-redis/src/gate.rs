@@ -1,8 +1,7 @@
 //! The resource side of fencing.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Error, LockName, Result, Token};
+use dlock_core::{Access, Admission, Error, FenceGate, FencedValue, LockName, Result, Token};
 use redis::Value;
 
 use crate::keys::resource;

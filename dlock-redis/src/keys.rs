@@ -8,7 +8,7 @@
 //! whatever bytes it has, what is put behind it makes no key of another name.
 
 use dlock_core::LockName;
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 
 /// How many hash tags there are. Never to be changed: clients that differ in it do not exclude one another.
 const BUCKETS: u64 = 256;

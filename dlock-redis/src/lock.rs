@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Release,
-    Released, Renewal, Sent, Signal, Unanswered, Wait, Wake,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, News, Probe, Queueing, Release, Released,
+    Renew, Renewal, RwLock, Sent, Signal, Unanswered, Wait, Wake, Watch,
 };
-use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Strength, Timestamp,
-};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _};
 use redis::Value;
@@ -36,16 +34,18 @@ pub struct RedisLock {
 
 impl RedisLock {
     pub(crate) fn new(backend: Backend, longest_ttl: Option<Duration>) -> Self {
-        let all = Capability::ALL
-            .iter()
-            .copied()
-            .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel));
-        let strength = Strength::AcrossDataLoss {
-            clock_skew: Duration::ZERO,
-        };
-        let mut capabilities = all
-            .fold(Capabilities::new("redis"), Capabilities::with)
-            .with_fencing(strength)
+        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+        let mut capabilities = Capabilities::new("redis")
+            .with_all([
+                Shared,
+                Permits,
+                Queue,
+                Priority,
+                PerGrantTtl,
+                Raise,
+                Upgrade,
+                MinimumHold,
+            ])
             .with_owner_label(1024);
         capabilities.clock_sensitive = true;
         if let Some(longest) = longest_ttl {
@@ -296,14 +296,20 @@ impl Lock for RedisLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::RwLock => Some(Part::RwLock(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Watch => Some(Part::Watch(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        Some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dlock_core::RequestId;
 use dlock_core::Timestamp;
-use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, RequestId, Signal};
+use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
 use futures::Stream;
 use futures::channel::mpsc;
 use redis::{PushInfo, PushKind, Value};

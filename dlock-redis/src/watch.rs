@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Holder, Inspection, Watch};
-use dlock_core::{Error, LockName, Mode, Result, Timestamp};
+use dlock_core::spi::Watch;
+use dlock_core::{Change, Error, Holder, Inspection, LockName, Mode, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};

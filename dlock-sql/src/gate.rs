@@ -4,7 +4,7 @@
 //! The row is locked before it is read, and stays locked until the transaction of the caller ends. So nothing
 //! comes between the check and the commit.
 
-use dlock_core::spi::{Access, Admission, FencedValue};
+use dlock_core::{Access, Admission, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use crate::direct::Store;

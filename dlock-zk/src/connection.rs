@@ -30,7 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::spi::{LeaseKey, LostLeases, RequestId, Signal, Tombstones};
+use dlock_core::RequestId;
+use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
 use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::mpsc;

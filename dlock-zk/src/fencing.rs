@@ -1,10 +1,10 @@
 //! Tokens: the transaction ids of the nodes.
 
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Raised};
-use dlock_core::{Result, Strength, Token};
+use dlock_core::spi::Fencing;
+use dlock_core::{FenceGate, Strength};
 
-use crate::lock::{ZkLock, unsupported};
+use crate::lock::ZkLock;
 
 #[async_trait]
 impl Fencing for ZkLock {
@@ -16,11 +16,5 @@ impl Fencing for ZkLock {
 
     fn gate(&self) -> Option<&dyn FenceGate> {
         Some(self)
-    }
-
-    async fn raise(&self, lease: &LeaseKey, _to: Token) -> Result<Raised> {
-        let message =
-            "a transaction id of ZooKeeper cannot be raised: its locks are no members of a fenced quorum";
-        Err(unsupported(message).with_name(&lease.name))
     }
 }

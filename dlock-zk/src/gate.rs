@@ -14,8 +14,7 @@
 //!   since, it is `Unknown`.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token};
 use futures::FutureExt as _;
 use zookeeper_client::{CreateMode, Error as Zk};
 

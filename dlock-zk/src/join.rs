@@ -45,7 +45,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{Acquire, LeaseKey, RequestId, Wait, Wake};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, LeaseKey, Wait, Wake};
 use dlock_core::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};

@@ -4,7 +4,7 @@
 //! two hexadecimal digits. `%` itself is among those, so what is written can be read in one way only. A `.`
 //! at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
 
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 use dlock_core::{LockName, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 

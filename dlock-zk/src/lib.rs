@@ -17,7 +17,7 @@
 //! # What it does not
 //!
 //! * A client that was stopped past its session may still write: for that there are tokens and the
-//!   [gate](dlock_core::spi::FenceGate).
+//!   [gate](dlock_core::FenceGate).
 //! * There are no priorities, no upgrade and no minimum hold. [Unfair](Config::unfair) locks and those in the
 //!   layout of [Curator](Layout::Curator) are exclusive alone. All these answer `Unsupported` before anything
 //!   is sent.

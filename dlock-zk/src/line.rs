@@ -129,7 +129,7 @@ impl Line {
 mod tests {
     use std::num::NonZeroU32;
 
-    use dlock_core::spi::RequestId;
+    use dlock_core::RequestId;
 
     use super::*;
     use crate::node::{marker, prefix};

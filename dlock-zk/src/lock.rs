@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal, Wait,
-    Wake,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
+    Wait, Wake, Watch,
 };
-use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength,
-};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::BoxStream;
@@ -42,21 +40,19 @@ pub struct ZkLock {
 
 impl ZkLock {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        use Capability::{Downgrade, ForceRelease, Gate, Inspect, Permits, Queue, Renew, Shared, Watch};
+        use Capability::{Permits, Queue, Shared};
         let paths = &connection.settings.paths;
-        let unfair = &[Renew, Gate, Watch, Inspect, ForceRelease][..];
-        let more = match paths.layout {
-            _ if paths.unfair => &[][..],
-            Layout::Curator => &[Queue],
-            Layout::Own => &[Queue, Shared, Permits, Downgrade],
+        let claimed = Capabilities::new("zookeeper");
+        let claimed = match paths.layout {
+            _ if paths.unfair => claimed,
+            Layout::Curator => claimed.with(Queue),
+            Layout::Own => claimed.with_all([Queue, Shared, Permits]),
         };
         // What is shorter than the session cannot be promised; how long the engine may be asked to hold one
         // is not ZooKeeper's concern.
         let least = connection.session_timeout;
-        let capabilities = (unfair.iter().chain(more).copied())
-            .fold(Capabilities::new("zookeeper"), Capabilities::with)
+        let capabilities = claimed
             .with_nature(Nature::Session)
-            .with_fencing(Strength::AcrossRestart)
             .with_owner_label(LONGEST_OWNER)
             .with_ttl(least..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
         Self {
@@ -349,14 +345,20 @@ impl Lock for ZkLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::RwLock if self.capabilities.has(Capability::Downgrade) => Some(Part::RwLock(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Watch => Some(Part::Watch(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.capabilities.has(Capability::Shared).then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

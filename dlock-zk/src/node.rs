@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::Mode;
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 
 use crate::config::Layout;
 

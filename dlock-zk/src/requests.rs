@@ -44,7 +44,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_core::spi::{Acquire, LeaseKey, RequestId};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, LeaseKey};
 use dlock_core::{Error, ErrorKind, Mode, Result, Token};
 use zookeeper_client::Error as Zk;
 

@@ -27,7 +27,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, RequestId, Wait, Wake};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Wait, Wake};
 use dlock_core::{Error, ErrorKind, Result};
 use futures::FutureExt as _;
 use futures::future::try_join;

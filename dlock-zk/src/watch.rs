@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Holder, Inspection, Watch};
+use dlock_core::spi::Watch;
+use dlock_core::{Change, Holder, Inspection};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};

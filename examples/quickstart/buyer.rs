@@ -5,8 +5,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use dlock::spi::Admission;
-use dlock::{AutoRenew, Client, Guard, LockName, LockOptions};
+use dlock::{Admission, AutoRenew, Client, Guard, LockName, LockOptions};
 
 /// The lock, and the resource that it guards.
 pub(crate) const STOCK: &str = "stock";

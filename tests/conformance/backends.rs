@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use dlock::combinators::Quorum;
 use dlock::runtime::{AsyncStd, Smol, Tokio};
-use dlock::spi::Lock;
+use dlock::spi::{self, Lock};
 use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
 use dlock::{redis, sqlite};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
@@ -310,10 +310,7 @@ impl Subjects {
                 let addresses: Vec<_> = servers.iter().map(RemoteServer::address).collect();
                 let quorum = quorum(&addresses, &servers[0].capabilities(), runtime.clone());
                 Store::Quorum {
-                    capabilities: quorum
-                        .expect("memory stores can be a quorum")
-                        .capabilities()
-                        .clone(),
+                    capabilities: spi::capabilities_of(&*quorum.expect("memory stores can be a quorum")),
                     servers,
                 }
             }
@@ -359,7 +356,7 @@ impl Subjects {
         let runtime = kind.start();
         let hooks = SqliteHooks::new(directory.join("locks.sqlite"), runtime.clone());
         let opened = futures::executor::block_on(hooks.open()).expect("the file can be opened");
-        let capabilities = opened.capabilities().clone();
+        let capabilities = spi::capabilities_of(&*opened);
         // Only the clients of rules have it open: a restart is that they end.
         futures::executor::block_on(opened.close()).expect("it can be closed again");
         let store = Store::Sqlite {
@@ -413,7 +410,7 @@ impl Subjects {
         let opened = futures::executor::block_on(opened).expect("Redis servers can be a quorum");
         let store = Store::Redlock {
             addresses,
-            capabilities: opened.capabilities().clone(),
+            capabilities: spi::capabilities_of(&*opened),
             hooks,
         };
         Self { runtime, kind, store }
@@ -468,7 +465,7 @@ impl Subjects {
             };
         }
         // What the server claims: it keeps a store of this kind.
-        let mut capabilities = Memory::new(runtime.clone()).connect().capabilities().clone();
+        let mut capabilities = spi::capabilities_of(&*Memory::new(runtime.clone()).connect());
         capabilities.clock_sensitive = true;
         let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
         let addresses: Vec<_> = addresses.collect();
@@ -555,7 +552,7 @@ fn capabilities_of(
     runtime.spawn(
         async move {
             let opened = opening.await.expect("the server is there");
-            let capabilities = opened.capabilities().clone();
+            let capabilities = spi::capabilities_of(&*opened);
             opened.close().await.expect("it can be closed again");
             drop(tell.send(capabilities));
         }
@@ -592,7 +589,7 @@ impl Harness for Subjects {
             return store.claims().reentrant().traced();
         }
         let (product, capabilities, slack) = match &self.store {
-            Store::Memory(store, _) => ("dlock memory", store.connect().capabilities().clone(), 150),
+            Store::Memory(store, _) => ("dlock memory", spi::capabilities_of(&*store.connect()), 150),
             Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
             Store::RemoteOfParent { capabilities, .. } => {
                 ("dlock memory (remote)", capabilities.clone(), 200)

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use dlock::spi::FenceGate;
-use dlock::{ErrorKind, LockName, Timestamp, Token};
+use dlock::{ErrorKind, FenceGate, LockName, Timestamp, Token};
 use dlock_conformance::agent::{Child, Churn, Steps};
 use dlock_conformance::{Ask, Cx, Held, Rng, Seen as _, Subject, Verdict, ensure, fail};
 

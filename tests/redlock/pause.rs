@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use dlock::redis::Config;
-use dlock::spi::{Admission, FenceGate as _};
+use dlock::{Admission, FenceGate as _};
 use dlock::{LockName, Token, runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 

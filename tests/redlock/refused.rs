@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::spi::{Acquire, LeaseKey, Queueing, RequestId};
+use dlock::RequestId;
+use dlock::spi::{Acquire, LeaseKey, Queueing};
 use dlock::{Capability, ErrorKind, LockName, LockOptions, Mode};
 
 use crate::site::{NAME, client};

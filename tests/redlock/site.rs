@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dlock::Admission;
 use dlock::combinators::Quorum;
 use dlock::redis::Config;
-use dlock::spi::{Admission, Lock};
+use dlock::spi::Lock;
 use dlock::{Client, Guard, LockName, LockOptions, LossReason, Memory, Timestamp, Token, runtime};
 use dlock_conformance::network::{Fault, FaultGuard, Network};
 use dlock_conformance::proxy::ProxyNetwork;

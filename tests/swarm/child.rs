@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock::spi::RequestId;
-use dlock::{Client, ErrorKind, Lock, Timestamp, Token};
+use dlock::{Client, ErrorKind, Lock, RequestId, Timestamp, Token};
 use dlock_conformance::Rng;
 use futures::channel::oneshot;
 use futures::future::join_all;

@@ -6,8 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use dlock::spi::Admission;
-use dlock::{Client, LockName, Token};
+use dlock::{Admission, Client, LockName, Token};
 
 use crate::site::{LONG, NAME, SLACK, acquired, alone, blocking, client, ensemble, line_of, sessions};
 

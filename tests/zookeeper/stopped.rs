@@ -10,8 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dlock::spi::Admission;
-use dlock::{Client, LockName, Token};
+use dlock::{Admission, Client, LockName, Token};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::servers::until;

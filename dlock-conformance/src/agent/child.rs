@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Capabilities, Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{
+    Access, Admission, Capabilities, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token,
+};
 use futures::FutureExt;
 
 use super::body::{Body, Started};

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use dlock_core::spi::Admission;
-use dlock_core::{LockName, Result, Token};
+use dlock_core::{Admission, LockName, Result, Token};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable};
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use dlock_core::spi::{Admission, Change, FencedValue};
-use dlock_core::{Error, LockName, Result, Token};
+use dlock_core::{Admission, Change, Error, FencedValue, LockName, Result, Token};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::saboteur::{Bug, Planted};
-use dlock_core::spi::{self, Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Capabilities, LockName, LossReason, Result, Runtime as _, Timestamp, Token};
+use dlock_core::spi;
+use dlock_core::{
+    Access, Admission, Capabilities, FenceGate, FencedValue, LockName, LossReason, Result, Runtime as _,
+    Timestamp, Token,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::saboteur::{Bug, Planted};
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Signal,
-};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, LeaseKey, Lock, Queueing, Release, Released, Signal};
 use dlock_core::{Capabilities, Result};
 use futures::stream::BoxStream;
 
@@ -35,8 +33,20 @@ impl Lock for Spoiled {
         self.inner.capabilities()
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        self.inner.part(kind)
+    fn renew(&self) -> Option<&dyn spi::Renew> {
+        self.inner.renew()
+    }
+
+    fn rwlock(&self) -> Option<&dyn spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

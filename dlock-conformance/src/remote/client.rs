@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Inspection, LeaseKey, Lock, Part, PartKind, Raised, Release, Released, Renew, RenewItem, RenewOutcome,
-    RwLock, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Raised, Release, Released, Renew,
+    RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch,
 };
 use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, Mode, Result, Runtime, Strength, Timestamp, Token,
+    Access, Admission, Capabilities, Capability, Change, Error, ErrorKind, FenceGate, FencedValue,
+    Inspection, LockName, Mode, Result, Runtime, Strength, Timestamp, Token,
 };
 use futures::StreamExt;
 use futures::channel::{mpsc, oneshot};
@@ -95,8 +95,8 @@ impl RemoteLock {
         self.call(request, None).await.map(|reply| reply.value)
     }
 
-    fn any(&self, capabilities: &[Capability]) -> bool {
-        capabilities.iter().any(|c| self.capabilities.has(*c))
+    fn has(&self, capability: Capability) -> bool {
+        self.capabilities.has(capability)
     }
 }
 
@@ -164,19 +164,21 @@ impl Lock for RemoteLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        use Capability as C;
-        match kind {
-            PartKind::RwLock => self
-                .any(&[C::Downgrade, C::Upgrade])
-                .then_some(Part::RwLock(self)),
-            PartKind::Fencing => self.any(&[C::Fencing]).then_some(Part::Fencing(self)),
-            PartKind::Watch => self
-                .any(&[C::Watch, C::Inspect, C::ForceRelease])
-                .then_some(Part::Watch(self)),
-            PartKind::Renew => self.any(&[C::Renew]).then_some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.has(Capability::Renew).then_some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.has(Capability::Downgrade).then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.has(Capability::Fencing).then_some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        let any = [Capability::Watch, Capability::Inspect, Capability::ForceRelease];
+        any.into_iter().any(|c| self.has(c)).then_some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_core::spi::{Change, Push};
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::spi::Push;
+use dlock_core::{Change, Error, ErrorKind, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use futures::{FutureExt, StreamExt};

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use dlock_core::spi::{Access, Acquire, Grant, LeaseKey, Release, RenewItem};
-use dlock_core::{LockName, Mode, Token};
+use dlock_core::spi::{Acquire, Grant, LeaseKey, Release, RenewItem};
+use dlock_core::{Access, LockName, Mode, Token};
 use futures::io::{AsyncRead, AsyncReadExt};
 
 use super::codec::{Bytes, Wire};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::memory::{Sizes, Survives};
-use dlock_core::spi::{Attempt, FenceGate, Lock, Wake};
-use dlock_core::{Capabilities, Error, ErrorKind, Memory, Result, Runtime};
+use dlock_core::spi::{Attempt, Lock, Wake, capabilities_of};
+use dlock_core::{Capabilities, Error, ErrorKind, FenceGate, Memory, Result, Runtime};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, AbortRegistration, Abortable};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
@@ -84,7 +84,7 @@ impl RemoteServer {
 
     /// What its store claims, and that it goes by a clock that can be set.
     pub fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.state.store.connect().capabilities().clone();
+        let mut capabilities = capabilities_of(&*self.state.store.connect());
         capabilities.clock_sensitive = true;
         capabilities
     }
@@ -288,15 +288,15 @@ impl Peer {
             }
             Request::Release(key, how) => answer!(store.release(&key, how).await),
             Request::Abandon(keys) => answer!(Result::Ok(store.abandon(&keys).await)),
-            Request::Renew(items) => answer!(match store.renew_part() {
+            Request::Renew(items) => answer!(match store.renew() {
                 Some(part) => Ok(part.renew(&items).await),
                 None => Err(lacking()),
             }),
-            Request::Convert(key, to) => answer!(match store.rwlock_part() {
+            Request::Convert(key, to) => answer!(match store.rwlock() {
                 Some(part) => part.convert(&key, to).await,
                 None => Err(lacking()),
             }),
-            Request::Raise(key, token) => answer!(match store.fencing_part() {
+            Request::Raise(key, token) => answer!(match store.fencing() {
                 Some(part) => part.raise(&key, token).await,
                 None => Err(lacking()),
             }),
@@ -313,7 +313,7 @@ impl Peer {
                 None => Err(lacking()),
             }),
             Request::Watch(name) => {
-                let watching = match store.watch_part() {
+                let watching = match store.watch() {
                     Some(part) => part.watch(&name).await,
                     None => Err(lacking()),
                 };
@@ -344,11 +344,11 @@ impl Peer {
                     let _ = taker.unbounded_send(());
                 }
             }
-            Request::Inspect(name) => answer!(match store.watch_part() {
+            Request::Inspect(name) => answer!(match store.watch() {
                 Some(part) => part.inspect(&name).await,
                 None => Err(lacking()),
             }),
-            Request::ForceRelease(name) => answer!(match store.watch_part() {
+            Request::ForceRelease(name) => answer!(match store.watch() {
                 Some(part) => part.force_release(&name).await,
                 None => Err(lacking()),
             }),
@@ -389,7 +389,7 @@ impl Peer {
 }
 
 fn gate(store: &dyn Lock) -> Option<&dyn FenceGate> {
-    store.fencing_part()?.gate()
+    store.fencing()?.gate()
 }
 
 fn lacking() -> Error {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_core::memory::Survives;
 use dlock_core::runtime::own_thread;
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock, Release, Released, RequestId};
-use dlock_core::{Client, ErrorKind, LockName};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock, Release, Released};
+use dlock_core::{Client, ErrorKind, LockName, RequestId};
 use futures::StreamExt;
 
 use super::{RemoteLock, RemoteServer};

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use dlock_core::spi::{
-    Abandoned, Access, Acquire, Admission, Change, Converted, FencedValue, Grant, Holder, Inspection,
-    LeaseKey, Queueing, Raised, Release, Released, RenewItem, RenewKind, RenewOutcome, Renewal, RequestId,
+    Abandoned, Acquire, Converted, Grant, LeaseKey, Queueing, Raised, Release, Released, RenewItem,
+    RenewKind, RenewOutcome, Renewal,
 };
-use dlock_core::{Error, ErrorKind, LockName, LossReason, Mode, Timestamp, Token};
+use dlock_core::{
+    Access, Admission, Change, Error, ErrorKind, FencedValue, Holder, Inspection, LockName, LossReason, Mode,
+    RequestId, Timestamp, Token,
+};
 
 use super::codec::{Bytes, Wire};
 

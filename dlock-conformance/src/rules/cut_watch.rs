@@ -4,8 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Change, Inspection};
-use dlock_core::{ErrorKind, LockName, Result, Timestamp};
+use dlock_core::{Change, ErrorKind, Inspection, LockName, Result, Timestamp};
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, Peekable};

@@ -1,7 +1,7 @@
 //! Using each capability once, for the rules that compare claims with deeds.
 
-use dlock_core::spi::{self, Attempt, LeaseKey, Part, PartKind, Raised, Release, RequestId};
-use dlock_core::{Capability, LockName, Mode, Result, Token};
+use dlock_core::spi::{self, Attempt, LeaseKey, Raised, Release};
+use dlock_core::{Capability, LockName, Mode, RequestId, Result, Token};
 use futures::StreamExt;
 
 use crate::cx::Cx;
@@ -97,7 +97,7 @@ pub(super) async fn exercise(
 
 /// Raises the token of a lease that is held, as a quorum does. A request of its own, which the client knows nothing of.
 async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> Result<Answer> {
-    let Some(Part::Fencing(fencing)) = backend.part(PartKind::Fencing) else {
+    let Some(fencing) = backend.fencing() else {
         return Ok(Answer::Absent);
     };
     let mut rng = cx.rng();

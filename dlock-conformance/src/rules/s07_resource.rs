@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{LockName, Token};
+use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Token};
 use futures::future::try_join_all;
 
 use super::s07_fencing::token_of;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Admission, FenceGate};
-use dlock_core::{LockName, Token};
+use dlock_core::{Admission, FenceGate, LockName, Token};
 
 use super::s07_fencing::token_of;
 use crate::claims::Need;

@@ -1,6 +1,6 @@
 //! §7 Fencing, the part about a holder that comes back.
 
-use dlock_core::spi::Admission;
+use dlock_core::Admission;
 
 use super::s07_fencing::token_of;
 use crate::cx::Cx;

@@ -1,7 +1,6 @@
 //! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in [`s12_watch`](super::s12_watch).
 
-use dlock_core::spi::Inspection;
-use dlock_core::{ErrorKind, LockName, Mode};
+use dlock_core::{ErrorKind, Inspection, LockName, Mode};
 
 use super::s11_policy::acquiring;
 use super::watching::observer;

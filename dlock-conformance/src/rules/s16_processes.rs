@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use dlock_core::Admission;
 use dlock_core::ErrorKind;
-use dlock_core::spi::Admission;
 
 use super::s07_fencing::token_of;
 use crate::claims::Need;

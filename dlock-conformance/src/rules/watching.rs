@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_core::spi::{Change, Holder};
-use dlock_core::{LockName, Result, Timestamp, Token};
+use dlock_core::{Change, Holder, LockName, Result, Timestamp, Token};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 

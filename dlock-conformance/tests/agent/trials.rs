@@ -10,8 +10,8 @@ use dlock_conformance::{
     Access, Claims, Conditions, Cx, Effort, EngineSubject, Harness, Held, Layer, Level, Outcome, Rule,
     Seen as _, Subject, Test, Verdict, ensure, fail, run_once,
 };
-use dlock_core::spi::Admission;
-use dlock_core::{Client, ErrorKind, Memory, Result, Runtime, runtime};
+use dlock_core::spi::capabilities_of;
+use dlock_core::{Admission, Client, ErrorKind, Memory, Result, Runtime, runtime};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
@@ -35,7 +35,7 @@ impl Local {
 
 impl Harness for Local {
     fn claims(&self) -> Claims {
-        Claims::new("local", "0", self.store.connect().capabilities().clone())
+        Claims::new("local", "0", capabilities_of(&*self.store.connect()))
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {

@@ -11,6 +11,7 @@ use dlock_conformance::{
 };
 use dlock_core::saboteur::Planted;
 use dlock_core::sim::FaultPlan;
+use dlock_core::spi::capabilities_of;
 use dlock_core::{Capabilities, Capability, Client, Error, ErrorKind, Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -444,7 +445,7 @@ impl Real {
 
 impl Harness for Real {
     fn claims(&self) -> Claims {
-        let capabilities = self.store.connect().capabilities().clone();
+        let capabilities = capabilities_of(&*self.store.connect());
         Claims::new("dlock memory", env!("CARGO_PKG_VERSION"), capabilities)
     }
 

@@ -8,13 +8,14 @@ use futures::stream::BoxStream;
 
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Access, Admission, FenceGate, FencedValue};
+use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{
-    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Grant, Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Push, Raised, Release, Released, Renew,
-    RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, LostLeases, Push, Raised,
+    Release, Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch, capabilities_of,
 };
 use crate::token::{Strength, Token};
 
@@ -73,14 +74,15 @@ impl Namespaced {
         if bug.is(Bug::NamespaceConcat) {
             prefix = [namespace.as_ref(), b":"].concat();
         }
-        let room = inner.capabilities().max_name_len.saturating_sub(prefix.len());
+        let capabilities = capabilities_of(&*inner);
+        let room = capabilities.max_name_len.saturating_sub(prefix.len());
         if room == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "the namespace is as long as the store's longest name: choose a shorter one",
             ));
         }
-        let capabilities = inner.capabilities().clone().with_max_name_len(room);
+        let capabilities = capabilities.with_max_name_len(room);
         Ok(Self {
             inner,
             prefix: prefix.into(),
@@ -183,13 +185,20 @@ impl Lock for Namespaced {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        Some(match self.inner.part(kind)? {
-            Part::RwLock(_) => Part::RwLock(self),
-            Part::Fencing(_) => Part::Fencing(self),
-            Part::Watch(_) => Part::Watch(self),
-            Part::Renew(_) => Part::Renew(self),
-        })
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.inner.renew().map(|_| self as _)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.inner.rwlock().map(|_| self as _)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.inner.fencing().map(|_| self as _)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.inner.watch().map(|_| self as _)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -252,7 +261,7 @@ impl Lock for Namespaced {
 #[async_trait]
 impl Renew for Namespaced {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let Some(renew) = self.inner.renew_part() else {
+        let Some(renew) = self.inner.renew() else {
             return items
                 .iter()
                 .map(|_| RenewOutcome::Failed(self.missing("renewal")))
@@ -279,10 +288,7 @@ impl Renew for Namespaced {
 #[async_trait]
 impl RwLock for Namespaced {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let part = self
-            .inner
-            .rwlock_part()
-            .ok_or_else(|| self.missing("conversion"))?;
+        let part = self.inner.rwlock().ok_or_else(|| self.missing("conversion"))?;
         Ok(
             match part
                 .convert(&self.key_inside(lease), to)
@@ -304,11 +310,11 @@ impl Fencing for Namespaced {
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        self.inner.fencing_part()?.gate().map(|_| self as _)
+        self.inner.fencing()?.gate().map(|_| self as _)
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let part = self.inner.fencing_part().ok_or_else(|| self.missing("fencing"))?;
+        let part = self.inner.fencing().ok_or_else(|| self.missing("fencing"))?;
         part.raise(&self.key_inside(lease), to)
             .await
             .map_err(|e| self.error(e))
@@ -340,13 +346,13 @@ impl FenceGate for Namespaced {
 impl Namespaced {
     fn inner_gate(&self) -> Result<&dyn FenceGate> {
         self.inner
-            .fencing_part()
+            .fencing()
             .and_then(|part| part.gate())
             .ok_or_else(|| self.missing("fence gate"))
     }
 
     fn inner_watch(&self) -> Result<&dyn Watch> {
-        self.inner.watch_part().ok_or_else(|| self.missing("watch"))
+        self.inner.watch().ok_or_else(|| self.missing("watch"))
     }
 }
 

@@ -13,13 +13,14 @@ use siphasher::sip::SipHasher24;
 use super::shared_claims::shared_claims;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Access, Admission, FenceGate, FencedValue};
+use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Inspection, LeaseKey, Lock, LostLeases, Part, PartKind, Raised, Release, Released, Renew, RenewItem,
-    RenewOutcome, RwLock, Signal, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, LostLeases, Raised, Release, Released,
+    Renew, RenewItem, RenewOutcome, RwLock, Signal, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -134,7 +135,7 @@ impl Sharded {
         if patience.is_zero() {
             return bad("the patience with slow shards must be longer than zero".into());
         }
-        let capabilities = shared_claims("sharded", shards.iter().map(|shard| shard.backend.capabilities()))?;
+        let capabilities = shared_claims("sharded", shards.iter().map(|shard| &*shard.backend))?;
         Ok(Self {
             shards: shards.into(),
             capabilities,
@@ -150,6 +151,10 @@ impl Sharded {
 
     fn index_of(&self, name: &LockName) -> usize {
         owner_of(&self.shards, name)
+    }
+
+    fn all_have(&self, part: impl Fn(&dyn Lock) -> bool) -> bool {
+        self.shards.iter().all(|shard| part(&*shard.backend))
     }
 
     fn backend(&self, name: &LockName) -> &dyn Lock {
@@ -223,7 +228,7 @@ impl Sharded {
     }
 
     fn gate_of(&self, resource: &LockName) -> Result<&dyn FenceGate> {
-        let fencing = self.backend(resource).fencing_part();
+        let fencing = self.backend(resource).fencing();
         fencing
             .and_then(|part| part.gate())
             .ok_or_else(|| self.missing(resource, "fence gate"))
@@ -231,7 +236,7 @@ impl Sharded {
 
     fn watch_of(&self, name: &LockName) -> Result<&dyn Watch> {
         self.backend(name)
-            .watch_part()
+            .watch()
             .ok_or_else(|| self.missing(name, "watch"))
     }
 }
@@ -259,16 +264,22 @@ impl Lock for Sharded {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        self.shards
-            .iter()
-            .all(|shard| shard.backend.part(kind).is_some())
-            .then_some(match kind {
-                PartKind::RwLock => Part::RwLock(self),
-                PartKind::Fencing => Part::Fencing(self),
-                PartKind::Watch => Part::Watch(self),
-                PartKind::Renew => Part::Renew(self),
-            })
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.all_have(|backend| backend.renew().is_some()).then_some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.all_have(|backend| backend.rwlock().is_some())
+            .then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.all_have(|backend| backend.fencing().is_some())
+            .then_some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.all_have(|backend| backend.watch().is_some()).then_some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -335,7 +346,7 @@ impl Renew for Sharded {
 }
 
 async fn renew_all(backend: &dyn Lock, items: Vec<RenewItem>) -> Vec<RenewOutcome> {
-    match backend.renew_part() {
+    match backend.renew() {
         Some(part) => part.renew(&items).await,
         None => {
             let e = Error::new(ErrorKind::Unsupported, "the shard has no renewal");
@@ -347,7 +358,7 @@ async fn renew_all(backend: &dyn Lock, items: Vec<RenewItem>) -> Vec<RenewOutcom
 #[async_trait]
 impl RwLock for Sharded {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let part = self.backend(&lease.name).rwlock_part();
+        let part = self.backend(&lease.name).rwlock();
         part.ok_or_else(|| self.missing(&lease.name, "conversion"))?
             .convert(lease, to)
             .await
@@ -362,17 +373,12 @@ impl Fencing for Sharded {
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        let has_gate = |shard: &Shard| {
-            shard
-                .backend
-                .fencing_part()
-                .is_some_and(|part| part.gate().is_some())
-        };
-        self.shards.iter().all(has_gate).then_some(self as _)
+        self.all_have(|backend| backend.fencing().is_some_and(|part| part.gate().is_some()))
+            .then_some(self)
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let part = self.backend(&lease.name).fencing_part();
+        let part = self.backend(&lease.name).fencing();
         part.ok_or_else(|| self.missing(&lease.name, "fencing"))?
             .raise(lease, to)
             .await

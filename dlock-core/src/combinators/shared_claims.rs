@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
+use crate::spi::{Lock, capabilities_of};
 
 /// The claims that hold whichever of the backends a request meets: capabilities of all, the tightest limit of any.
 pub(super) fn shared_claims<'a>(
     name: &'static str,
-    of: impl IntoIterator<Item = &'a Capabilities>,
+    of: impl IntoIterator<Item = &'a dyn Lock>,
 ) -> Result<Capabilities> {
+    claims_of_all(name, of.into_iter().map(capabilities_of))
+}
+
+fn claims_of_all(name: &'static str, of: impl IntoIterator<Item = Capabilities>) -> Result<Capabilities> {
     let bad = |message| Error::new(ErrorKind::InvalidInput, message);
     let mut of = of.into_iter();
-    let mut all = of
-        .next()
-        .ok_or_else(|| bad("at least one backend is needed"))?
-        .clone();
+    let mut all = of.next().ok_or_else(|| bad("at least one backend is needed"))?;
     all.backend = name;
     for one in of {
         if one.nature != all.nature {
@@ -90,7 +92,7 @@ mod tests {
             .with_ttl(20 * MS..=9000 * MS, 6 * MS)
             .with_max_name_len(2048);
         b.clock_sensitive = true;
-        let all = shared_claims("both", [&a, &b]).unwrap();
+        let all = claims_of_all("both", [a, b]).unwrap();
         assert_eq!(all.backend, "both");
         assert!(all.has(Capability::Renew) && !all.has(Capability::Queue));
         assert_eq!(all.strength, Some(Strength::WhileStateSurvives));
@@ -108,9 +110,9 @@ mod tests {
     #[test]
     fn an_unfenced_backend_unfences_all() {
         let fenced = Capabilities::new("a").with_fencing(Strength::AcrossRestart);
-        let all = shared_claims("both", [&fenced, &Capabilities::new("b")]).unwrap();
+        let all = claims_of_all("both", [fenced.clone(), Capabilities::new("b")]).unwrap();
         assert!(!all.has(Capability::Fencing) && all.strength.is_none());
-        let all = shared_claims("both", [&Capabilities::new("b"), &fenced]).unwrap();
+        let all = claims_of_all("both", [Capabilities::new("b"), fenced]).unwrap();
         assert!(!all.has(Capability::Fencing) && all.strength.is_none());
     }
 
@@ -119,9 +121,9 @@ mod tests {
         let lease = Capabilities::new("a").with_ttl(10 * MS..=20 * MS, MS);
         let session = Capabilities::new("b").with_nature(Nature::Session);
         let slow = Capabilities::new("c").with_ttl(30 * MS..=40 * MS, MS);
-        for of in [vec![], vec![&lease, &session], vec![&lease, &slow]] {
+        for of in [vec![], vec![lease.clone(), session], vec![lease, slow]] {
             assert_eq!(
-                shared_claims("x", of).unwrap_err().kind(),
+                claims_of_all("x", of).unwrap_err().kind(),
                 ErrorKind::InvalidInput
             );
         }

@@ -262,7 +262,7 @@ async fn look_and_pursue(
     grant: Grant,
     patience: Patience,
 ) -> Result<Option<Arc<Lease>>> {
-    if let Some(part) = request.engine.backend.watch_part() {
+    if let Some(part) = request.engine.backend.watch() {
         let _ = request.engine.request(part.inspect(&request.key().name)).await;
     }
     pursue(request, Ok(Attempt::Granted(grant)), patience).await
@@ -573,7 +573,7 @@ async fn confirm_if_needed(request: &Request<'_>, grant: Grant) -> Result<Grant>
     if !grant.provisional || (options.renew_period(left).is_some() && left >= SHORT) {
         return Ok(grant);
     }
-    let Some(renew) = engine.backend.renew_part() else {
+    let Some(renew) = engine.backend.renew() else {
         return Ok(grant);
     };
     let items = [RenewItem::lease(grant.key.clone(), options.ttl)];

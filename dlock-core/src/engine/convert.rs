@@ -38,7 +38,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         Mode::Shared { .. } => (Capability::Downgrade, "a downgrade"),
     };
     need(&engine.caps, capability, what)?;
-    let Some(part) = engine.backend.rwlock_part() else {
+    let Some(part) = engine.backend.rwlock() else {
         let message = format!(
             "{} claims {capability:?} and has no RwLock part",
             engine.caps.backend

@@ -23,9 +23,10 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::name::LockName;
 use crate::observe;
 use crate::options::Terms;
+use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{self, LeaseKey, LostLeases, Release, RequestId};
+use crate::spi::{self, LeaseKey, LostLeases, Release};
 use crate::timestamp::Timestamp;
 
 /// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper works on. When the
@@ -173,7 +174,7 @@ impl Engine {
         runtime.fill_random(&mut seed);
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|j| seed[8 * i + j]));
         let core = Arc::new(Core {
-            caps: backend.capabilities().clone(),
+            caps: crate::spi::capabilities_of(&*backend),
             backend,
             op_timeout,
             bug,

@@ -5,18 +5,19 @@ use async_trait::async_trait;
 use super::core::Core;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;
-use crate::spi::{Access, Admission, FenceGate, FencedValue, Fencing};
+use crate::spi::Fencing;
 use crate::token::Token;
 
 impl Core {
     fn backends_gate(&self) -> Result<&dyn FenceGate> {
         self.check_open()?;
-        let gate = self
-            .caps
-            .has(Capability::Gate)
-            .then(|| self.backend.fencing_part());
-        gate.flatten().and_then(Fencing::gate).ok_or_else(|| {
+        let fencing = self.backend.fencing();
+        let gate = fencing
+            .filter(|_| self.caps.has(Capability::Gate))
+            .and_then(Fencing::gate);
+        gate.ok_or_else(|| {
             Error::new(
                 ErrorKind::Unsupported,
                 format!("the backend {} has no fence gate", self.caps.backend),

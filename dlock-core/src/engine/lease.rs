@@ -550,7 +550,7 @@ mod tests {
     #[test]
     fn renewals_are_up_to_an_eighth_sooner_than_their_period_and_out_of_step() {
         let name = crate::LockName::new("x").unwrap();
-        let of = |client| LeaseKey::new(name.clone(), crate::spi::RequestId::new(client, 1));
+        let of = |client| LeaseKey::new(name.clone(), crate::request_id::RequestId::new(client, 1));
         let ttl = Duration::from_secs(24);
         let terms = |auto_renew| Terms {
             auto_renew,
@@ -584,7 +584,7 @@ mod tests {
         let now = Timestamp::ZERO + Duration::from_secs(100);
         let key = LeaseKey::new(
             crate::LockName::new("x").unwrap(),
-            crate::spi::RequestId::new(1, 1),
+            crate::request_id::RequestId::new(1, 1),
         );
         let anchor = Timestamp::ZERO + Duration::from_secs(91);
         let grant = Grant::new(key, None, anchor, Duration::from_secs(10)).provisional();

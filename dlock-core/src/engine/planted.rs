@@ -8,11 +8,12 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use super::core::{Core, Engine};
 use super::lease::Lease;
 use crate::error::{Error, LossReason, Result};
+use crate::inspection::Change;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{AutoRenew, Terms};
 use crate::saboteur::Bug;
-use crate::spi::{Acquire, Attempt, Change, Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
+use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
 pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &Terms) {
@@ -39,7 +40,7 @@ pub(crate) fn without_errors(
 
 /// Rule 4.04: a release that is tried again frees whatever is there.
 pub(super) async fn release_blindly(core: &Core, name: &LockName) -> Result<Released> {
-    match core.backend.watch_part() {
+    match core.backend.watch() {
         Some(part) => part.force_release(name).await.map(|_| Released::Released),
         None => Ok(Released::NotHeld),
     }

@@ -13,7 +13,8 @@ use super::timers::Place;
 use super::waiter::Waiter;
 use crate::error::Result;
 use crate::name::LockName;
-use crate::spi::{News, Probe, RequestId};
+use crate::request_id::RequestId;
+use crate::spi::{News, Probe};
 
 pub(crate) struct Poller {
     pub(crate) name: LockName,

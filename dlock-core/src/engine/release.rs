@@ -62,7 +62,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
             // planted: 4.03
             End::Released if engine.bug.is(Bug::DoubleReleaseFreesNext) => {
-                if let Some(part) = engine.backend.watch_part() {
+                if let Some(part) = engine.backend.watch() {
                     part.force_release(&lease.key.name).await?;
                 }
                 return Ok(());
@@ -210,7 +210,7 @@ pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
 pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     let named = |e: Error| e.with_name(&lease.key.name);
     engine.check_open().map_err(named)?;
-    let Some(part) = engine.backend.renew_part() else {
+    let Some(part) = engine.backend.renew() else {
         return need(&engine.caps, Capability::Renew, "renewing");
     };
     if engine.remaining(lease).is_zero() {

@@ -173,7 +173,8 @@ mod tests {
     use super::*;
     use crate::engine::jobs::{Duty, Job};
     use crate::name::LockName;
-    use crate::spi::{LeaseKey, RequestId};
+    use crate::request_id::RequestId;
+    use crate::spi::LeaseKey;
 
     fn job(n: u64) -> Arc<Job> {
         let key = LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n));

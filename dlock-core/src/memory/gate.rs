@@ -7,10 +7,10 @@ use async_trait::async_trait;
 
 use super::store::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;
 use crate::options::check_name;
 use crate::saboteur::Bug;
-use crate::spi::{Access, Admission, FenceGate, FencedValue};
 use crate::token::Token;
 
 /// The guarded values of a store. Under a mutex of their own: a caller's closure must not hold up the locks.

@@ -14,15 +14,17 @@ use super::table::{Asked, Conversion, Held, Place, foreign};
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::FenceGate;
+use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Change, Converted, FenceGate, Fencing, Grant, Inspection, LeaseKey, Lock,
-    News, Part, PartKind, Probe, Push, Queueing, Raised, Release, Released, Renew, RenewItem, RenewKind,
-    RenewOutcome, Renewal, RwLock, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, News, Probe, Push, Queueing,
+    Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, RwLock, Signal, Wait,
+    Wake, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -79,8 +81,12 @@ impl MemoryLink {
         Ok(())
     }
 
+    fn has(&self, capability: Capability) -> bool {
+        self.shared.caps.has(capability)
+    }
+
     fn need(&self, capability: Capability) -> Result<()> {
-        if self.shared.caps.has(capability) {
+        if self.has(capability) {
             return Ok(());
         }
         Err(Error::new(
@@ -286,15 +292,22 @@ impl Lock for MemoryLink {
         &self.shared.caps
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        let any = |caps: &[Capability]| caps.iter().any(|c| self.shared.caps.has(*c));
-        use Capability as C;
-        match kind {
-            PartKind::RwLock => any(&[C::Downgrade, C::Upgrade]).then_some(Part::RwLock(self)),
-            PartKind::Fencing => any(&[C::Fencing]).then_some(Part::Fencing(self)),
-            PartKind::Watch => any(&[C::Watch, C::Inspect, C::ForceRelease]).then_some(Part::Watch(self)),
-            PartKind::Renew => any(&[C::Renew]).then_some(Part::Renew(self)),
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.has(Capability::Renew).then_some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        let any = [Capability::Downgrade, Capability::Upgrade];
+        any.into_iter().any(|c| self.has(c)).then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.has(Capability::Fencing).then_some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        let any = [Capability::Watch, Capability::Inspect, Capability::ForceRelease];
+        any.into_iter().any(|c| self.has(c)).then_some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

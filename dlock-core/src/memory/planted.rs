@@ -11,12 +11,13 @@ use super::watch::Changes;
 #[cfg(dlock_saboteur)]
 use super::watch::Watcher;
 use crate::error::Result;
+use crate::gate::{Access, Admission, FencedValue};
+use crate::inspection::Change;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 #[cfg(dlock_saboteur)]
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{
-    Access, Acquire, Admission, Attempt, Change, FencedValue, LeaseKey, Queueing, RequestId, Wake, Watch as _,
-};
+use crate::spi::{Acquire, Attempt, LeaseKey, Queueing, Wake, Watch as _};
 use crate::token::Token;
 
 use super::gate::MemoryGate;

@@ -9,12 +9,12 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::*;
 use crate::error::{ErrorKind, Result};
+use crate::gate::{Access, FenceGate as _};
+use crate::inspection::Change;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::runtime::Runtime;
-use crate::spi::{
-    Access, Acquire, Attempt, Change, FenceGate as _, LeaseKey, Lock, Push, Release, RequestId, Wait, Wake,
-    Watch,
-};
+use crate::spi::{Acquire, Attempt, LeaseKey, Lock, Push, Release, Wait, Wake};
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
 
@@ -116,7 +116,7 @@ fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
     let store = Memory::new(hand.clone());
     let link = store.link();
     ready(link.attempt(&request(1))).unwrap();
-    let mut changes = ready(link.watch(&name())).unwrap();
+    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
     let first = next(&mut changes);
     assert!(
         matches!(first, Some(Some(Ok(Change::Snapshot { now, skipped: false }))) if now.holders.len() == 1)
@@ -138,7 +138,7 @@ fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
 fn a_slow_watcher_costs_bounded_memory_and_is_told_so() {
     let store = Memory::new(Hand::new(1));
     let link = store.link();
-    let mut changes = ready(link.watch(&name())).unwrap();
+    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
     for n in 0..2000 {
         ready(link.attempt(&request(n))).unwrap();
         ready(link.release(&request(n).key, Release::Now)).unwrap();
@@ -157,7 +157,7 @@ fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
     let link = store.link();
     ready(link.attempt(&request(1))).unwrap();
     let mut pushes = queued(&link, 2);
-    let mut changes = ready(link.watch(&name())).unwrap();
+    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
     store.crash(Survives::Memory);
     assert!(matches!(pushes.next().now_or_never(), Some(None)));
     let broken = next(&mut changes);
@@ -198,7 +198,7 @@ fn what_is_no_lock_is_told_until_it_is_mended() {
         let error = ready(link.attempt(&request(n))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BackendData);
     }
-    let error = ready(link.inspect(&name())).unwrap_err();
+    let error = ready(link.watch().unwrap().inspect(&name())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendData);
     assert_eq!(store.spoiled(&name()).as_deref(), Some("no lock"));
     let over = ready(link.release(&request(1).key, Release::Now)).unwrap();
@@ -250,7 +250,7 @@ fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() 
         ready(gate.admit(&long, token, Access::Shared)).unwrap_err(),
         ready(gate.write(&long, token, b"")).unwrap_err(),
         ready(gate.read(&long)).unwrap_err(),
-        ready(link.inspect(&long)).unwrap_err(),
+        ready(link.watch().unwrap().inspect(&long)).unwrap_err(),
     ];
     for e in &refused {
         let says = format!("the name has {} bytes, memory takes at most {max}", max + 1);
@@ -282,9 +282,9 @@ fn the_gate_refuses_an_overtaken_writer_without_running_its_change() {
 }
 
 impl MemoryLink {
-    fn fencing_gate(&self) -> &dyn crate::spi::FenceGate {
+    fn fencing_gate(&self) -> &dyn crate::gate::FenceGate {
         let lock: &dyn Lock = self;
-        lock.fencing_part()
+        lock.fencing()
             .and_then(|f| f.gate())
             .expect("the memory backend has a gate")
     }

@@ -11,10 +11,10 @@ use futures::stream::Stream;
 use super::store::{Shared, State};
 use super::table::Effects;
 use crate::error::{Error, ErrorKind, Result};
+use crate::inspection::Change;
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::Change;
 use crate::timestamp::Timestamp;
 
 /// How many changes wait for a slow consumer before a fresh snapshot takes their place.

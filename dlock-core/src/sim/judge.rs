@@ -9,11 +9,13 @@ use futures::FutureExt;
 use super::node::SimRuntime;
 use super::world::{World, lock};
 use crate::combinators::Quorum;
+use crate::gate::{Access, FencedValue};
 use crate::guard::Guard;
+use crate::inspection::Holder;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime as _;
-use crate::spi::{Access, FencedValue, Holder, LeaseKey, Lock};
+use crate::spi::{LeaseKey, Lock};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -401,7 +403,7 @@ impl Judge {
 /// Who holds that name; `None` if it cannot be told now.
 fn holders(store: &dyn Lock, name: &LockName) -> Option<Vec<Holder>> {
     // A store in memory answers at once.
-    let now = store.watch_part()?.inspect(name).now_or_never()?.ok()?;
+    let now = store.watch()?.inspect(name).now_or_never()?.ok()?;
     Some(now.holders)
 }
 

@@ -16,12 +16,14 @@ use super::trouble::Trouble;
 use super::wire::{Repeat, Reply, Wire};
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Access, Admission, FenceGate, FencedValue};
+use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::spi::{
-    Abandoned, Access, Acquire, Admission, Attempt, Change, Converted, FenceGate, FencedValue, Fencing,
-    Inspection, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Raised, Release, Released, Renew,
-    RenewItem, RenewOutcome, RequestId, RwLock, Signal, Wake, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, News, Probe, Queueing, Raised, Release,
+    Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wake, Watch, capabilities_of,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -68,7 +70,7 @@ impl Link {
         pushes: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
-            capabilities: backend.capabilities().clone(),
+            capabilities: capabilities_of(&*backend),
             wire: Wire::new(backend, client, server, plan),
             pushes,
         })
@@ -125,10 +127,6 @@ impl Link {
     pub fn traffic(&self) -> (u64, u64) {
         self.wire.traffic()
     }
-
-    fn has(&self, kind: PartKind) -> bool {
-        self.wire.backend().part(kind).is_some()
-    }
 }
 
 /// One execution of a request at the server.
@@ -143,16 +141,20 @@ impl Lock for Link {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        if !self.has(kind) {
-            return None;
-        }
-        Some(match kind {
-            PartKind::RwLock => Part::RwLock(self),
-            PartKind::Fencing => Part::Fencing(self),
-            PartKind::Watch => Part::Watch(self),
-            PartKind::Renew => Part::Renew(self),
-        })
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.wire.backend().renew().map(|_| self as _)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.wire.backend().rwlock().map(|_| self as _)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.wire.backend().fencing().map(|_| self as _)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.wire.backend().watch().map(|_| self as _)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -255,7 +257,7 @@ impl Renew for Link {
             .wire
             .call("renew", Repeat::Allowed, move |backend| {
                 let items = sent.clone();
-                Box::pin(async move { backend.renew_part().expect(PART).renew(&items).await })
+                Box::pin(async move { backend.renew().expect(PART).renew(&items).await })
             })
             .await;
         match answer {
@@ -285,7 +287,7 @@ impl RwLock for Link {
         let lease = lease.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<Converted> {
             let lease = lease.clone();
-            Box::pin(async move { backend.rwlock_part().expect(PART).convert(&lease, to).await })
+            Box::pin(async move { backend.rwlock().expect(PART).convert(&lease, to).await })
         };
         let reply = self.wire.call("convert", Repeat::Never, run).await?;
         let mut converted = reply.value?;
@@ -299,25 +301,25 @@ impl RwLock for Link {
 #[async_trait]
 impl Fencing for Link {
     fn strength(&self) -> Strength {
-        self.wire.backend().fencing_part().expect(PART).strength()
+        self.wire.backend().fencing().expect(PART).strength()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        self.wire.backend().fencing_part()?.gate().map(|_| self as _)
+        self.wire.backend().fencing()?.gate().map(|_| self as _)
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         let lease = lease.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<Raised> {
             let lease = lease.clone();
-            Box::pin(async move { backend.fencing_part().expect(PART).raise(&lease, to).await })
+            Box::pin(async move { backend.fencing().expect(PART).raise(&lease, to).await })
         };
         self.wire.call("raise", Repeat::Allowed, run).await?.value
     }
 }
 
 fn gate_of(backend: &dyn Lock) -> &dyn FenceGate {
-    backend.fencing_part().and_then(|f| f.gate()).expect(PART)
+    backend.fencing().and_then(|f| f.gate()).expect(PART)
 }
 
 #[async_trait]
@@ -356,7 +358,7 @@ impl Watch for Link {
         let name = name.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<BoxStream<'static, Result<Change>>> {
             let name = name.clone();
-            Box::pin(async move { backend.watch_part().expect(PART).watch(&name).await })
+            Box::pin(async move { backend.watch().expect(PART).watch(&name).await })
         };
         let stream = self.wire.call("watch", Repeat::Never, run).await?.value?;
         Ok(forward_changes(&self.wire, stream))
@@ -366,7 +368,7 @@ impl Watch for Link {
         let name = name.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<Inspection> {
             let name = name.clone();
-            Box::pin(async move { backend.watch_part().expect(PART).inspect(&name).await })
+            Box::pin(async move { backend.watch().expect(PART).inspect(&name).await })
         };
         self.wire.call("inspect", Repeat::Allowed, run).await?.value
     }
@@ -375,7 +377,7 @@ impl Watch for Link {
         let name = name.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<u32> {
             let name = name.clone();
-            Box::pin(async move { backend.watch_part().expect(PART).force_release(&name).await })
+            Box::pin(async move { backend.watch().expect(PART).force_release(&name).await })
         };
         // A second delivery would end the successor's lease, which nobody asked for.
         self.wire.call("force_release", Repeat::Never, run).await?.value
@@ -418,7 +420,7 @@ impl Probe for HolderProbe {
         let name = self.name.clone();
         let run = move |backend: Arc<dyn Lock>| -> Run<Inspection> {
             let name = name.clone();
-            Box::pin(async move { backend.watch_part().expect(PART).inspect(&name).await })
+            Box::pin(async move { backend.watch().expect(PART).inspect(&name).await })
         };
         let found = self.wire.call("probe", Repeat::Allowed, run).await?.value?;
         let holders: Vec<_> = found.holders.iter().map(|holder| holder.id).collect();

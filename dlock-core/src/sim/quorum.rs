@@ -268,7 +268,7 @@ impl Setting {
     async fn must_be_empty(&self) {
         for (n, server) in self.servers.iter().enumerate() {
             let store = server.store.connect();
-            let Some(watch) = store.watch_part() else { return };
+            let Some(watch) = store.watch() else { return };
             for (name, _) in self.names.iter() {
                 match watch.inspect(name).await {
                     Ok(now) if now.holders.is_empty() && now.waiting == 0 => {}

@@ -259,7 +259,7 @@ impl Setting {
 
     async fn must_be_empty(&self) {
         let store = self.store.connect();
-        let Some(watch) = store.watch_part() else { return };
+        let Some(watch) = store.watch() else { return };
         for (name, _) in self.names.iter() {
             match watch.inspect(name).await {
                 Ok(now) if now.holders.is_empty() && now.waiting == 0 => {}

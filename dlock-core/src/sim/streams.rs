@@ -9,8 +9,9 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::wire::{Ending, Wire};
 use crate::error::{Error, ErrorKind, Result};
+use crate::inspection::Change;
 use crate::runtime::Runtime;
-use crate::spi::{Change, Push};
+use crate::spi::Push;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 

@@ -90,7 +90,7 @@ impl Anchors {
 mod tests {
     use super::*;
     use crate::LockName;
-    use crate::spi::RequestId;
+    use crate::RequestId;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -1,31 +1,37 @@
 use async_trait::async_trait;
 
-use super::{FenceGate, LeaseKey};
-use crate::error::Result;
+use super::LeaseKey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::FenceGate;
 use crate::token::{Strength, Token};
 
 /// Fencing tokens: what they survive, where they are checked, and how a quorum raises them.
 #[async_trait]
 pub trait Fencing: Send + Sync {
-    /// What the tokens survive. Agrees with [`Capabilities::strength`](crate::Capabilities::strength).
+    /// What the tokens survive.
     fn strength(&self) -> Strength;
 
-    /// A gate in this backend's own store, with [`Capability::Gate`](crate::Capability::Gate).
-    fn gate(&self) -> Option<&dyn FenceGate>;
+    /// A gate in this backend's own store, if it has one.
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
 
     /// Raises the token of a lease that is *still held*, and with it the store's counter for that name, to at least
-    /// `to`. With [`Capability::Raise`](crate::Capability::Raise).
+    /// `to`. Answers `Unsupported` unless it is written; whoever writes it claims
+    /// [`Capability::Raise`](crate::Capability::Raise).
     ///
-    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so that any later
-    /// majority meets a member that knows it.
+    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so that any
+    /// later majority meets a member that knows it.
     ///
     /// # Cancel safety
-    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to the same token is
-    /// harmless. The engine of a single store never raises.
+    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to the same
+    /// token is harmless. The engine of a single store never raises.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt). A lease that is gone is no error: [`Raised::NotHeld`].
-    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised>;
+    async fn raise(&self, lease: &LeaseKey, _to: Token) -> Result<Raised> {
+        Err(Error::new(ErrorKind::Unsupported, "tokens cannot be raised here").with_name(&lease.name))
+    }
 }
 
 /// The answer to a raise.

@@ -4,8 +4,8 @@
 //! never decides: the engine queues, waits, backs off, renews, times out and cleans up. A backend spawns nothing
 //! but the upkeep of its own connection, through the [`Runtime`](crate::Runtime) that it is given.
 //!
-//! The five capabilities are five traits. [`Lock`] is what every backend has; the other four are *parts* that
-//! it hands out through [`Lock::part`], and what it hands out must agree with its [`Capabilities`](crate::Capabilities):
+//! The five capabilities are five traits. [`Lock`] is what every backend has; the other four are *parts* that it hands
+//! out through methods of that trait. What a part makes possible need not be claimed: see [`capabilities_of`].
 //!
 //! | trait | what it adds |
 //! |---|---|
@@ -15,8 +15,9 @@
 //! | [`Watch`] | the stream of changes, `inspect`, `force_release` |
 //! | [`Renew`] | leases and queue entries extended, many in one call |
 //!
-//! The traits have no default methods, so that nothing is left out unseen, and their requests and replies are
-//! `#[non_exhaustive]` with public constructors, so that they can grow.
+//! What has an obvious default has one. The requests and replies are `#[non_exhaustive]` with public constructors, so that
+//! they can grow. What programs see as well, such as [`Inspection`](crate::Inspection) and [`FenceGate`](crate::FenceGate), is at the
+//! root of the crate.
 //!
 //! # What every backend promises
 //!
@@ -35,27 +36,34 @@
 //!    a second time what was given back in between. Whether to ask again is the engine's to say: it knows what it has abandoned.
 //!    ([`Unanswered::note`] says what a backend owes that does so nevertheless.)
 
+mod acquire;
 mod anchors;
+mod claims;
 mod fencing;
-mod gate;
+mod key;
 mod lock;
+mod release;
 mod renew;
 mod rwlock;
+mod signal;
 mod tombstones;
 mod unanswered;
 mod url;
+mod wait;
 mod watch;
 
+pub use acquire::{Acquire, Attempt, Grant, Queueing};
 pub use anchors::Anchors;
+pub use claims::capabilities_of;
 pub use fencing::{Fencing, Raised};
-pub use gate::{Access, Admission, FenceGate, FencedValue};
-pub use lock::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, LostLeases, News, Part, PartKind, Probe, Push,
-    Queueing, Release, Released, RequestId, Signal, Wait, Wake,
-};
+pub use key::LeaseKey;
+pub use lock::Lock;
+pub use release::{Abandoned, Release, Released};
 pub use renew::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 pub use rwlock::{Converted, RwLock};
+pub use signal::{LostLeases, Signal};
 pub use tombstones::Tombstones;
 pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
 pub use url::{Host, Servers, Url, UrlValue};
-pub use watch::{Change, Holder, Inspection, Watch};
+pub use wait::{News, Probe, Push, Wait, Wake};
+pub use watch::Watch;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::RequestId;
 use crate::Timestamp;
+use crate::request_id::RequestId;
 
 /// For a backend: which requests were abandoned, so that an attempt of one that arrives late is refused.
 ///
@@ -18,7 +18,8 @@ use crate::Timestamp;
 /// ```
 /// use std::time::Duration;
 /// use dlock_core::Timestamp;
-/// use dlock_core::spi::{RequestId, Tombstones};
+/// use dlock_core::spi::Tombstones;
+/// use dlock_core::RequestId;
 ///
 /// let mut abandoned = Tombstones::new(Duration::from_secs(60), 1 << 14);
 /// let (id, now) = (RequestId::new(1, 7), Timestamp::ZERO);

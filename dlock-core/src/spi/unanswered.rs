@@ -170,7 +170,7 @@ impl Drop for Asking<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::spi::RequestId;
+    use crate::request_id::RequestId;
     use crate::{Error, LockName};
 
     use super::*;

@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dlock_core::blocking::Client;
-use dlock_core::spi::Change;
-use dlock_core::{ErrorKind, LockOptions, Memory, runtime};
+use dlock_core::{Change, ErrorKind, LockOptions, Memory, runtime};
 
 /// Two clients of one store.
 fn two() -> (Client, Client) {

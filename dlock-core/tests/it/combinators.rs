@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use dlock_core::combinators::{Namespaced, Shard, Sharded};
 use dlock_core::memory::Memory;
 use dlock_core::spi::{
-    Abandoned, Access, Acquire, Attempt, Change, Converted, Grant, LeaseKey, Lock, LostLeases, Part,
-    PartKind, Push, Release, Released, Renew, RenewItem, RenewOutcome, RequestId, Signal, Wake,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, LostLeases, Push, Release, Released,
+    Renew, RenewItem, RenewOutcome, Signal, Wake,
 };
 use dlock_core::{
-    Capabilities, Capability, ErrorKind, LockName, LossReason, Mode, Result, Runtime, Token, runtime,
+    Access, Capabilities, Capability, Change, ErrorKind, LockName, LossReason, Mode, RequestId, Result,
+    Runtime, Token, runtime,
 };
 use futures::StreamExt as _;
 use futures::executor::block_on;
@@ -75,12 +76,20 @@ impl Lock for Odd {
         self.inner.capabilities()
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        if kind == PartKind::Renew {
-            Some(Part::Renew(self))
-        } else {
-            self.inner.part(kind)
-        }
+    fn renew(&self) -> Option<&dyn dlock_core::spi::Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn dlock_core::spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn dlock_core::spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn dlock_core::spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -110,7 +119,7 @@ impl Renew for Odd {
         if self.renewal_hangs {
             pending::<()>().await;
         }
-        self.inner.renew_part().unwrap().renew(items).await
+        self.inner.renew().unwrap().renew(items).await
     }
 }
 
@@ -168,7 +177,7 @@ fn whoever_asks_in_a_namespace_sees_its_own_names_only() {
     };
     let renewed = block_on(
         backend
-            .renew_part()
+            .renew()
             .unwrap()
             .renew(&[RenewItem::lease(first.clone(), TTL)]),
     );
@@ -183,7 +192,7 @@ fn whoever_asks_in_a_namespace_sees_its_own_names_only() {
     }
     let renewed = block_on(
         backend
-            .renew_part()
+            .renew()
             .unwrap()
             .renew(&[RenewItem::queued(second.clone(), TTL)]),
     );
@@ -191,7 +200,7 @@ fn whoever_asks_in_a_namespace_sees_its_own_names_only() {
         [RenewOutcome::Granted(grant)] => assert_eq!(grant.key, second),
         other => panic!("{other:?}"),
     }
-    match block_on(backend.rwlock_part().unwrap().convert(&second, Mode::READER)).unwrap() {
+    match block_on(backend.rwlock().unwrap().convert(&second, Mode::READER)).unwrap() {
         Converted::Done(grant) => assert_eq!(grant.key, second),
         other => panic!("{other:?}"),
     }
@@ -213,7 +222,7 @@ fn a_watcher_in_a_namespace_sees_and_ends_only_what_is_there() {
     let (mine, theirs) = (in_namespace(&store, "mine"), in_namespace(&store, "theirs"));
     granted(&*mine, &key("x", 1));
     granted(&*theirs, &key("x", 2));
-    let watch = mine.watch_part().unwrap();
+    let watch = mine.watch().unwrap();
     let seen = block_on(watch.inspect(&name("x"))).unwrap();
     assert_eq!(
         seen.holders.iter().map(|h| h.id).collect::<Vec<_>>(),
@@ -232,7 +241,7 @@ fn gate_resources_of_two_namespaces_are_two() {
     let (mine, theirs) = (in_namespace(&store, "mine"), in_namespace(&store, "theirs"));
     let (high, low) = (Token::new(9).unwrap(), Token::new(3).unwrap());
     let gate = |backend: &Arc<dyn Lock>, token| {
-        let gate = backend.fencing_part().unwrap().gate().unwrap();
+        let gate = backend.fencing().unwrap().gate().unwrap();
         block_on(gate.admit(&name("r"), token, Access::Exclusive))
             .unwrap()
             .is_admitted()
@@ -240,14 +249,14 @@ fn gate_resources_of_two_namespaces_are_two() {
     assert!(gate(&mine, high));
     assert!(gate(&theirs, low));
     assert!(!gate(&mine, low));
-    let gate = mine.fencing_part().unwrap().gate().unwrap();
+    let gate = mine.fencing().unwrap().gate().unwrap();
     assert!(
         block_on(gate.write(&name("r"), high, b"v"))
             .unwrap()
             .is_admitted()
     );
     assert_eq!(block_on(gate.read(&name("r"))).unwrap().unwrap().value, b"v");
-    let other = theirs.fencing_part().unwrap().gate().unwrap();
+    let other = theirs.fencing().unwrap().gate().unwrap();
     assert!(
         block_on(other.read(&name("r")))
             .unwrap()
@@ -370,7 +379,7 @@ fn batches_over_shards_are_answered_in_order() {
     }
     let items: Vec<_> = keys.iter().map(|k| RenewItem::lease(k.clone(), TTL)).collect();
     let lock: &dyn Lock = &backend;
-    let answers = block_on(lock.renew_part().unwrap().renew(&items));
+    let answers = block_on(lock.renew().unwrap().renew(&items));
     assert_eq!(answers.len(), 60);
     for (n, answer) in answers.iter().enumerate() {
         match answer {
@@ -410,7 +419,7 @@ fn a_shard_that_hangs_costs_no_renewal_of_another() {
     let items: Vec<_> = keys.iter().map(|k| RenewItem::lease(k.clone(), TTL)).collect();
     let started = Instant::now();
     let lock: &dyn Lock = &backend;
-    let answers = block_on(lock.renew_part().unwrap().renew(&items));
+    let answers = block_on(lock.renew().unwrap().renew(&items));
     assert!(started.elapsed() >= patience && started.elapsed() < TTL / 2);
     let mut seen = [0, 0];
     for (k, answer) in keys.iter().zip(&answers) {
@@ -473,15 +482,15 @@ fn every_part_finds_the_shard_of_its_name() {
         let k = key(format!("name{n}"), n);
         granted(lock, &k);
         assert_eq!(
-            block_on(lock.watch_part().unwrap().inspect(&k.name))
+            block_on(lock.watch().unwrap().inspect(&k.name))
                 .unwrap()
                 .holders
                 .len(),
             1
         );
-        let done = block_on(lock.rwlock_part().unwrap().convert(&k, Mode::READER)).unwrap();
+        let done = block_on(lock.rwlock().unwrap().convert(&k, Mode::READER)).unwrap();
         assert!(matches!(done, Converted::Done(_)));
-        let gate = lock.fencing_part().unwrap().gate().unwrap();
+        let gate = lock.fencing().unwrap().gate().unwrap();
         assert!(
             block_on(gate.write(&k.name, Token::MIN, b"v"))
                 .unwrap()
@@ -493,10 +502,7 @@ fn every_part_finds_the_shard_of_its_name() {
             block_on(lock.attempt(&mixed)).unwrap_err().kind(),
             ErrorKind::InvalidInput
         );
-        assert_eq!(
-            block_on(lock.watch_part().unwrap().force_release(&k.name)).unwrap(),
-            1
-        );
+        assert_eq!(block_on(lock.watch().unwrap().force_release(&k.name)).unwrap(), 1);
         assert_eq!(
             block_on(lock.release(&k, Release::Now)).unwrap(),
             Released::NotHeld
@@ -525,7 +531,7 @@ fn a_part_that_one_shard_lacks_is_not_claimed() {
     let backend = Sharded::new(list, rt(), TTL).unwrap();
     assert!(!backend.capabilities().has(Capability::Gate) && !backend.capabilities().has(Capability::Queue));
     let lock: &dyn Lock = &backend;
-    assert!(lock.fencing_part().unwrap().gate().is_none());
+    assert!(lock.fencing().unwrap().gate().is_none());
 }
 
 #[test]

@@ -499,7 +499,7 @@ fn a_watch_starts_with_a_snapshot_and_shows_the_hand_over() {
         let mut changes = watcher.watch("a").await.unwrap();
         assert!(matches!(
             changes.next().await,
-            Some(Ok(dlock_core::spi::Change::Snapshot { skipped: false, .. }))
+            Some(Ok(dlock_core::Change::Snapshot { skipped: false, .. }))
         ));
         let first = a.lock("a").unwrap().acquire().await.unwrap();
         let second = b.lock("a").unwrap();
@@ -508,7 +508,7 @@ fn a_watch_starts_with_a_snapshot_and_shows_the_hand_over() {
         let mut tokens = Vec::new();
         while tokens.len() < 2 {
             match select(changes.next(), w.runtime.sleep(ms(1000))).await {
-                Either::Left((Some(Ok(dlock_core::spi::Change::Granted(h))), _)) => tokens.push(h.token),
+                Either::Left((Some(Ok(dlock_core::Change::Granted(h))), _)) => tokens.push(h.token),
                 Either::Left((Some(Ok(_)), _)) => {}
                 _ => panic!("the watch is silent"),
             }

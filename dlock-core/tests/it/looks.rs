@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use dlock_core::sim::Sim;
 use dlock_core::spi::{
-    self, Abandoned, Acquire, Attempt, LeaseKey, News, Part, PartKind, Probe, Release, Released, RequestId,
-    Signal, Wake,
+    self, Abandoned, Acquire, Attempt, LeaseKey, News, Probe, Release, Released, Signal, Wake,
 };
-use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, Result};
+use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, RequestId, Result};
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
@@ -57,13 +56,7 @@ impl Probe for Once {
                 Ok(News::Changed)
             }
             _ => {
-                let holders = self
-                    .inner
-                    .watch_part()
-                    .unwrap()
-                    .inspect(&self.key.name)
-                    .await?
-                    .holders;
+                let holders = self.inner.watch().unwrap().inspect(&self.key.name).await?.holders;
                 let ids: Vec<RequestId> = holders.iter().map(|h| h.id).collect();
                 Ok(News::Admitted(ids))
             }
@@ -77,8 +70,20 @@ impl spi::Lock for Quiet {
         self.inner.capabilities()
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        self.inner.part(kind)
+    fn renew(&self) -> Option<&dyn spi::Renew> {
+        self.inner.renew()
+    }
+
+    fn rwlock(&self) -> Option<&dyn spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

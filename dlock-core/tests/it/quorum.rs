@@ -8,11 +8,11 @@ use dlock_core::memory::{MemoryBuilder, Survives};
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Raised, Release, Released, RenewItem,
-    RenewOutcome, RequestId,
+    RenewOutcome,
 };
 use dlock_core::{
-    AutoRenew, Capability, Client, ErrorKind, LockName, LockOptions, Memory, Mode, Runtime, Strength,
-    Timestamp, Token,
+    AutoRenew, Capability, Client, ErrorKind, LockName, LockOptions, Memory, Mode, RequestId, Runtime,
+    Strength, Timestamp, Token,
 };
 use futures::future::join_all;
 
@@ -100,7 +100,7 @@ impl World<'_> {
         let mut held = Vec::new();
         for (n, (store, _)) in self.stores.iter().enumerate() {
             let link = store.connect();
-            let now = link.watch_part().unwrap().inspect(&name(text)).await.unwrap();
+            let now = link.watch().unwrap().inspect(&name(text)).await.unwrap();
             assert!(now.holders.len() <= 1 && now.waiting == 0, "{now:?}");
             if !now.holders.is_empty() {
                 held.push(n);
@@ -151,7 +151,7 @@ impl Seen {
 
     async fn renew(&self, key: &LeaseKey) -> RenewOutcome {
         let items = [RenewItem::lease(key.clone(), TTL)];
-        let part = (&*self.quorum as &dyn Lock).renew_part().unwrap();
+        let part = (&*self.quorum as &dyn Lock).renew().unwrap();
         part.renew(&items).await.pop().unwrap()
     }
 }

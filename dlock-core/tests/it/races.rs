@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
-use dlock_core::spi::{
-    self, Abandoned, Acquire, Attempt, LeaseKey, Part, PartKind, Release, Released, Signal,
-};
+use dlock_core::spi::{self, Abandoned, Acquire, Attempt, LeaseKey, Release, Released, Signal};
 use dlock_core::{
     AutoRenew, Capabilities, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Result, Runtime,
     Upgrade,
@@ -401,8 +399,20 @@ fn a_store_whose_pushes_end_at_once_is_asked_with_pauses() {
         fn capabilities(&self) -> &Capabilities {
             self.0.capabilities()
         }
-        fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-            self.0.part(kind)
+        fn renew(&self) -> Option<&dyn spi::Renew> {
+            self.0.renew()
+        }
+
+        fn rwlock(&self) -> Option<&dyn spi::RwLock> {
+            self.0.rwlock()
+        }
+
+        fn fencing(&self) -> Option<&dyn spi::Fencing> {
+            self.0.fencing()
+        }
+
+        fn watch(&self) -> Option<&dyn spi::Watch> {
+            self.0.watch()
         }
         fn signals(&self) -> BoxStream<'static, Signal> {
             self.0.signals()

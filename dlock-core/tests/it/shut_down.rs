@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dlock_core::combinators::Quorum;
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock, RequestId};
-use dlock_core::{Client, LockName, Memory, Runtime, Timestamp};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock};
+use dlock_core::{Client, LockName, Memory, RequestId, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::mpsc;
 use futures::executor::block_on;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    self, Abandoned, Acquire, Attempt, LeaseKey, LostLeases, Part, PartKind, Release, Released, Renew,
-    RenewItem, RenewOutcome, Signal,
+    self, Abandoned, Acquire, Attempt, LeaseKey, LostLeases, Release, Released, Renew, RenewItem,
+    RenewOutcome, Signal,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Memory, Result, Runtime};
 use futures::channel::mpsc;
@@ -79,11 +79,20 @@ impl spi::Lock for Twisted {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::Renew => Some(Part::Renew(self)),
-            other => self.inner.part(other),
-        }
+    fn renew(&self) -> Option<&dyn spi::Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -140,7 +149,7 @@ impl Renew for Twisted {
             let denied = Error::new(ErrorKind::PermissionDenied, "not any more");
             return vec![RenewOutcome::Failed(denied); items.len()];
         }
-        let mut outcomes = self.inner.renew_part().unwrap().renew(items).await;
+        let mut outcomes = self.inner.renew().unwrap().renew(items).await;
         let away = *self.away.lock().unwrap();
         if let Some((name, known_after)) = away {
             for (item, outcome) in items.iter().zip(&mut outcomes) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Part, PartKind, Probe, Queueing, Release,
-    Released, Sent, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Probe, Queueing, Release, Released, Renew,
+    Sent, Signal, Wait, Wake,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result};
 use futures::future::join_all;
@@ -119,11 +119,8 @@ impl Lock for PlainLock {
         &self.0.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_core::spi::{RequestId, Unanswered};
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Result, Timestamp};
+use dlock_core::spi::Unanswered;
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, RequestId, Result, Timestamp};
 use redis::{Cmd, Value};
 
 use crate::config::invalid;
@@ -120,9 +120,7 @@ impl PlainLock {
 }
 
 fn capabilities() -> Capabilities {
-    let mut all = Capabilities::new("redis-plain")
-        .with(Capability::PerGrantTtl)
-        .with(Capability::Renew);
+    let mut all = Capabilities::new("redis-plain").with(Capability::PerGrantTtl);
     all.clock_sensitive = true;
     all
 }

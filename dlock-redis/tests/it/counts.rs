@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Lock as _, Release, Renew as _, RenewItem, Watch as _};
+use dlock_core::spi::{Acquire, Lock as _, Release, RenewItem};
 use futures::StreamExt as _;
 
 use crate::servers::{RedisServer, field};
@@ -59,7 +59,7 @@ async fn ten_thousand_leases_are_renewed_in_a_hundred_commands() {
         .iter()
         .map(|lease| RenewItem::lease(lease.clone(), Duration::from_secs(60)))
         .collect();
-    let outcomes = lock.renew(&items).await;
+    let outcomes = lock.renew().unwrap().renew(&items).await;
     let renewed = |o: &&dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
     assert_eq!(outcomes.iter().filter(renewed).count(), 10_000);
     // One more where the script was not there yet.
@@ -113,7 +113,7 @@ async fn nothing_is_left_of_those_who_watched() {
     let lock = open(&server).await;
     for n in 0..50 {
         let name = dlock_core::LockName::new(format!("name-{n}")).unwrap();
-        let mut changes = lock.watch(&name).await.unwrap();
+        let mut changes = lock.watch().unwrap().watch(&name).await.unwrap();
         changes.next().await.unwrap().unwrap();
     }
     until("nothing is left", Duration::from_secs(5), async || {
@@ -166,14 +166,14 @@ async fn readers_are_renewed_together_too() {
     let items: Vec<_> = leases.iter().map(|l| RenewItem::lease(l.clone(), ttl)).collect();
     let before = calls(&server, "evalsha");
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let outcomes = lock.renew(&items).await;
+    let outcomes = lock.renew().unwrap().renew(&items).await;
     let renewed = |o: &dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
     assert!(outcomes.iter().all(renewed));
     let commands = calls(&server, "evalsha") - before;
     assert!(commands <= 9, "{commands}");
     // All of them have all of their time again, and what they stand in lives as long.
     let name = dlock_core::LockName::new("x").unwrap();
-    for holder in lock.inspect(&name).await.unwrap().holders {
+    for holder in lock.watch().unwrap().inspect(&name).await.unwrap().holders {
         assert!(holder.expires_in > ttl - Duration::from_millis(200), "{holder:?}");
     }
     for key in keys(&server).iter().filter(|k| !k.ends_with("}:t")) {

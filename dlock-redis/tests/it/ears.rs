@@ -181,10 +181,7 @@ mod of_a_cluster {
         proxy.cut();
         let mut pushes = in_line(&waiter, &b).await;
         release(&holder, &a).await;
-        let looked = holder.part(dlock_core::spi::PartKind::Watch);
-        let Some(dlock_core::spi::Part::Watch(watch)) = looked else {
-            panic!("Redis looks")
-        };
+        let watch = holder.watch().expect("Redis looks");
         let left = watch.inspect(&a.key.name).await.unwrap();
         assert!(left.holders.is_empty(), "it was passed over: {left:?}");
         // What was told up to here is of no use to it.

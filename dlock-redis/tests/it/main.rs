@@ -36,7 +36,8 @@ mod watches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, Queueing, RequestId};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Queueing};
 use dlock_core::{Client, LockName, Runtime, runtime};
 use dlock_redis::{Config, RedisLock};
 

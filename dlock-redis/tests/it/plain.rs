@@ -6,9 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Lock as _, Release, Released, Renew as _, RenewItem, RenewOutcome,
-};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{Capability, Client, ErrorKind, LockOptions, LossReason};
 use dlock_redis::{Config, PlainLock};
 
@@ -94,7 +92,13 @@ async fn only_its_own_is_released_or_renewed() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
     let lease = key("x", 1, 1);
-    let renew = async |ttl| lock.renew(&[RenewItem::lease(lease.clone(), ttl)]).await.pop();
+    let renew = async |ttl| {
+        lock.renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(lease.clone(), ttl)])
+            .await
+            .pop()
+    };
     assert!(is_granted(
         &lock.attempt(&Acquire::new(lease.clone(), TTL)).await.unwrap()
     ));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Acquire, Attempt, Lock as _, Release, Renew as _, RenewItem, RenewOutcome};
+use dlock_core::spi::{Acquire, Attempt, Lock as _, Release, RenewItem, RenewOutcome};
 use dlock_core::{Client, ErrorKind, LossReason};
 use dlock_redis::{Config, RedisLock};
 
@@ -155,7 +155,12 @@ async fn a_renewal_that_nobody_acknowledged_moves_nothing_and_loses_nothing() {
     let grant = lock.attempt(&Acquire::new(lease.clone(), ttl)).await.unwrap();
     assert!(is_granted(&grant));
     pair.serving().cut_replicas().unwrap();
-    let renewed = lock.renew(&[RenewItem::lease(lease.clone(), ttl)]).await.pop();
+    let renewed = lock
+        .renew()
+        .unwrap()
+        .renew(&[RenewItem::lease(lease.clone(), ttl)])
+        .await
+        .pop();
     match renewed {
         Some(RenewOutcome::Failed(e)) => {
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
@@ -341,7 +346,7 @@ async fn those_that_come_together_share_what_they_ask() {
     futures::future::join_all(asked).await;
     let waits = before("wait");
     let items: Vec<_> = leases.iter().map(|l| RenewItem::lease(l.clone(), ttl)).collect();
-    let outcomes = lock.renew(&items).await;
+    let outcomes = lock.renew().unwrap().renew(&items).await;
     assert!(outcomes.iter().all(|o| matches!(o, RenewOutcome::Renewed(_))));
     let waits = before("wait") - waits;
     assert!(waits <= 5, "{waits}");

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Access, Acquire, Admission, FenceGate as _, Fencing as _, Lock as _, Raised};
-use dlock_core::{Client, LockName, Token};
+use dlock_core::spi::{Acquire, Fencing as _, Lock as _, Raised};
+use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, Token};
 
 use crate::servers::{Persistence, RedisOptions, RedisPair, RedisServer};
 use crate::{client, client_of, is_granted, key, open};

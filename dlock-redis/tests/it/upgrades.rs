@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_core::Mode;
-use dlock_core::spi::{Acquire, Converted, LeaseKey, Lock as _, Release, Renew as _, RenewItem, RwLock as _};
+use dlock_core::spi::{Acquire, Converted, LeaseKey, Lock as _, Release, RenewItem, RwLock as _};
 use dlock_redis::RedisLock;
 
 use crate::servers::RedisServer;
@@ -41,7 +41,10 @@ async fn one_that_asked_once_is_forgotten_after_a_lease() {
     assert_eq!(upgrade(&lock, &a).await, Converted::Busy);
     assert_eq!(upgrade(&lock, &b).await, Converted::WouldDeadlock);
     let answer = loop {
-        lock.renew(&[RenewItem::lease(a.clone(), SHORT)]).await;
+        lock.renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(a.clone(), SHORT)])
+            .await;
         match upgrade(&lock, &b).await {
             Converted::WouldDeadlock if asked.elapsed() < 3 * SHORT => {}
             answer => break answer,
@@ -67,7 +70,10 @@ async fn one_that_asks_on_is_not_forgotten() {
     let (lock, a, b) = two_readers(&server).await;
     let from = Instant::now();
     while from.elapsed() < 3 * SHORT {
-        lock.renew(&[RenewItem::lease(a.clone(), SHORT)]).await;
+        lock.renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(a.clone(), SHORT)])
+            .await;
         assert_eq!(upgrade(&lock, &a).await, Converted::Busy);
         assert_eq!(upgrade(&lock, &b).await, Converted::WouldDeadlock);
         tokio::time::sleep(SHORT / 20).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::ErrorKind;
-use dlock_core::spi::{Access, Admission, FenceGate as _, Watch as _};
-use dlock_core::{Client, LockName, LockOptions, Token, Upgrade};
+use dlock_core::spi::Watch as _;
+use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, LockOptions, Token, Upgrade};
 use dlock_redis::RedisLock;
 use futures::StreamExt as _;
 

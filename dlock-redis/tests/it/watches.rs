@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Change, Lock as _, Release, Watch as _};
-use dlock_core::{LockName, Result};
+use dlock_core::spi::{Acquire, Lock as _, Release};
+use dlock_core::{Change, LockName, Result};
 use dlock_redis::RedisLock;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -17,7 +17,12 @@ const SOON: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(1);
 
 async fn watch(lock: &RedisLock) -> Changes {
-    let mut changes = lock.watch(&LockName::new("x").unwrap()).await.unwrap();
+    let mut changes = lock
+        .watch()
+        .unwrap()
+        .watch(&LockName::new("x").unwrap())
+        .await
+        .unwrap();
     assert!(!begins_anew(&mut changes).await, "nothing was skipped yet");
     changes
 }

@@ -6,7 +6,7 @@
 //! missed.
 
 use dlock_core::Timestamp;
-use dlock_core::spi::{Change, Holder};
+use dlock_core::{Change, Holder};
 
 use super::{NameState, Seen};
 

@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Holder, RequestId};
-use dlock_core::{Error, ErrorKind, Mode, Result, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, Holder, Mode, RequestId, Result, Timestamp, Token};
 
 /// The integers of SQL are signed.
 const LAST_TOKEN: u64 = i64::MAX as u64;

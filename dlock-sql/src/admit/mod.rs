@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::spi::{Change, Holder, Inspection, RequestId};
-use dlock_core::{Mode, Timestamp};
+use dlock_core::{Change, Holder, Inspection, Mode, RequestId, Timestamp};
 
 mod compare;
 mod entry;

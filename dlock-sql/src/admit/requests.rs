@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::spi::{Abandoned, Acquire, Change, Queueing, Raised, Release, Released, RequestId};
-use dlock_core::{Error, ErrorKind, LossReason, Mode, Result, Timestamp, Token};
+use dlock_core::spi::{Abandoned, Acquire, Queueing, Raised, Release, Released};
+use dlock_core::{Change, Error, ErrorKind, LossReason, Mode, RequestId, Result, Timestamp, Token};
 
 use super::entry::{Entry, Phase, Place, Tokens, holder};
 use super::{End, NameState};

@@ -6,7 +6,7 @@
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
 //! # async fn f(pool: sqlx::PgPool, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_core::{LockName, spi::Access};
+//! use dlock_core::{Access, LockName};
 //! use dlock_sql::direct::{Tables, gate};
 //!
 //! let (tables, stock) = (Tables::default(), LockName::new("stock")?);
@@ -34,7 +34,7 @@
 //!   come again.
 //! * *Two resources in different orders*: a deadlock, which the server resolves. Begin again.
 
-use dlock_core::spi::{Access, Admission};
+use dlock_core::{Access, Admission};
 use dlock_core::{LockName, Token};
 use sqlx::Transaction;
 

@@ -13,20 +13,29 @@ pub(in crate::lease) const LAST_TOKEN: u64 = i64::MAX as u64;
 /// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a
 /// standby lost the last commits, as far as that clock does not stand behind.
 pub(in crate::lease) fn capabilities(backend: &'static str) -> Capabilities {
-    let strength = Strength::AcrossDataLoss {
-        clock_skew: Duration::ZERO,
-    };
-    let mut capabilities = Capability::ALL
-        .iter()
-        .copied()
-        .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel))
-        .fold(Capabilities::new(backend), Capabilities::with)
-        .with_fencing(strength)
+    use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+    let mut capabilities = Capabilities::new(backend)
+        .with_all([
+            Shared,
+            Permits,
+            Queue,
+            Priority,
+            PerGrantTtl,
+            Raise,
+            Upgrade,
+            MinimumHold,
+        ])
         .with_owner_label(1024);
     // Leases end by the wall clock of the server: no database has another one.
     capabilities.clock_sensitive = true;
     capabilities
 }
+
+/// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a standby lost the last commits, as far as
+/// that clock does not stand behind.
+pub(in crate::lease) const STRENGTH: Strength = Strength::AcrossDataLoss {
+    clock_skew: Duration::ZERO,
+};
 
 pub(in crate::lease) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, FenceGate, Fencing, Grant, LeaseKey, Lock, Part, PartKind, Raised, Release,
-    Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RenewItem,
+    RenewKind, RenewOutcome, Renewal, Signal, Wait, Wake,
 };
 use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
+    Capabilities, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
 };
 use futures::StreamExt as _;
 use futures::channel::oneshot;
@@ -27,6 +27,7 @@ use super::link::{Handle, Job};
 pub struct SessionLock {
     connections: Arc<Connections>,
     capabilities: Capabilities,
+    strength: Strength,
     /// Where the tokens come from: part of each key.
     space: Arc<str>,
     /// How much of a key the server takes.
@@ -41,14 +42,13 @@ impl SessionLock {
         tokens: &Tokens,
     ) -> Self {
         let mut capabilities = Capabilities::new(limits.name)
-            .with(Capability::Renew)
             .with_nature(Nature::Session)
-            .with_fencing(tokens.strength)
             .with_ttl(ttl..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
         capabilities.name_hash_bits = u32::try_from(limits.key_bytes * 8).ok();
         Self {
             connections,
             capabilities,
+            strength: tokens.strength,
             space: tokens.space.as_str().into(),
             key_bytes: limits.key_bytes,
         }
@@ -204,12 +204,12 @@ impl Lock for SessionLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -308,18 +308,7 @@ impl SessionLock {
 #[async_trait]
 impl Fencing for SessionLock {
     fn strength(&self) -> Strength {
-        self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
-    }
-
-    fn gate(&self) -> Option<&dyn FenceGate> {
-        None
-    }
-
-    async fn raise(&self, lease: &LeaseKey, _: Token) -> Result<Raised> {
-        Err(
-            unsupported("tokens of session locks come from a sequence, and cannot be raised")
-                .with_name(&lease.name),
-        )
+        self.strength
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 
 /// How many are remembered: as many as could be under way at once, many times over.
 const REMEMBERED: usize = 1 << 14;

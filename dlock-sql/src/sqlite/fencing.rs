@@ -1,7 +1,8 @@
 //! Tokens: what they survive, and raising them.
 
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
+use dlock_core::FenceGate;
+use dlock_core::spi::{Fencing, LeaseKey, Raised};
 use dlock_core::{Result, Strength, Token};
 
 use super::connection::Needs;
@@ -11,9 +12,10 @@ use crate::gate::check_token;
 #[async_trait]
 impl Fencing for SqliteLock {
     fn strength(&self) -> Strength {
-        self.capabilities()
-            .strength
-            .unwrap_or(Strength::WhileStateSurvives)
+        match self.connection.private {
+            true => Strength::WhileStateSurvives,
+            false => Strength::AcrossRestart,
+        }
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

@@ -2,7 +2,7 @@
 //! [`direct::gate`](crate::direct::gate), which shares what it remembers.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue};
+use dlock_core::{Access, Admission, FenceGate, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use super::connection::Needs;

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Release, Released, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal,
+    Wait, Wake, Watch,
 };
-use dlock_core::{
-    Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Result, Strength, Timestamp,
-};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
@@ -60,18 +59,18 @@ impl fmt::Debug for SqliteLock {
 
 impl SqliteLock {
     pub(super) fn new(connection: Connection, at: &str) -> Self {
-        let all = Capability::ALL
-            .iter()
-            .copied()
-            .filter(|c| !matches!(c, Capability::Fencing | Capability::OwnerLabel));
-        let strength = if connection.private {
-            Strength::WhileStateSurvives
-        } else {
-            Strength::AcrossRestart
-        };
-        let capabilities = all
-            .fold(Capabilities::new("sqlite"), Capabilities::with)
-            .with_fencing(strength)
+        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+        let capabilities = Capabilities::new("sqlite")
+            .with_all([
+                Shared,
+                Permits,
+                Queue,
+                Priority,
+                PerGrantTtl,
+                Raise,
+                Upgrade,
+                MinimumHold,
+            ])
             .with_owner_label(1024);
         Self {
             connection,
@@ -186,14 +185,20 @@ impl Lock for SqliteLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::RwLock => Some(Part::RwLock(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Watch => Some(Part::Watch(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        Some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     /// There is no session that could be lost: leases hang on the file alone.

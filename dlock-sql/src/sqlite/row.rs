@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _};

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dlock_core::spi::{LeaseKey, News, Probe, RequestId};
-use dlock_core::{Result, Timestamp};
+use dlock_core::spi::{LeaseKey, News, Probe};
+use dlock_core::{RequestId, Result, Timestamp};
 
 use super::connection::{Connection, Needs};
 use crate::admit::Glance;

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Inspection, Watch};
-use dlock_core::{Error, LockName, Result, Timestamp};
+use dlock_core::spi::Watch;
+use dlock_core::{Change, Error, Inspection, LockName, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};

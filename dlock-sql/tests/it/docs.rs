@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{Access, Lock, Release};
-use dlock_core::{LockName, Mode, Runtime, Token};
+use dlock_core::spi::{Lock, Release};
+use dlock_core::{Access, LockName, Mode, Runtime, Token};
 use dlock_sql::direct::reentrant::{Entered, ReentrantRows};
 use dlock_sql::direct::{Store, Tables, gate};
 use dlock_sql::lease::mysql::MysqlLease;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, Renew as _, RenewItem, RenewOutcome};
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOutcome};
 use dlock_core::{Guard, Mode};
 use dlock_zk::ZkLock;
 
@@ -193,7 +193,7 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
         .into_iter()
         .flat_map(|size| items.chunks(size))
     {
-        let renewed = lock.renew(batch).await;
+        let renewed = lock.renew().unwrap().renew(batch).await;
         assert!(
             renewed.iter().all(|r| matches!(r, RenewOutcome::Renewed(_))),
             "{renewed:?}"
@@ -212,7 +212,11 @@ async fn a_lease_that_is_renewed_alone_is_looked_for() {
     let k = key("alone", 1, 1);
     granted(&lock, &ask(&k, X)).await;
     let before = received(&server, &lock).await;
-    let renewed = lock.renew(&[RenewItem::lease(k, UNHURRIED)]).await;
+    let renewed = lock
+        .renew()
+        .unwrap()
+        .renew(&[RenewItem::lease(k, UNHURRIED)])
+        .await;
     assert!(matches!(renewed[..], [RenewOutcome::Renewed(_)]), "{renewed:?}");
     assert_eq!(received(&server, &lock).await - before, 2);
 }

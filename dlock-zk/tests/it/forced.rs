@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, Signal,
-    Watch as _,
+    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, Signal, Watch as _,
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
@@ -42,7 +41,7 @@ async fn the_holder_is_told_at_once_and_the_next_one_has_it() {
         RenewItem::lease(ended.clone(), LONG),
         RenewItem::lease(kept.clone(), LONG),
     ];
-    let outcomes = holder.renew(&items).await;
+    let outcomes = holder.renew().unwrap().renew(&items).await;
     assert!(
         matches!(outcomes[..], [RenewOutcome::Gone, RenewOutcome::Renewed(_)]),
         "{outcomes:?}"
@@ -292,7 +291,11 @@ async fn somebody_elses_node_ends_no_hold() {
         s.with_session(|s| s.create("/dlock/locks/x/somebody-else", b""))
     })
     .await;
-    let outcomes = lock.renew(&[RenewItem::lease(k.clone(), LONG)]).await;
+    let outcomes = lock
+        .renew()
+        .unwrap()
+        .renew(&[RenewItem::lease(k.clone(), LONG)])
+        .await;
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
     let e = lock.attempt(&at_once(&key("x", 1, 2), X)).await.unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
@@ -317,7 +320,11 @@ async fn a_hold_whose_node_was_deleted_is_not_renewed() {
         crate::hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
         let next = key("x", 2, 1);
         granted(&other, &at_once(&next, X)).await;
-        let outcomes = lock.renew(&[RenewItem::lease(k.clone(), LONG)]).await;
+        let outcomes = lock
+            .renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(k.clone(), LONG)])
+            .await;
         assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
         assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
         assert_eq!(crate::children(&server, line).await.len(), 1, "the next one's");

@@ -29,7 +29,8 @@ mod watches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock as _, Push, Queueing, RequestId, Wait, Wake};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock as _, Push, Queueing, Wait, Wake};
 use dlock_core::{Client, LockName, Mode, Runtime, runtime};
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;

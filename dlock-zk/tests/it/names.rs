@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RequestId, Watch as _};
-use dlock_core::{LockName, Mode};
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, Watch as _};
+use dlock_core::{LockName, Mode, RequestId};
 use dlock_zk::Layout;
 
 use crate::{LONG, at_once, children, config, granted, hands, here, key, open, start, until};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Lock as _, LostLeases, Release, Released, Renew as _, RenewItem, RenewOutcome, RwLock as _, Signal,
+    Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, RwLock as _, Signal,
 };
 use dlock_core::{AutoRenew, LockOptions, LossReason, Mode, Runtime, Timestamp};
 use dlock_zk::ZkLock;
@@ -311,7 +311,7 @@ async fn a_future_that_nobody_polls_keeps_no_renewal_up() {
     assert!(futures::poll!(&mut stuck).is_pending());
     for _ in 0..3 {
         let items = [RenewItem::lease(held.clone(), LONG)];
-        let renewed = tokio::time::timeout(LONG, lock.renew(&items)).await;
+        let renewed = tokio::time::timeout(LONG, lock.renew().unwrap().renew(&items)).await;
         let renewed = renewed.expect("it is answered");
         assert!(matches!(renewed[..], [RenewOutcome::Renewed(_)]), "{renewed:?}");
     }

@@ -1,6 +1,6 @@
 //! Users and what they may do.
 
-use dlock_core::spi::{Lock as _, Release, Released, Renew as _, RenewItem, RenewOutcome};
+use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
 
@@ -144,7 +144,11 @@ async fn goes_on(lock: &ZkLock, proxy: &Proxy) {
     granted(lock, &at_once(&held, Mode::Exclusive)).await;
     proxy.cut();
     until("it is connected again", LONG, async || {
-        let renewed = lock.renew(&[RenewItem::lease(held.clone(), LONG)]).await;
+        let renewed = lock
+            .renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(held.clone(), LONG)])
+            .await;
         matches!(renewed[..], [RenewOutcome::Renewed(_)])
     })
     .await;

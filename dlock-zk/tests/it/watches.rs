@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use dlock_core::Change;
 use dlock_core::Mode;
 use dlock_core::Result;
-use dlock_core::spi::{Change, Lock as _, Release, RwLock as _, Watch as _};
+use dlock_core::spi::{Lock as _, Release, RwLock as _};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
@@ -32,7 +33,7 @@ async fn each_change_is_told_in_the_order_of_the_grants() {
     let server = start().await;
     let (lock, watcher) = (open(&server).await, open(&server).await);
     let (a, b, c) = (key("x", 1, 1), key("x", 1, 2), key("x", 1, 3));
-    let mut changes = watcher.watch(&a.name).await.unwrap();
+    let mut changes = watcher.watch().unwrap().watch(&a.name).await.unwrap();
     assert!(
         is_empty(&next(&mut changes).await),
         "of a name that nobody ever used"
@@ -57,7 +58,7 @@ async fn each_change_is_told_in_the_order_of_the_grants() {
     }
     granted(&lock, &at_once(&c, X)).await;
     assert!(matches!(next(&mut changes).await, Change::Granted(seen) if seen.id == c.id));
-    watcher.force_release(&c.name).await.unwrap();
+    watcher.watch().unwrap().force_release(&c.name).await.unwrap();
     assert_eq!(next(&mut changes).await, Change::Forced { id: c.id });
 }
 
@@ -67,7 +68,7 @@ async fn the_end_of_a_session_is_told_as_an_expiry() {
     let (lock, watcher) = (open(&server).await, open(&server).await);
     let a = key("x", 1, 1);
     granted(&lock, &at_once(&a, X)).await;
-    let mut changes = watcher.watch(&a.name).await.unwrap();
+    let mut changes = watcher.watch().unwrap().watch(&a.name).await.unwrap();
     assert!(
         matches!(next(&mut changes).await, Change::Snapshot { now, skipped: false } if now.holders.len() == 1)
     );
@@ -82,7 +83,7 @@ async fn what_was_missed_is_said_and_the_latest_state_is_told() {
     let server = start().await;
     let (lock, watcher) = (open(&server).await, open(&server).await);
     let name = key("x", 1, 0).name;
-    let mut changes = watcher.watch(&name).await.unwrap();
+    let mut changes = watcher.watch().unwrap().watch(&name).await.unwrap();
     next(&mut changes).await;
     for n in 0..200 {
         let k = key("x", 1, n);
@@ -114,7 +115,7 @@ async fn a_watcher_outlives_its_session_and_the_line() {
     let (lock, watcher) = (open(&server).await, open(&server).await);
     let _uses = watcher.signals();
     let a = key("x", 1, 1);
-    let mut changes = watcher.watch(&a.name).await.unwrap();
+    let mut changes = watcher.watch().unwrap().watch(&a.name).await.unwrap();
     next(&mut changes).await;
     let session = watcher.session_id().unwrap();
     crate::expire(&server, session).await;

@@ -122,12 +122,12 @@ impl Lock for FileLock {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::Renew => Some(Part::Renew(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -200,13 +200,5 @@ impl Renew for FileLock {
 impl Fencing for FileLock {
     fn strength(&self) -> Strength {
         Strength::WhileStateSurvives
-    }
-
-    fn gate(&self) -> Option<&dyn FenceGate> {
-        None
-    }
-
-    async fn raise(&self, _: &LeaseKey, _: Token) -> Result<Raised> {
-        Err(Error::new(ErrorKind::Unsupported, "tokens cannot be raised here"))
     }
 }

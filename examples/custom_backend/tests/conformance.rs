@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use acme_file_lock::FileLock;
 use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Need, Subject};
-use dlock_core::spi::Lock;
+use dlock_core::spi::capabilities_of;
 use dlock_core::{Client, Result, Runtime, runtime};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
@@ -18,7 +18,7 @@ struct Acme {
 
 impl Harness for Acme {
     fn claims(&self) -> Claims {
-        let capabilities = FileLock::new(self.directory.path()).capabilities().clone();
+        let capabilities = capabilities_of(&FileLock::new(self.directory.path()));
         Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(250))
             .traced()

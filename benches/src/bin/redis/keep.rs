@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use dlock_benches::redis::{Counted, Server, backend, micros};
 use dlock_core::LockName;
-use dlock_core::spi::{
-    Acquire, LeaseKey, Lock as _, Release, Renew as _, RenewItem, RenewOutcome, RequestId,
-};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOutcome};
 
 use crate::goals::Goals;
 
@@ -56,7 +55,7 @@ pub(crate) async fn renewal(server: &Server, table: &mut Goals) {
             })
         };
         let at = Instant::now();
-        let outcomes = lock.renew(&items).await;
+        let outcomes = lock.renew().unwrap().renew(&items).await;
         took = took.min(at.elapsed());
         stop.store(true, Ordering::Release);
         let renewed = outcomes

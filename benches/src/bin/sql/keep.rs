@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use dlock_benches::redis::{Meter as _, micros};
 use dlock_benches::sql::{Server, Strategy, backend};
 use dlock_core::LockName;
-use dlock_core::spi::{Acquire, LeaseKey, RenewItem, RequestId};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, LeaseKey, RenewItem};
 use futures::future::join_all;
 
 use crate::Goals;
@@ -36,7 +37,7 @@ pub(crate) async fn renewal(server: &Server, table: &mut Goals) {
     let (mut statements, mut took) = (0, Duration::MAX);
     for _ in 0..3 {
         let (before, at) = (server.counted(), Instant::now());
-        let renewed = lock.renew_part().expect("it renews").renew(&items).await;
+        let renewed = lock.renew().expect("it renews").renew(&items).await;
         took = took.min(at.elapsed());
         statements = server.counted().since(&before).of("statement");
         assert_eq!(renewed.len(), items.len());

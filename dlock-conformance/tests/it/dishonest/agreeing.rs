@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_conformance::{Ask, Convert, Held, Observe, Reply, Subject, Upgraded};
-use dlock_core::spi::FenceGate;
-use dlock_core::{Capabilities, LockName, LossReason, Result, Runtime, Timestamp, Token};
+use dlock_core::{Capabilities, FenceGate, LockName, LossReason, Result, Runtime, Timestamp, Token};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

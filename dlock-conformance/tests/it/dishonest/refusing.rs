@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_conformance::{Ask, AutoRenewal, Convert, Held, Need, Observe, Reply, Subject, Upgraded};
-use dlock_core::spi::{self, Access, Admission, Change, FenceGate, FencedValue, Inspection};
-use dlock_core::{Capabilities, Error, ErrorKind, LockName, LossReason, Mode, Result, Timestamp, Token};
+use dlock_core::spi;
+use dlock_core::{
+    Access, Admission, Capabilities, Change, Error, ErrorKind, FenceGate, FencedValue, Inspection, LockName,
+    LossReason, Mode, Result, Timestamp, Token,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;

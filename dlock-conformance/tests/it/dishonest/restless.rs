@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_conformance::{Ask, Held, Observe, Reply, Subject};
-use dlock_core::spi::FenceGate;
-use dlock_core::{Capabilities, LockName, Runtime};
+use dlock_core::{Capabilities, FenceGate, LockName, Runtime};
 use futures::FutureExt;
 use futures::future::{Either, select};
 

@@ -187,7 +187,7 @@ impl Asking<'_> {
         let backend = self.shared.members[member].backend.clone();
         let inside = self.inside.clone();
         self.calls.send(member, async move {
-            Said::ToRaise(match backend.fencing_part() {
+            Said::ToRaise(match backend.fencing() {
                 Some(part) => part.raise(&inside.key, to).await,
                 None => Err(Error::new(
                     ErrorKind::Unsupported,

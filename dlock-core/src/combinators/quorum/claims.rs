@@ -26,7 +26,7 @@ const NEVER: [Capability; 8] = [
 ];
 
 pub(super) fn claims(members: &[Arc<dyn Lock>], bug: Planted) -> Result<Capabilities> {
-    let mut all = shared_claims("quorum", members.iter().map(|member| member.capabilities()))?;
+    let mut all = shared_claims("quorum", members.iter().map(|member| &**member))?;
     for capability in NEVER {
         // planted: 18.01
         if capability == Capability::Permits && bug.is(Bug::QuorumPermits) {

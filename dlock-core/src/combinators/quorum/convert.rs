@@ -39,7 +39,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
     for member in (0..members).filter(|member| round.may_be_at(*member)) {
         let (backend, inside) = (shared.members[member].backend.clone(), round.inside.clone());
         calls.send(member, async move {
-            match backend.rwlock_part() {
+            match backend.rwlock() {
                 Some(part) => part.convert(&inside, to).await,
                 None => Err(Error::new(ErrorKind::Unsupported, "the member has no conversion")),
             }
@@ -109,7 +109,7 @@ pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Re
     for member in (0..members).filter(|member| round.may_be_at(*member)) {
         let (backend, inside) = (shared.members[member].backend.clone(), round.inside.clone());
         calls.send(member, async move {
-            match backend.fencing_part() {
+            match backend.fencing() {
                 Some(part) => part.raise(&inside, to).await,
                 None => Err(Error::new(ErrorKind::Unsupported, "the member has no tokens")),
             }

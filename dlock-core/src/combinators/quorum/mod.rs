@@ -116,11 +116,12 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::saboteur::Planted;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, FenceGate, Fencing, LeaseKey, Lock, Part, PartKind, Raised,
-    Release, Released, Renew, RenewItem, RenewOutcome, RequestId, RwLock, Signal,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Raised, Release, Released, Renew,
+    RenewItem, RenewOutcome, RwLock, Signal,
 };
 use crate::token::{Strength, Token};
 
@@ -353,14 +354,19 @@ impl Lock for Quorum {
         &self.shared.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        let has = |capability| self.shared.capabilities.has(capability);
-        match kind {
-            PartKind::RwLock => has(Capability::Downgrade).then_some(Part::RwLock(self)),
-            PartKind::Fencing => self.shared.fenced.then_some(Part::Fencing(self)),
-            PartKind::Watch => None,
-            PartKind::Renew => has(Capability::Renew).then_some(Part::Renew(self)),
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.shared.capabilities.has(Capability::Renew).then_some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.shared
+            .capabilities
+            .has(Capability::Downgrade)
+            .then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.shared.fenced.then_some(self)
     }
 
     /// What one member lost is in doubt for the whole, and not lost: the engine renews, and a majority tells.
@@ -419,10 +425,6 @@ impl Fencing for Quorum {
             .capabilities
             .strength
             .unwrap_or(Strength::WhileStateSurvives)
-    }
-
-    fn gate(&self) -> Option<&dyn FenceGate> {
-        None
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {

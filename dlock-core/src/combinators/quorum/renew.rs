@@ -54,7 +54,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
         }
         let backend = at.backend.clone();
         calls.send(member, async move {
-            let outcomes = match backend.renew_part() {
+            let outcomes = match backend.renew() {
                 Some(part) => part.renew(&batch).await,
                 None => Vec::new(),
             };

@@ -330,7 +330,8 @@ impl Rounds {
 mod tests {
     use super::*;
     use crate::name::LockName;
-    use crate::spi::{Grant, RequestId, Wait, Wake};
+    use crate::request_id::RequestId;
+    use crate::spi::{Grant, Wait, Wake};
 
     const TTL: Duration = Duration::from_secs(1);
 

@@ -438,7 +438,7 @@ impl Keeper {
                     })
                     .collect();
                 let renewal = async {
-                    match core.backend.renew_part() {
+                    match core.backend.renew() {
                         // planted: 5.14
                         Some(part) if core.bug.is(Bug::SerialRenewerStarves) => {
                             Ok(Box::pin(one_by_one(part, &items)).await)

@@ -8,8 +8,8 @@ use super::planted;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(dlock_saboteur)]
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::RequestId;
 #[cfg(dlock_saboteur)]
 use crate::timestamp::Timestamp;
 use crate::token::Token;

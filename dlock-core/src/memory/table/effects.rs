@@ -1,7 +1,8 @@
 //! What the table answers, and what others must be told of.
 
+use crate::inspection::Change;
 use crate::name::LockName;
-use crate::spi::{Change, LeaseKey};
+use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 

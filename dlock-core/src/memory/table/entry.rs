@@ -7,10 +7,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Desk, Effects, Held, Place};
+use crate::inspection::{Change, Holder};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{Acquire, Change, Holder, LeaseKey, RequestId};
+use crate::spi::{Acquire, LeaseKey};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::spi::RequestId;
+use crate::request_id::RequestId;
 use crate::timestamp::Timestamp;
 
 /// How long a late copy of a request is expected at most.

@@ -34,10 +34,12 @@ use names::Names;
 pub(super) use tampering::foreign;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::inspection::{Change, Holder, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::request_id::RequestId;
 use crate::saboteur::{Bug, Planted};
-use crate::spi::{Acquire, Change, Holder, Inspection, LeaseKey, Raised, RequestId};
+use crate::spi::{Acquire, LeaseKey, Raised};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::Map;
 use crate::name::LockName;
-use crate::spi::RequestId;
+use crate::request_id::RequestId;
 use crate::token::Token;
 
 /// What they remember of grants that are over.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::Table;
 use super::effects::Effects;
 use super::entry::{self, Standing};
+use crate::inspection::Change;
 use crate::name::LockName;
 use crate::saboteur::Bug;
-use crate::spi::{Abandoned, Change, LeaseKey, Release, Released};
+use crate::spi::{Abandoned, LeaseKey, Release, Released};
 use crate::timestamp::Timestamp;
 
 impl Table {

@@ -7,7 +7,7 @@ use super::{Effects, Table};
 use crate::error::{Error, ErrorKind};
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::spi::RequestId;
+use crate::request_id::RequestId;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 

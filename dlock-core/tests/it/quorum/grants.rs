@@ -131,9 +131,9 @@ fn what_no_quorum_can_do_is_refused_before_anything_is_sent() {
             ErrorKind::InvalidInput
         );
         let quorum: &dyn Lock = &*a.quorum;
-        assert!(quorum.watch_part().is_none());
-        assert!(quorum.fencing_part().unwrap().gate().is_none());
-        let part = quorum.rwlock_part().unwrap();
+        assert!(quorum.watch().is_none());
+        assert!(quorum.fencing().unwrap().gate().is_none());
+        let part = quorum.rwlock().unwrap();
         let upgrade = part.convert(&key("n", 1), Mode::Exclusive).await;
         assert_eq!(upgrade.unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!(a.requests(), 0);
@@ -216,7 +216,7 @@ fn a_quorum_of_quorums_is_a_quorum() {
                     panic!("a free name is refused");
                 };
                 assert!(grant.token > last, "{:?} after {last:?}", grant.token);
-                let fencing = (&outer as &dyn Lock).fencing_part().unwrap();
+                let fencing = (&outer as &dyn Lock).fencing().unwrap();
                 let to = t(grant.token.unwrap().get() + n % 4);
                 assert_eq!(fencing.raise(&key("n", n), to).await.unwrap(), Raised::Raised(to));
                 last = Some(to);

@@ -44,11 +44,7 @@ fn a_hold_that_a_majority_lost_is_gone_and_the_rest_of_it_is_given_back() {
         w.sleep(ms(50)).await;
         for n in [0, 2] {
             let link = w.stores[n].0.connect();
-            link.watch_part()
-                .unwrap()
-                .force_release(&name("n"))
-                .await
-                .unwrap();
+            link.watch().unwrap().force_release(&name("n")).await.unwrap();
         }
         assert!(matches!(a.renew(&key("n", 1)).await, RenewOutcome::Gone));
         w.sleep(ms(50)).await;
@@ -108,7 +104,7 @@ fn a_writer_becomes_a_reader_with_nobody_in_between() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         let written = a.granted(&key("n", 1)).await;
-        let part = (&*a.quorum as &dyn Lock).rwlock_part().unwrap();
+        let part = (&*a.quorum as &dyn Lock).rwlock().unwrap();
         w.sleep(ms(1_000)).await;
         let before = a.runtime.now();
         match part.convert(&key("n", 1), Mode::READER).await.unwrap() {

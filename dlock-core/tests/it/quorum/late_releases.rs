@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Part, PartKind, Signal};
+use dlock_core::spi::Signal;
 use dlock_core::{Capabilities, Result};
 use futures::stream::BoxStream;
 
@@ -30,8 +30,20 @@ impl Lock for Forgets {
         self.inner.capabilities()
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        self.inner.part(kind)
+    fn renew(&self) -> Option<&dyn dlock_core::spi::Renew> {
+        self.inner.renew()
+    }
+
+    fn rwlock(&self) -> Option<&dyn dlock_core::spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn dlock_core::spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn dlock_core::spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -128,7 +140,7 @@ fn a_loss_that_is_answered_too_late_is_a_loss() {
         w.sleep(ms(50)).await;
         for n in [0, 2] {
             let link = w.stores[n].0.connect();
-            let part = link.watch_part().unwrap();
+            let part = link.watch().unwrap();
             part.force_release(&name("n")).await.unwrap();
         }
         a.links.iter().for_each(|link| link.set_plan(sluggish()));

@@ -154,7 +154,7 @@ fn a_downgrade_that_some_members_may_have_done_is_unknown() {
         let a = w.client("a");
         a.granted(&key("n", 1)).await;
         w.sleep(ms(50)).await;
-        let part = (&*a.quorum as &dyn Lock).rwlock_part().unwrap();
+        let part = (&*a.quorum as &dyn Lock).rwlock().unwrap();
         a.reaches(&[]);
         let error = part.convert(&key("n", 1), Mode::READER).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

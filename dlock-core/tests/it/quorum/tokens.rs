@@ -12,7 +12,7 @@ fn a_quorum_over_a_member_that_cannot_raise_is_unfenced_and_says_so() {
         let a = w.client("a");
         let caps = a.quorum.capabilities();
         assert!(!caps.has(Capability::Fencing) && !caps.has(Capability::Raise) && caps.strength.is_none());
-        assert!((&*a.quorum as &dyn Lock).fencing_part().is_none());
+        assert!((&*a.quorum as &dyn Lock).fencing().is_none());
         assert_eq!(a.granted(&key("n", 1)).await.token, None);
         assert!(w.client("b").is_refused(&key("n", 2)).await);
     });
@@ -35,10 +35,7 @@ fn strength_is_the_weakest_and_no_more_than_across_restarts() {
             async |w| {
                 let quorum = w.client("a").quorum;
                 assert_eq!(quorum.capabilities().strength, Some(strength));
-                assert_eq!(
-                    (&*quorum as &dyn Lock).fencing_part().unwrap().strength(),
-                    strength
-                );
+                assert_eq!((&*quorum as &dyn Lock).fencing().unwrap().strength(), strength);
             },
         );
     }

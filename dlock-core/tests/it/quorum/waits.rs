@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Part, PartKind, Signal};
+use dlock_core::spi::Signal;
 use dlock_core::{Capabilities, Result};
 use futures::stream::BoxStream;
 
@@ -21,8 +21,20 @@ impl Lock for Notes {
         self.inner.capabilities()
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        self.inner.part(kind)
+    fn renew(&self) -> Option<&dyn dlock_core::spi::Renew> {
+        self.inner.renew()
+    }
+
+    fn rwlock(&self) -> Option<&dyn dlock_core::spi::RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn dlock_core::spi::Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn dlock_core::spi::Watch> {
+        self.inner.watch()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -1,19 +1,17 @@
 //! Tokens raised.
 
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
-use dlock_core::{Result, Strength, Token};
+use dlock_core::spi::{Fencing, LeaseKey, Raised};
+use dlock_core::{FenceGate, Result, Strength, Token};
 
 use super::lock::MysqlLease;
 use super::transaction::Absent;
-use crate::lease::request::check_token;
+use crate::lease::request::{STRENGTH, check_token};
 
 #[async_trait]
 impl Fencing for MysqlLease {
     fn strength(&self) -> Strength {
-        self.capabilities()
-            .strength
-            .unwrap_or(Strength::WhileStateSurvives)
+        STRENGTH
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

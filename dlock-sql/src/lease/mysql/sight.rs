@@ -10,8 +10,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{LockName, Timestamp};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{LockName, RequestId, Timestamp};
 
 use super::state::Mark;
 

@@ -9,8 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::RequestId;
-use dlock_core::{LockName, Mode, Result, Timestamp, Token};
+use dlock_core::{LockName, Mode, RequestId, Result, Timestamp, Token};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 

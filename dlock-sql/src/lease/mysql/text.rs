@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 
 pub(super) fn bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 3);

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dlock_core::spi::{LeaseKey, News, Probe, RequestId};
-use dlock_core::{LockName, Result, Timestamp};
+use dlock_core::spi::{LeaseKey, News, Probe};
+use dlock_core::{LockName, RequestId, Result, Timestamp};
 use sqlx::Row as _;
 
 use super::connection::Db;

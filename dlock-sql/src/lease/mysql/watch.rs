@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Inspection, Lock as _, Watch};
-use dlock_core::{Error, ErrorKind, LockName, Result, Timestamp};
+use dlock_core::spi::{Lock as _, Watch};
+use dlock_core::{Change, Error, ErrorKind, Inspection, LockName, Result, Timestamp};
 use futures::FutureExt as _;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt as _};

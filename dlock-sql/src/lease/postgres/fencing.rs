@@ -1,20 +1,18 @@
 //! Tokens raised.
 
 use async_trait::async_trait;
-use dlock_core::spi::{FenceGate, Fencing, LeaseKey, Lock as _, Raised};
-use dlock_core::{Error, Result, Strength, Token};
+use dlock_core::spi::{Fencing, LeaseKey, Raised};
+use dlock_core::{Error, FenceGate, Result, Strength, Token};
 
 use super::call::Value;
 use super::lock::PostgresLease;
 use super::reply::{Answer, id_bytes};
-use crate::lease::request::check_token;
+use crate::lease::request::{STRENGTH, check_token};
 
 #[async_trait]
 impl Fencing for PostgresLease {
     fn strength(&self) -> Strength {
-        self.capabilities()
-            .strength
-            .unwrap_or(Strength::WhileStateSurvives)
+        STRENGTH
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! # async fn f(pool: sqlx::PgPool, locks: dlock_sql::lease::postgres::PostgresLease, token: dlock_core::Token) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_core::{LockName, spi::Access};
+//! use dlock_core::{Access, LockName};
 //!
 //! let stock = LockName::new("stock")?;
 //! let gate = locks.transaction_gate();
@@ -28,8 +28,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Access, Admission, FenceGate, FencedValue, Lock as _};
-use dlock_core::{Error, LockName, Result, Token};
+use dlock_core::spi::Lock as _;
+use dlock_core::{Access, Admission, Error, FenceGate, FencedValue, LockName, Result, Token};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Part, PartKind, Queueing, Release, Released, Sent,
-    Signal, Unanswered, Wait, Wake,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock,
+    Sent, Signal, Unanswered, Wait, Wake, Watch,
 };
 use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
 use futures::future::join_all;
@@ -255,14 +255,20 @@ impl Lock for PostgresLease {
         &self.capabilities
     }
 
-    fn part(&self, kind: PartKind) -> Option<Part<'_>> {
-        match kind {
-            PartKind::RwLock => Some(Part::RwLock(self)),
-            PartKind::Fencing => Some(Part::Fencing(self)),
-            PartKind::Watch => Some(Part::Watch(self)),
-            PartKind::Renew => Some(Part::Renew(self)),
-            _ => None,
-        }
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        Some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     /// No lease hangs on a connection: that one broke is a reason to ask again, and no loss.

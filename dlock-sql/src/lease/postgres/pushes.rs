@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dlock_core::RequestId;
 use dlock_core::Timestamp;
-use dlock_core::spi::{Grant, LeaseKey, Push, RequestId, Signal};
+use dlock_core::spi::{Grant, LeaseKey, Push, Signal};
 use futures::Stream;
 use futures::channel::mpsc;
 

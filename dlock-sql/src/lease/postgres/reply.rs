@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Holder, Inspection, RequestId};
-use dlock_core::{Mode, Result, Token};
+use dlock_core::{Holder, Inspection, Mode, RequestId, Result, Token};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Change, Holder, Inspection, Lock as _, RequestId, Watch};
-use dlock_core::{Error, ErrorKind, LockName, Result, Timestamp};
+use dlock_core::spi::{Lock as _, Watch};
+use dlock_core::{Change, Error, ErrorKind, Holder, Inspection, LockName, RequestId, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};

@@ -1,7 +1,6 @@
 //! Releases and abandons.
 
-use dlock_core::spi::RequestId;
-use dlock_core::{Error, ErrorKind, Result, Timestamp};
+use dlock_core::{Error, ErrorKind, RequestId, Result, Timestamp};
 use event_listener::EventListener;
 
 use super::Board;

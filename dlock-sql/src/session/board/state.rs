@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{Error, ErrorKind, Result, Timestamp, Token};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Error, ErrorKind, RequestId, Result, Timestamp, Token};
 use event_listener::Event;
 
 use super::GRACE;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use dlock_core::spi::{LeaseKey, LostLeases, RequestId};
-use dlock_core::{Error, ErrorKind, LockName, LossReason, Result, Timestamp, Token};
+use dlock_core::spi::{LeaseKey, LostLeases};
+use dlock_core::{Error, ErrorKind, LockName, LossReason, RequestId, Result, Timestamp, Token};
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::*;

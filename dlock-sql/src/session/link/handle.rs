@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{Result, Timestamp, Token};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{RequestId, Result, Timestamp, Token};
 use futures::channel::{mpsc, oneshot};
 
 use super::answers::{gone, perhaps};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::{LeaseKey, RequestId};
-use dlock_core::{Error, LossReason, Result, Token};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Error, LossReason, RequestId, Result, Token};
 use futures::channel::oneshot;
 
 use super::answers::{limited, perhaps, told};

@@ -32,8 +32,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_core::spi::RequestId;
-use dlock_core::{Result, Runtime, Timestamp};
+use dlock_core::{RequestId, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::{BoxFuture, Either, select};

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dlock_core::spi::RequestId;
+use dlock_core::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite};

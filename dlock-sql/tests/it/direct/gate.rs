@@ -4,7 +4,7 @@ use super::site::everywhere;
 
 macro_rules! tests {
     ($db:ty, $open:path, $begin:literal, $one:literal, $two:literal) => {
-        use dlock_core::spi::{Access, Admission, FencedValue};
+        use dlock_core::{Access, Admission, FencedValue};
         use dlock_core::{ErrorKind, LockName, Token};
         use dlock_sql::direct::{Tables, gate};
 
@@ -141,8 +141,8 @@ everywhere!(tests);
 #[cfg(feature = "sqlite")]
 #[test]
 fn in_one_file_it_remembers_what_the_backend_does() {
-    use dlock_core::spi::{Access, Admission, Lock};
-    use dlock_core::{LockName, Token};
+    use dlock_core::spi::Lock;
+    use dlock_core::{Access, Admission, LockName, Token};
     use dlock_sql::direct::{Tables, gate};
     use dlock_sql::sqlite::Config;
 
@@ -153,7 +153,7 @@ fn in_one_file_it_remembers_what_the_backend_does() {
         let stock = LockName::new("stock").unwrap();
         let token = |n| Token::new(n).unwrap();
         let part: &dyn Lock = &lock;
-        let theirs = part.fencing_part().unwrap().gate().unwrap();
+        let theirs = part.fencing().unwrap().gate().unwrap();
         assert!(theirs.write(&stock, token(5), b"v").await.unwrap().is_admitted());
         let mut tx = site.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
         let tables = Tables::default();

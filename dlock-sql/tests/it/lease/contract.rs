@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
 use dlock_core::spi::{
-    Abandoned, Access, Admission, Attempt, Change, Converted, LeaseKey, Lock, Raised, Release, Released,
-    RenewItem, RenewOutcome,
+    Abandoned, Attempt, Converted, LeaseKey, Lock, Raised, Release, Released, RenewItem, RenewOutcome,
 };
-use dlock_core::{Client, ErrorKind, LockName, Mode, Runtime, Token};
+use dlock_core::{Access, Admission, Change, Client, ErrorKind, LockName, Mode, Runtime, Token};
 
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -135,7 +134,7 @@ async fn many_leases_are_renewed_at_once(lock: Arc<dyn Lock>) {
     }
     items.push(RenewItem::lease(key("n3"), TTL));
     items.push(RenewItem::lease(key("nobody"), TTL));
-    let outcomes = lock.renew_part().unwrap().renew(&items).await;
+    let outcomes = lock.renew().unwrap().renew(&items).await;
     assert_eq!(outcomes.len(), 702);
     for (n, outcome) in outcomes.iter().enumerate() {
         match n < 700 {
@@ -149,7 +148,7 @@ async fn many_leases_are_renewed_at_once(lock: Arc<dyn Lock>) {
 }
 
 async fn a_mode_is_turned_into_another(lock: Arc<dyn Lock>) {
-    let rw = lock.rwlock_part().unwrap();
+    let rw = lock.rwlock().unwrap();
     let a = ask("x");
     let first = granted(&*lock, &a).await;
     let Converted::Done(shared) = rw.convert(&a.key, Mode::READER).await.unwrap() else {
@@ -177,7 +176,7 @@ async fn a_mode_is_turned_into_another(lock: Arc<dyn Lock>) {
 }
 
 async fn a_token_is_raised_while_it_is_held(lock: Arc<dyn Lock>) {
-    let fencing = lock.fencing_part().unwrap();
+    let fencing = lock.fencing().unwrap();
     let a = ask("x");
     granted(&*lock, &a).await;
     let to = Token::new(1 << 60).unwrap();
@@ -198,7 +197,7 @@ async fn a_minimum_hold_keeps_others_out(lock: Arc<dyn Lock>) {
 }
 
 async fn an_operator_sees_and_ends_it(lock: Arc<dyn Lock>) {
-    let watch = lock.watch_part().unwrap();
+    let watch = lock.watch().unwrap();
     let name = LockName::new("x").unwrap();
     assert_eq!(watch.inspect(&name).await.unwrap().holders, []);
     let a = ask("x").with_owner("it's \"me\"; --".into());
@@ -220,7 +219,7 @@ async fn an_operator_sees_and_ends_it(lock: Arc<dyn Lock>) {
 /// Where whoever watches is told, or finds, each change.
 async fn changes_are_told_one_by_one(lock: Arc<dyn Lock>) {
     let name = LockName::new("x").unwrap();
-    let mut changes = lock.watch_part().unwrap().watch(&name).await.unwrap();
+    let mut changes = lock.watch().unwrap().watch(&name).await.unwrap();
     let mut next = async || within(ms(10_000), changes.next()).await.unwrap().unwrap();
     assert!(matches!(next().await, Change::Snapshot { now, skipped: false } if now.holders.is_empty()));
     let mut a = ask("x");
@@ -246,7 +245,7 @@ async fn changes_are_told_one_by_one(lock: Arc<dyn Lock>) {
 
 async fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock: Arc<dyn Lock>) {
     let name = LockName::new("x").unwrap();
-    let watch = lock.watch_part().unwrap();
+    let watch = lock.watch().unwrap();
     let a = ask("x");
     granted(&*lock, &a).await;
     let mut changes = watch.watch(&name).await.unwrap();
@@ -274,7 +273,7 @@ async fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock:
 }
 
 async fn a_gate_refuses_who_was_overtaken(lock: Arc<dyn Lock>) {
-    let gate = lock.fencing_part().unwrap().gate().unwrap();
+    let gate = lock.fencing().unwrap().gate().unwrap();
     let (name, t) = (LockName::new("stock").unwrap(), |n| Token::new(n).unwrap());
     assert_eq!(gate.read(&name).await.unwrap(), None);
     assert_eq!(

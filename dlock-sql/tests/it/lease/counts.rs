@@ -94,7 +94,7 @@ fn five_hundred_leases_are_renewed_by_one_statement() {
                 items.push(RenewItem::lease(a.key, TTL));
             }
             let asked = asked_meanwhile(&server, async || {
-                let outcomes = lock.renew_part().unwrap().renew(&items).await;
+                let outcomes = lock.renew().unwrap().renew(&items).await;
                 assert!(outcomes.iter().all(|o| matches!(o, RenewOutcome::Renewed(_))));
             });
             assert_eq!(asked.await, 1, "{kind:?}");

@@ -101,7 +101,7 @@ fn guards_and_those_who_wait_go_on_through_a_fail_over() {
             };
             runtime.spawn(waiting.boxed());
             let looks = pair.open(&runtime).await;
-            let watch = looks.watch_part().unwrap();
+            let watch = looks.watch().unwrap();
             let name = LockName::new("x").unwrap();
             within(ms(30_000), async {
                 while watch.inspect(&name).await.unwrap().waiting == 0 {
@@ -156,7 +156,7 @@ fn a_standby_that_is_behind_forgets_a_grant_and_goes_on_above_its_token() {
             assert!(matches!(outcome, RenewOutcome::Gone), "{outcome:?}");
             let released = lock.release(&a.key, Release::Now).await.unwrap();
             assert_eq!(released, Released::NotHeld);
-            let gate = lock.fencing_part().unwrap().gate().unwrap();
+            let gate = lock.fencing().unwrap().gate().unwrap();
             let stock = LockName::new("stock").unwrap();
             assert!(gate.write(&stock, next, b"next").await.unwrap().is_admitted());
             assert!(

@@ -92,7 +92,7 @@ fn who_waits_gets_in_although_all_connections_are_ended() {
             let held = client.lock("x").unwrap().acquire().await.unwrap();
             let name = client.lock("x").unwrap();
             let mut waiting = Box::pin(name.acquire());
-            let watch = lock.watch_part().unwrap();
+            let watch = lock.watch().unwrap();
             let x = LockName::new("x").unwrap();
             let queued = async {
                 while watch.inspect(&x).await.unwrap().waiting == 0 {
@@ -156,7 +156,7 @@ fn a_row_that_somebody_keeps_locked_is_unavailable_and_nothing_was_done() {
             // Others go on meanwhile.
             hand.run("ROLLBACK").await.unwrap();
             let x = LockName::new("x").unwrap();
-            let seen = lock.watch_part().unwrap().inspect(&x).await.unwrap();
+            let seen = lock.watch().unwrap().inspect(&x).await.unwrap();
             assert_eq!(seen.waiting, 0);
         });
     }
@@ -183,7 +183,7 @@ fn a_deadlock_is_unavailable_and_passes() {
         .await
         .unwrap();
         let items = all.each_ref().map(|a| RenewItem::queued(a.key.clone(), TTL));
-        let renewing = lock.renew_part().unwrap();
+        let renewing = lock.renew().unwrap();
         let renewing = renewing.renew(&items);
         let crossing = async {
             server.wait_until_blocked(1).await;
@@ -199,7 +199,7 @@ fn a_deadlock_is_unavailable_and_passes() {
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
             assert!(e.to_string().contains("in conflict with another"), "{e}");
         }
-        for outcome in lock.renew_part().unwrap().renew(&items).await {
+        for outcome in lock.renew().unwrap().renew(&items).await {
             assert!(matches!(outcome, RenewOutcome::Queued { .. }), "{outcome:?}");
         }
     });

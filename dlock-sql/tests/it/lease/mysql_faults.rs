@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Access, Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
-use dlock_core::{Client, ErrorKind, LockName, LockOptions, Mode, Runtime, Token};
+use dlock_core::spi::{Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
+use dlock_core::{Access, Client, ErrorKind, LockName, LockOptions, Mode, Runtime, Token};
 use dlock_sql::lease::mysql::MysqlLease;
 use futures::future::join_all;
 
@@ -63,7 +63,7 @@ fn a_statement_that_an_operator_ends_is_unavailable_and_has_done_nothing() {
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
             assert!(e.to_string().contains("end the statement"), "{e}");
             hand.run("ROLLBACK").await.unwrap();
-            let seen = lock.watch_part().unwrap().inspect(&a.key.name).await.unwrap();
+            let seen = lock.watch().unwrap().inspect(&a.key.name).await.unwrap();
             assert_eq!((seen.holders.len(), seen.waiting), (0, 0));
             granted(&*lock, &a).await;
             lock.release(&a.key, Release::Now).await.unwrap();
@@ -150,7 +150,7 @@ fn rights_that_are_taken_away_are_told_as_such_and_nothing_is_done_without_them(
         server
             .ask("GRANT UPDATE ON dlock.dlock_name TO app@'%'; GRANT INSERT ON dlock.dlock_entry TO app@'%'")
             .await;
-        let seen = lock.watch_part().unwrap().inspect(&a.key.name).await.unwrap();
+        let seen = lock.watch().unwrap().inspect(&a.key.name).await.unwrap();
         assert_eq!(seen.holders.len(), 1, "it is held yet");
         lock.release(&a.key, Release::Now).await.unwrap();
         granted(&*lock, &reader).await;
@@ -188,12 +188,12 @@ fn a_fenced_value_is_never_read_before_it_was_written() {
         let gate = |lock: &Arc<dyn Lock>| {
             let lock = lock.clone();
             async move |name: &LockName, n: u64| {
-                let gate = lock.fencing_part().unwrap().gate().unwrap();
+                let gate = lock.fencing().unwrap().gate().unwrap();
                 gate.write(name, Token::new(n).unwrap(), b"v").await.unwrap()
             }
         };
         let (write, late) = (gate(&lock), gate(&other));
-        let reader = other.fencing_part().unwrap().gate().unwrap();
+        let reader = other.fencing().unwrap().gate().unwrap();
         for n in 0..100 {
             let name = LockName::new(format!("r{n}")).unwrap();
             let done = AtomicBool::new(false);

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use dlock_core::spi::{Access, Acquire, Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
-use dlock_core::{ErrorKind, LockName, LossReason, Mode, Runtime, Token};
+use dlock_core::spi::{Acquire, Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
+use dlock_core::{Access, ErrorKind, LockName, LossReason, Mode, Runtime, Token};
 use dlock_sql::lease::postgres::{PostgresLease, Route};
 use futures::FutureExt as _;
 use futures::future;
@@ -157,7 +157,7 @@ fn a_deadlock_is_unavailable_and_passes() {
         let patient = format!("SET deadlock_timeout = '1min'; BEGIN; {}", locks("b"));
         second.run(&patient).await.unwrap();
         let items = all.each_ref().map(|a| RenewItem::lease(a.key.clone(), TTL));
-        let renewing = lock.renew_part().unwrap();
+        let renewing = lock.renew().unwrap();
         let crossing = async {
             server.wait_until_blocked(1).await;
             let both = format!("{}; COMMIT", locks("a"));
@@ -189,7 +189,7 @@ fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
         let lock = PostgresLease::from_pool(&pool, runtime).await.unwrap();
         let (stock, t) = (LockName::new("stock").unwrap(), |n| Token::new(n).unwrap());
         let backend: &dyn Lock = &lock;
-        let own = backend.fencing_part().unwrap().gate().unwrap();
+        let own = backend.fencing().unwrap().gate().unwrap();
         assert!(own.write(&stock, t(1), b"v").await.unwrap().is_admitted());
         let gate = lock.transaction_gate();
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";

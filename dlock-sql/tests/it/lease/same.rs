@@ -107,22 +107,22 @@ async fn answer(lock: &dyn Lock, step: &Step, all: &[Acquire], name: &LockName, 
             Ok(other) => said(format!("{other:?}"), None),
             Err(e) => failed(e),
         },
-        Step::Convert(n, to) => match lock.rwlock_part().unwrap().convert(&all[*n].key, *to).await {
+        Step::Convert(n, to) => match lock.rwlock().unwrap().convert(&all[*n].key, *to).await {
             Ok(Converted::Done(g)) => said("converted", g.token),
             Ok(other) => said(format!("{other:?}"), None),
             Err(e) => failed(e),
         },
-        Step::Raise(n) => match lock.fencing_part().unwrap().raise(&all[*n].key, high).await {
+        Step::Raise(n) => match lock.fencing().unwrap().raise(&all[*n].key, high).await {
             Ok(Raised::Raised(token)) => said("raised", Some(token)),
             Ok(other) => said(format!("{other:?}"), None),
             Err(e) => failed(e),
         },
         Step::Force => {
-            let many = lock.watch_part().unwrap().force_release(name).await.unwrap();
+            let many = lock.watch().unwrap().force_release(name).await.unwrap();
             said(format!("forced {many}"), None)
         }
         Step::Inspect => {
-            let mut seen = lock.watch_part().unwrap().inspect(name).await.unwrap();
+            let mut seen = lock.watch().unwrap().inspect(name).await.unwrap();
             seen.holders.sort_by_key(|h| (h.token, h.id));
             let who: Vec<_> = seen
                 .holders

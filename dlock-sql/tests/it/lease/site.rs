@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use dlock_core::runtime::{Smol, Tokio};
-use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome, RequestId};
-use dlock_core::{LockName, Mode, Runtime, Token};
+use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome};
+use dlock_core::{LockName, Mode, RequestId, Runtime, Token};
 use futures::future::{Either, select};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ pub(crate) async fn held(lock: &dyn Lock, a: &Acquire) {
 }
 
 pub(crate) async fn renew(lock: &dyn Lock, item: RenewItem) -> RenewOutcome {
-    lock.renew_part().unwrap().renew(&[item]).await.remove(0)
+    lock.renew().unwrap().renew(&[item]).await.remove(0)
 }
 
 /// Asks again for a queued request: the token, if it has been granted.

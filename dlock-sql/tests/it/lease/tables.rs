@@ -1,7 +1,7 @@
 //! The tables: who may use them, whose they are, and what is left in them.
 
-use dlock_core::spi::{Access, Admission, Lock, Release};
-use dlock_core::{ErrorKind, LockName, Mode, Token};
+use dlock_core::spi::{Lock, Release};
+use dlock_core::{Access, Admission, ErrorKind, LockName, Mode, Token};
 
 use super::server::{BOTH, Kind, Server};
 use super::site::*;
@@ -49,10 +49,10 @@ fn a_user_with_the_rights_that_are_listed_can_do_everything_but_make_the_tables(
             queued(&*lock, &b).await;
             lock.release(&a.key, Release::Now).await.unwrap();
             assert!(asked(&*lock, &b).await.is_some());
-            let watch = lock.watch_part().unwrap();
+            let watch = lock.watch().unwrap();
             drop(watch.watch(&a.key.name).await.unwrap());
             assert_eq!(watch.force_release(&a.key.name).await.unwrap(), 1);
-            let gate = lock.fencing_part().unwrap().gate().unwrap();
+            let gate = lock.fencing().unwrap().gate().unwrap();
             let (stock, token) = (LockName::new("stock").unwrap(), Token::new(3).unwrap());
             assert!(gate.write(&stock, token, b"v").await.unwrap().is_admitted());
             lock.abandon(&[b.key]).await.remove(0).unwrap();
@@ -109,7 +109,7 @@ fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
             queued(&*lock, &join("dead", Mode::READER)).await;
             lock.abandon(&[ask("buried").key]).await.remove(0).unwrap();
             // All of them died an hour ago. A raised token is larger than the clock will be.
-            let fencing = lock.fencing_part().unwrap();
+            let fencing = lock.fencing().unwrap();
             let high = Token::new(1 << 60).unwrap();
             fencing.raise(&a.key, high).await.unwrap();
             let ago = match kind {
@@ -155,7 +155,7 @@ fn a_gate_in_a_transaction_is_the_same_gate() {
             let (lock, pool) = ($lock, $pool);
             let stock = LockName::new("stock").unwrap();
             let backend: &dyn Lock = &lock;
-            let theirs = backend.fencing_part().unwrap().gate().unwrap();
+            let theirs = backend.fencing().unwrap().gate().unwrap();
             assert!(theirs.write(&stock, t(5), b"v").await.unwrap().is_admitted());
             let gate = lock.transaction_gate();
             let mut tx = pool.begin().await.unwrap();

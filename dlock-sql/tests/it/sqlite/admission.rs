@@ -246,7 +246,7 @@ fn many_are_renewed_in_one_call_each_with_an_answer_of_its_own() {
         items.push(RenewItem::lease(key("n0"), TTL));
         items.push(RenewItem::lease(held[0].key.clone(), ms(0)));
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let answers = part.renew_part().unwrap().renew(&items).await;
+        let answers = part.renew().unwrap().renew(&items).await;
         assert!(
             answers[..100]
                 .iter()
@@ -280,7 +280,7 @@ fn a_downgrade_keeps_the_token_and_lets_readers_in() {
         let r = join("n", Mode::READER);
         queued(&lock, &r).await;
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let convert = part.rwlock_part().unwrap();
+        let convert = part.rwlock().unwrap();
         let Converted::Done(down) = convert.convert(&w.key, Mode::READER).await.unwrap() else {
             panic!("a downgrade is always possible");
         };

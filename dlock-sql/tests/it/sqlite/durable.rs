@@ -47,7 +47,7 @@ fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
         let a = ask("n");
         granted(&lock, &a).await;
         let part: &dyn Lock = &lock;
-        let fencing = part.fencing_part().unwrap();
+        let fencing = part.fencing().unwrap();
         let far = Token::new(1 << 53).unwrap();
         assert_eq!(fencing.raise(&a.key, far).await.unwrap(), Raised::Raised(far));
         let lower = fencing.raise(&a.key, Token::MIN).await.unwrap();
@@ -125,7 +125,7 @@ fn after_the_last_token_nothing_is_granted() {
         queued(&lock, &waiter).await;
         let part: &dyn Lock = &lock;
         let last = Token::new(i64::MAX as u64).unwrap();
-        let raised = part.fencing_part().unwrap().raise(&a.key, last).await.unwrap();
+        let raised = part.fencing().unwrap().raise(&a.key, last).await.unwrap();
         assert_eq!(raised, Raised::Raised(last));
         // What holds goes on; what would need a token is refused.
         let renewed = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
@@ -134,7 +134,7 @@ fn after_the_last_token_nothing_is_granted() {
             let e = lock.attempt(&late).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::LimitReached);
         }
-        let rwlock = part.rwlock_part().unwrap();
+        let rwlock = part.rwlock().unwrap();
         let e = rwlock.convert(&reader.key, Mode::Exclusive).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::LimitReached);
         lock.release(&a.key, Release::Now).await.unwrap();

@@ -28,12 +28,7 @@ fn a_file_that_stays_busy_is_unavailable_and_nothing_is_doubled() {
         assert!(asked.elapsed() >= ms(100));
         // Looking needs no lock on the file.
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let warm = part
-            .watch_part()
-            .unwrap()
-            .inspect(&key("warm").name)
-            .await
-            .unwrap();
+        let warm = part.watch().unwrap().inspect(&key("warm").name).await.unwrap();
         assert_eq!(warm.holders.len(), 1);
         sql(&mut other, "COMMIT").await;
         granted(&lock, &a).await;
@@ -305,7 +300,7 @@ fn a_watch_outlasts_a_file_that_is_busy_for_a_while() {
         let lock = without_wal(&files, 20, runtime.clone()).await;
         let part: &dyn dlock_core::spi::Lock = &lock;
         let a = ask("n");
-        let mut changes = part.watch_part().unwrap().watch(&a.key.name).await.unwrap();
+        let mut changes = part.watch().unwrap().watch(&a.key.name).await.unwrap();
         changes.next().await.unwrap().unwrap();
         let mut other = stranger(&files).await;
         sql(&mut other, "BEGIN EXCLUSIVE").await;
@@ -319,10 +314,7 @@ fn a_watch_outlasts_a_file_that_is_busy_for_a_while() {
         sql(&mut other, "COMMIT").await;
         granted(&lock, &a).await;
         let change = changes.next().await.unwrap().unwrap();
-        assert!(
-            matches!(change, dlock_core::spi::Change::Granted(_)),
-            "{change:?}"
-        );
+        assert!(matches!(change, dlock_core::Change::Granted(_)), "{change:?}");
     });
 }
 

@@ -1,5 +1,6 @@
 use dlock_core::combinators::Namespaced;
-use dlock_core::spi::{Access, Admission, FenceGate, Lock};
+use dlock_core::spi::Lock;
+use dlock_core::{Access, Admission, FenceGate};
 use dlock_core::{LockName, Token};
 use dlock_sql::direct::{Tables, gate};
 use dlock_sql::sqlite::{Config, SqliteLock};
@@ -17,7 +18,7 @@ fn resource() -> LockName {
 
 fn gate_of(lock: &SqliteLock) -> &dyn FenceGate {
     let part: &dyn Lock = lock;
-    part.fencing_part().unwrap().gate().unwrap()
+    part.fencing().unwrap().gate().unwrap()
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn inside_a_transaction_the_check_stands_or_falls_with_it() {
 fn the_rule_is_that_of_every_gate() {
     everywhere(|lock| async move {
         // The same steps against the rule that all stores share.
-        let mut rule = dlock_core::spi::FencedValue::new(vec![], None, None);
+        let mut rule = dlock_core::FencedValue::new(vec![], None, None);
         let mut dice = 12345u64;
         for _ in 0..100 {
             dice = dice
@@ -161,7 +162,7 @@ fn in_a_namespace_the_gates_share_the_stored_name() {
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let inside = Namespaced::new(std::sync::Arc::new(lock), "shop").unwrap();
         let part: &dyn Lock = &inside;
-        let own = part.fencing_part().unwrap().gate().unwrap();
+        let own = part.fencing().unwrap().gate().unwrap();
         let stored = Namespaced::stored_name("shop", &resource()).unwrap();
         let mut conn = stranger(&files).await;
         let tables = Tables::default();

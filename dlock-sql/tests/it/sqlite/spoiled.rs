@@ -78,7 +78,7 @@ fn names_that_are_loaded_do_not_keep_the_rest_from_being_swept() {
 
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let watch = part.watch_part().unwrap();
+        let watch = part.watch().unwrap();
         // Looking loads them, and takes nothing back.
         for a in &asks[..300] {
             watch.inspect(&a.key.name).await.unwrap();
@@ -96,7 +96,7 @@ fn a_bad_row_of_a_watched_name_ends_its_own_watch_only() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let watch = part.watch_part().unwrap();
+        let watch = part.watch().unwrap();
         let mut bad = watch.watch(&key("bad").name).await.unwrap();
         let mut good = watch.watch(&key("good").name).await.unwrap();
         bad.next().await.unwrap().unwrap();
@@ -121,7 +121,7 @@ fn a_bad_row_fails_its_own_item_of_a_batch_only() {
         sql(&mut other, BAD).await;
         let items = [&bad, &good].map(|a| RenewItem::lease(a.key.clone(), TTL));
         let part: &dyn dlock_core::spi::Lock = &lock;
-        let answers = part.renew_part().unwrap().renew(&items).await;
+        let answers = part.renew().unwrap().renew(&items).await;
         assert!(
             matches!(&answers[0], RenewOutcome::Failed(e) if e.kind() == ErrorKind::BackendData),
             "{answers:?}"

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dlock_core::RequestId;
 use dlock_core::runtime::{Smol, Tokio};
-use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome, RequestId};
+use dlock_core::spi::{Acquire, Attempt, Grant, LeaseKey, Lock, RenewItem, RenewOutcome};
 use dlock_core::{LockName, Mode, Runtime, Token};
 use dlock_sql::sqlite::{Config, SqliteLock};
 use sqlx::ConnectOptions as _;
@@ -82,7 +83,7 @@ pub(crate) async fn held(lock: &SqliteLock, a: &Acquire) {
 
 pub(crate) async fn renew(lock: &SqliteLock, item: RenewItem) -> RenewOutcome {
     let lock: &dyn Lock = lock;
-    lock.renew_part().unwrap().renew(&[item]).await.remove(0)
+    lock.renew().unwrap().renew(&[item]).await.remove(0)
 }
 
 /// Asks again for a queued request: the token, if it has been granted.

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use dlock_core::spi::{
-    Acquire, Attempt, LeaseKey, Lock as _, News, Probe, Release, RenewItem, RequestId, Wake,
-};
+use dlock_core::RequestId;
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, News, Probe, Release, RenewItem, Wake};
 use dlock_core::{Mode, Runtime, Timestamp};
 use dlock_sql::sqlite::{Config, SqliteLock};
 

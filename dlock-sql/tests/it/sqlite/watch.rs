@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Change, Lock, Release, Watch};
+use dlock_core::Change;
+use dlock_core::spi::{Lock, Release, Watch};
 use dlock_core::{Mode, Result, Runtime, Timestamp};
 use dlock_sql::sqlite::{Config, SqliteLock};
 use futures::StreamExt as _;
@@ -12,7 +13,7 @@ use super::support::*;
 
 fn watch_of(lock: &SqliteLock) -> &dyn Watch {
     let part: &dyn Lock = lock;
-    part.watch_part().unwrap()
+    part.watch().unwrap()
 }
 
 async fn next(stream: &mut BoxStream<'static, Result<Change>>) -> Change {

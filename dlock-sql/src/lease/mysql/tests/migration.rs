@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Release, Released, RequestId};
-use dlock_core::{ErrorKind, LockName, Mode, Result, runtime};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Release, Released};
+use dlock_core::{ErrorKind, LockName, Mode, RequestId, Result, runtime};
 use sqlx::{Connection as _, MySqlConnection};
 
 use crate::lease::mysql::MysqlLease;

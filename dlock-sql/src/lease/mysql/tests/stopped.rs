@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, RequestId};
-use dlock_core::{LockName, runtime};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _};
+use dlock_core::{LockName, RequestId, runtime};
 
 use crate::lease::mysql::MysqlLease;
 use crate::lease::mysql::text::list;

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::runtime::Tokio;
-use dlock_core::spi::{
-    Acquire, Attempt, LeaseKey, Lock as _, Queueing, Release, Released, RequestId, Watch as _,
-};
-use dlock_core::{LockName, Runtime};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Queueing, Release, Released, Watch as _};
+use dlock_core::{LockName, RequestId, Runtime};
 use sqlx::Row as _;
 use sqlx::postgres::PgConnectOptions;
 

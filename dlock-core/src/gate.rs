@@ -1,3 +1,5 @@
+//! The resource side of fencing.
+
 use async_trait::async_trait;
 
 use crate::error::Result;
@@ -21,7 +23,7 @@ pub trait FenceGate: Send + Sync {
     /// Dropped, the token may be remembered or not. Asking again is safe: the same token may come again.
     ///
     /// # Errors
-    /// As [`Lock::attempt`](super::Lock::attempt). A token that was overtaken is no error: [`Admission::Refused`].
+    /// As [`Lock::attempt`](crate::spi::Lock::attempt). A token that was overtaken is no error: [`Admission::Refused`].
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission>;
 
     /// Checks the token and, if it is admitted, stores `value`, in one step that nothing comes between.

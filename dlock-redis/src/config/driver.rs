@@ -7,9 +7,12 @@ use redis::{Client, ProtocolVersion, RedisError};
 
 #[cfg(feature = "tls")]
 use super::Certificates;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use super::url::Address;
+#[cfg(feature = "sentinel")]
+use super::url::Form;
 #[cfg(feature = "cluster")]
 use super::url::Node;
-use super::url::{Address, Form};
 use super::{Config, Place, invalid};
 use crate::connection::Connection;
 #[cfg(feature = "cluster")]

@@ -31,9 +31,8 @@ impl Config {
             None | Some("3" | "resp3") => {}
             Some(_) => {
                 return Err(invalid(
-                    "the URL's `protocol` must be `resp3`, or be left out: a waiter is told of its turn by a \
-                     push, \
-                     which RESP2 does not have",
+                    "the URL's `protocol` must be `resp3`, or be left out: a waiter is told of its turn by \
+                     a push, which RESP2 does not have",
                 ));
             }
         }

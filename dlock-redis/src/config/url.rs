@@ -52,8 +52,7 @@ impl Address {
         if rest.contains('#') {
             return Err(invalid(
                 "the URL of a Redis server has no fragment: a `#` that belongs to it is written `%23`, and \
-                 servers \
-                 whose certificates nobody vouches for (`#insecure`) are not asked",
+                 servers whose certificates nobody vouches for (`#insecure`) are not asked",
             ));
         }
         let scheme = scheme.to_ascii_lowercase();
@@ -69,8 +68,8 @@ impl Address {
             _ => {
                 return Err(invalid(
                     "the scheme of the URL is not known; known are: redis, rediss, redis+cluster, \
-                     rediss+cluster, \
-                     redis+sentinel, rediss+sentinel, redis+unix, and the same with valkey and valkeys",
+                     rediss+cluster, redis+sentinel, rediss+sentinel, redis+unix, \
+                     and the same with valkey and valkeys",
                 ));
             }
         };

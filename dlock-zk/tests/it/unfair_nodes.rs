@@ -71,7 +71,7 @@ async fn is_free(server: &Arc<ZkServer>, at: &str) {
 
 async fn renewed(lock: &ZkLock, request: &Acquire) -> RenewOutcome {
     let items = [RenewItem::lease(request.key.clone(), LONG)];
-    lock.renew(&items).await.remove(0)
+    Renew::renew(lock, &items).await.remove(0)
 }
 
 #[tokio::test]

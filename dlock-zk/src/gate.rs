@@ -128,7 +128,7 @@ impl ZkLock {
                 match session.synced(&client, || client.get_data(path)).await {
                     Ok((data, stat)) => Ok(Some((data, stat.version))),
                     Err(Zk::NoNode) => Ok(None),
-                    Err(e) => Err(e),
+                    Err(e) => Err(session.told(e, Effect::None)),
                 }
             }
             .boxed()

@@ -249,7 +249,7 @@ impl ZkLock {
             // The name of what is there, as far as it is fit to be shown.
             let child: String = child.chars().filter(|c| !c.is_control()).take(64).collect();
             let message = format!(
-                "in the line of the lock is a node `{child}` that dlock did not make: remove it, or use another root"
+                "in the line is a node `{child}` that dlock did not make: remove it, or use another root"
             );
             Error::new(ErrorKind::BackendData, message)
         })
@@ -277,28 +277,24 @@ impl ZkLock {
         }
     }
 
-    /// Reads something, and once more if the connection broke or the session was over: nothing depends on how
+    /// Reads something, and again if the connection broke or the session was over: nothing depends on how
     /// often.
     ///
     /// # Errors
     /// `Unavailable` if there is no connection within a moment, or if it broke again and again.
     pub(crate) async fn reading<'a, T>(
         &self,
-        read: impl Fn(Arc<Session>, Arc<Client>) -> BoxFuture<'a, Result<T, Zk>>,
+        read: impl Fn(Arc<Session>, Arc<Client>) -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
-        let mut last = None;
-        for _ in 0..TRIES {
+        let mut tries = 1;
+        loop {
             let session = self.connection.session().await?;
             let client = session.client()?;
-            match read(session.clone(), client).await {
-                Ok(found) => return Ok(found),
-                Err(e) => match session.told(e, Effect::None) {
-                    e if e.kind() == ErrorKind::Unavailable => last = Some(e),
-                    e => return Err(e),
-                },
+            match read(session, client).await {
+                Err(e) if e.kind() == ErrorKind::Unavailable && tries < 2 * TRIES => tries += 1,
+                read => return read,
             }
         }
-        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "nothing was read")))
     }
 
     /// Deletes the node of that request.

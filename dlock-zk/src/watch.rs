@@ -18,13 +18,11 @@
 //! told as expired, if the watcher looks later than that.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Holder, Inspection};
-use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{Change, Error, Holder, Inspection, LockName, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
 use futures::stream::BoxStream;
@@ -414,24 +412,18 @@ impl Watch for ZkLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let inspected = async {
-            self.check_name(name)?;
-            let mut tries = 1;
-            loop {
-                let session: Arc<Session> = self.connection.session().await?;
-                let client = session.client()?;
-                let seen = match self.paths().unfair {
+        let named = |e: Error| e.with_name(name);
+        self.check_name(name).map_err(named)?;
+        let inspected = self.reading(|session, client| {
+            async move {
+                match self.paths().unfair {
                     true => self.inspect_unfair(&session, &client, name).await,
                     false => self.inspect_line(&session, &client, name).await,
-                };
-                match seen {
-                    // The connection broke, or the session was over: it only reads.
-                    Err(e) if e.kind() == ErrorKind::Unavailable && tries < TRIES => tries += 1,
-                    seen => return seen,
                 }
             }
-        };
-        inspected.await.map_err(|e| e.with_name(name))
+            .boxed()
+        });
+        inspected.await.map_err(named)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {

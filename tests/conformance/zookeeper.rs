@@ -15,9 +15,11 @@ use super::TIMEOUT;
 use super::capabilities_of;
 use super::zookeeper_hooks::ZkHooks;
 
-/// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules wait for.
+/// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules
+/// wait for.
 const SESSION: Duration = Duration::from_secs(4);
-/// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine that is, needs a while.
+/// How long it may take to be connected. A server that is busy with sixteen clients at once, beside a machine
+/// that is, needs a while.
 const CONNECT: Duration = Duration::from_secs(4);
 
 /// Below what all nodes are.
@@ -94,9 +96,11 @@ impl ZooKeeper {
             _ => "dlock ZooKeeper (ensemble)",
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
-            // A guard is valid for two thirds of a session, and the server gives its lock away at the first tick after the whole of it.
+            // A guard is valid for two thirds of a session, and the server gives its lock away at the first
+            // tick after the whole of it.
             .slack(SESSION / 3 + Duration::from_millis(300))
-            // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both, are often two.
+            // The driver leaves small packets to Nagle's algorithm: create and list, or the line and both,
+            // are often two.
             .round_trips(3)
             .survives(Restart::Crash)
             .give_up(TIMEOUT * 2 + Duration::from_millis(500));

@@ -103,8 +103,8 @@ fn apart<T: Send + 'static>(
 
 // --- where dlock-zk keeps a name ---
 
-// Written down a second time on purpose: clients that differ in it do not exclude one another, so a change of the layout must fail
-// somewhere, and here it does. There is no line where these rules look for it then.
+// Written down a second time on purpose: clients that differ in it do not exclude one another, so a change of
+// the layout must fail somewhere, and here it does. There is no line where these rules look for it then.
 
 /// The line of a name: a container, with a node for each who holds or waits.
 fn line(root: &str, name: &LockName) -> String {
@@ -159,8 +159,8 @@ impl ZkHooks {
         apart(move || work(&store))
     }
 
-    /// How many nodes there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Containers that are empty count once the server
-    /// had the time to remove them, and has not.
+    /// How many nodes there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint).
+    /// Containers that are empty count once the server had the time to remove them, and has not.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let root = self.root.clone();
         self.hand(move |store| {

@@ -36,8 +36,8 @@ async fn a_holder_is_cut_off(addresses: Vec<SocketAddr>, how: Direction) {
         "told after {:?}",
         from.elapsed()
     );
-    // The server hears of its session each time that the driver tries to connect. So who is heard has a network again here, and the node that
-    // nobody owns any more is taken away.
+    // The server hears of its session each time that the driver tries to connect. So who is heard has a
+    // network again here, and the node that nobody owns any more is taken away.
     let mut hole = Some(hole);
     if how == Direction::ToClient {
         hole = None;
@@ -63,7 +63,8 @@ async fn who_hears_nothing_is_told_before_the_next_one_is_granted() {
     a_holder_is_cut_off(vec![server.address()], Direction::Both).await;
 }
 
-/// What it asks arrives, so that the server keeps its session; but who does not hear that must not believe it.
+/// What it asks arrives, so that the server keeps its session; but who does not hear that must not believe
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_heard_and_hears_nothing_is_told_before_the_next_one_is_granted() {
     let server = alone().await;

@@ -1,4 +1,5 @@
-//! Waits that are given up, at any point: before anything is sent, while the node is being made, in line, or when the lock was just granted.
+//! Waits that are given up, at any point: before anything is sent, while the node is being made, in line, or
+//! when the lock was just granted.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use crate::site::{LONG, acquired, alone, blocking, client_for};
 const WAITS: u64 = 1000;
 /// Longer than a request takes, so that some are granted and none gets bored.
 const LONGEST: u64 = 4000;
-/// A server that has just started has its code to load first, and may keep the holder's writes waiting behind those of all others for seconds.
+/// A server that has just started has its code to load first, and may keep the holder's writes waiting behind
+/// those of all others for seconds.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Numbers from a seed (splitmix64).

@@ -1,6 +1,7 @@
 //! A session that is ended at the server, by an operator say.
 //!
-//! The lock is free at once then, before its holder can know: that is told to the holder, and its token is refused wherever tokens are looked at.
+//! The lock is free at once then, before its holder can know: that is told to the holder, and its token is
+//! refused wherever tokens are looked at.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! A follower that lags: it stands still for a while, and then answers from what it had before it has caught up.
+//! A follower that lags: it stands still for a while, and then answers from what it had before it has caught
+//! up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,8 @@ impl Drop for Done {
     }
 }
 
-/// Until it is said that they are done, a follower stands still for three quarters of the time. How often it did.
+/// Until it is said that they are done, a follower stands still for three quarters of the time. How often it
+/// did.
 fn lag(all: &ZkEnsemble, done: &AtomicBool) -> usize {
     let follower = &all.members()[all.a_follower().unwrap()];
     let mut times = 0;
@@ -72,10 +74,12 @@ async fn clients_of_all_members_take_turns_while_a_follower_lags() {
     blocking(move || all.wait_until_ok().unwrap()).await;
 }
 
-/// What the leader has done and could not answer is asked about at a follower that stands still most of the time. A node that is there and is not found is made
-/// once more: nobody would remove the first one, and everybody behind it would wait for the end of a session.
+/// What the leader has done and could not answer is asked about at a follower that stands still most of the
+/// time. A node that is there and is not found is made once more: nobody would remove the first one, and
+/// everybody behind it would wait for the end of a session.
 ///
-/// It does not show that a follower has to catch up first (`sync`): one that goes on has mostly done so before it answers.
+/// It does not show that a follower has to catch up first (`sync`): one that goes on has mostly done so
+/// before it answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_leader_could_not_answer_is_found_at_a_follower_that_lags() {
     let all = ensemble().await;

@@ -2,13 +2,14 @@
 //!
 //! `cargo test --all-features --test zookeeper`
 //!
-//! In all of them: **there are never two guards at a time that say that they are valid**, whoever has a lock that is gone is told by its deadline, tokens grow, and
-//! who waits goes on within a session's time and some slack.
+//! In all of them: **there are never two guards at a time that say that they are valid**, whoever has a lock
+//! that is gone is told by its deadline, tokens grow, and who waits goes on within a session's time and some
+//! slack.
 //!
 //! | file | the story |
 //! |---|---|
 //! | `leader.rs` | the leader of the ensemble is killed while one holds and ten wait |
-//! | `lagging.rs` | a follower stands still again and again, and lags behind, while clients of all members take turns |
+//! | `lagging.rs` | a follower stands still again and again, while clients of all members take turns |
 //! | `expired.rs` | a session is ended at the server |
 //! | `stopped.rs` | a client is stopped past its session, goes on, and writes |
 //! | `black_hole.rs` | nothing comes through any more, and no connection breaks |

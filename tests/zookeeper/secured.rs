@@ -21,7 +21,8 @@ async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {
     let guard = acquired(&client).await;
     guard.release().await.unwrap();
     let wrong = url.replace("h%26nter%2F2", "wrong-one");
-    // The server closes the connection on which it refuses. Where the end of that is seen before the refusal, nobody knows why: it is tried again.
+    // The server closes the connection on which it refuses. Where the end of that is seen before the refusal,
+    // nobody knows why: it is tried again.
     let mut tries = 0..5;
     let e = loop {
         let e = dlock::connect(&wrong).await.unwrap_err();

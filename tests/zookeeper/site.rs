@@ -65,7 +65,8 @@ pub(crate) async fn granted(client: &Client) -> Guard {
     }
 }
 
-/// Lets go where connections end: one may between the request and its answer, and then it is said so. The lock goes on to the next all the same.
+/// Lets go where connections end: one may between the request and its answer, and then it is said so. The
+/// lock goes on to the next all the same.
 pub(crate) async fn released(guard: Guard) {
     if let Err(e) = guard.release().await {
         assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");

@@ -1,4 +1,5 @@
-//! Locks that are shared with Apache Curator, the real one: `InterProcessMutex` in a Java process beside clients of dlock.
+//! Locks that are shared with Apache Curator, the real one: `InterProcessMutex` in a Java process beside
+//! clients of dlock.
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 #[path = "../../../tests/servers/mod.rs"]
@@ -20,7 +21,8 @@ use self::worker::Worker;
 const SESSION: Duration = Duration::from_secs(3);
 /// The path of Curator's mutex.
 const MUTEX: &str = "/shop/stock-42";
-/// Below which path both have everything in one of the tests, as it stands behind the servers in the address of either.
+/// Below which path both have everything in one of the tests, as it stands behind the servers in the address
+/// of either.
 const CHROOT: &str = "/apps";
 /// The same as root and name.
 const ROOT: &str = "/shop";

@@ -26,7 +26,8 @@ const JARS: [&str; 9] = [
 pub(crate) struct Worker(Process);
 
 impl Worker {
-    /// Starts it; see its source for what a task is. Behind the servers there may be a path below which everything is; it must be there.
+    /// Starts it; see its source for what a task is. Behind the servers there may be a path below which
+    /// everything is; it must be there.
     pub(crate) fn start(servers: &str, mutex: &str, session: Duration, task: &str) -> io::Result<Self> {
         let files = JARS.map(|jar| Path::new(JARS_FOLDER).join(format!("{jar}.jar")));
         if let Some(file) = files.iter().find(|file| !file.is_file()) {

@@ -60,7 +60,8 @@ fn a_config_shows_no_password() {
     assert!(shown.contains("app") && !shown.contains("hunter2"), "{shown}");
 }
 
-/// As it does where it takes a while to refuse a certificate: each server is named several times to the driver, and all of that is one try.
+/// As it does where it takes a while to refuse a certificate: each server is named several times to the
+/// driver, and all of that is one try.
 #[tokio::test]
 async fn a_server_that_refuses_slowly_is_asked_for_one_try_only() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

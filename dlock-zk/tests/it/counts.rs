@@ -11,7 +11,8 @@ use dlock_zk::ZkLock;
 use crate::servers::{ZkOptions, ZkServer};
 use crate::{LONG, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with};
 
-/// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a line empty for a moment, which has to be made again then.
+/// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a
+/// line empty for a moment, which has to be made again then.
 const UNHURRIED: Duration = Duration::from_secs(3600);
 
 const X: Mode = Mode::Exclusive;
@@ -87,7 +88,8 @@ async fn an_unfair_cycle_costs_two_requests() {
 // Who asks for a name for the first time makes its line, to be sure.
 const MADE: u64 = 1;
 
-/// Create and list to join, a look with a watch, a list when it fires, a deletion: five, however long the line is.
+/// Create and list to join, a look with a watch, a list when it fires, a deletion: five, however long the
+/// line is.
 #[tokio::test]
 async fn a_hand_over_costs_five_requests_and_wakes_one() {
     let server = start().await;
@@ -140,7 +142,8 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
     }
 }
 
-/// Who is woken looks once, and watches one node more. Whoever has a permit has it in front of all who wait: each release wakes each of them.
+/// Who is woken looks once, and watches one node more. Whoever has a permit has it in front of all who wait:
+/// each release wakes each of them.
 #[tokio::test]
 async fn who_is_woken_by_a_release_of_permits_watches_one_node_more() {
     const N: u64 = 10;
@@ -167,7 +170,8 @@ async fn who_is_woken_by_a_release_of_permits_watches_one_node_more() {
         next.await.unwrap();
     }
     let asked = received(&server, &waiting).await - watched;
-    // Each looks, and all but the one that is let in watch one more. Who is let in takes back what it watches, if nobody else does at that moment: at most all that told nothing.
+    // Each looks, and all but the one that is let in watch one more. Who is let in takes back what it
+    // watches, if nobody else does at that moment: at most all that told nothing.
     let (looks, watches) = (N * (N + 1) / 2, N * (N - 1) / 2);
     let taken_back = N * N + watches - looks;
     assert!(
@@ -176,7 +180,8 @@ async fn who_is_woken_by_a_release_of_permits_watches_one_node_more() {
     );
 }
 
-/// One question for the whole session, however much it holds, and in however many batches that is renewed: what was heard a moment ago is not asked again.
+/// One question for the whole session, however much it holds, and in however many batches that is renewed:
+/// what was heard a moment ago is not asked again.
 #[tokio::test]
 async fn a_session_is_asked_for_once_whatever_it_holds() {
     const HOLDS: u64 = 200;
@@ -203,7 +208,8 @@ async fn a_session_is_asked_for_once_whatever_it_holds() {
     assert!(asked <= 1, "{asked} requests");
 }
 
-/// What somebody deleted or ended by force is seen where just one is to be looked for: its node, and the session.
+/// What somebody deleted or ended by force is seen where just one is to be looked for: its node, and the
+/// session.
 #[tokio::test]
 async fn a_lease_that_is_renewed_alone_is_looked_for() {
     let server = start().await;
@@ -221,7 +227,8 @@ async fn a_lease_that_is_renewed_alone_is_looked_for() {
     assert_eq!(received(&server, &lock).await - before, 2);
 }
 
-/// The same of the guards of a client. Those that fall due within an eighth of their period are renewed together, so there are no more than so many questions in a period.
+/// The same of the guards of a client. Those that fall due within an eighth of their period are renewed
+/// together, so there are no more than so many questions in a period.
 #[tokio::test]
 async fn a_client_asks_seldom_however_many_guards_there_are() {
     const PERIODS: f64 = 6.0;

@@ -156,7 +156,8 @@ async fn a_grant_that_is_under_way_is_not_handed_out_after_it_was_ended() {
     );
 }
 
-/// Ends the locks of those names, and takes and ends those that nobody has, while nothing else of this thread's runtime goes on: who listens in it sees the end of it alone.
+/// Ends the locks of those names, and takes and ends those that nobody has, while nothing else of this
+/// thread's runtime goes on: who listens in it sees the end of it alone.
 pub(crate) fn ended_meanwhile(server: &Arc<ZkServer>, names: Vec<String>) {
     let server = server.clone();
     let ending = async move {
@@ -192,7 +193,8 @@ async fn holds_by_a_way(server: &Arc<ZkServer>, config: Config, holds: u64) -> (
     (way, lock)
 }
 
-/// Waits until those are told to be lost. That a connection broke, where the machine was busy for long, says nothing of them.
+/// Waits until those are told to be lost. That a connection broke, where the machine was busy for long, says
+/// nothing of them.
 pub(crate) async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec<LeaseKey>) {
     while !keys.is_empty() {
         match tokio::time::timeout(LONG, signals.next()).await {
@@ -251,7 +253,8 @@ async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_w
     }
 }
 
-/// It asks again, since the answer to its take was lost, and reads that it has it; and before it hears that, it is ended.
+/// It asks again, since the answer to its take was lost, and reads that it has it; and before it hears that,
+/// it is ended.
 #[tokio::test]
 async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let server = start().await;

@@ -1,4 +1,5 @@
-//! A way to a server on which requests are seen one by one, and can be stopped: what a proxy of bytes cannot do.
+//! A way to a server on which requests are seen one by one, and can be stopped: what a proxy of bytes cannot
+//! do.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +16,8 @@ pub(crate) fn int(frame: &[u8], at: usize) -> Option<i32> {
     bytes.try_into().ok().map(i32::from_be_bytes)
 }
 
-/// Carries frames until one of the two is gone. The first one opens the session, and its answer has no number.
+/// Carries frames until one of the two is gone. The first one opens the session, and its answer has no
+/// number.
 pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>)) {
     let mut is_first = true;
     let mut one = || -> io::Result<()> {

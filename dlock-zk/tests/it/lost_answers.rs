@@ -98,7 +98,8 @@ async fn a_release_whose_answer_was_lost_touches_nobody_else() {
     );
 }
 
-/// Two deletions go with a lock that was converted. That neither of them was answered is no sign that the session lives.
+/// Two deletions go with a lock that was converted. That neither of them was answered is no sign that the
+/// session lives.
 #[tokio::test]
 async fn deletions_that_are_not_answered_confirm_no_session() {
     let server = start().await;
@@ -125,7 +126,8 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
     assert_eq!(released.unwrap_err().kind(), ErrorKind::Unknown);
     let silent_until = runtime.now();
     hands(&server, |s| s.go_on()).await;
-    // The same request again, which has its lock: for how long it may be believed in is counted from the last answer.
+    // The same request again, which has its lock: for how long it may be believed in is counted from the last
+    // answer.
     let mut again = lock.attempt(&at_once(&kept, Mode::Exclusive)).await;
     while again.as_ref().is_err_and(dlock_core::Error::is_retryable) {
         again = lock.attempt(&at_once(&kept, Mode::Exclusive)).await;
@@ -140,7 +142,8 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
     );
 }
 
-/// The deletion died with its server. The node is there yet, and was given up: whoever asks again stands behind everybody who came since.
+/// The deletion died with its server. The node is there yet, and was given up: whoever asks again stands
+/// behind everybody who came since.
 #[tokio::test]
 async fn a_node_that_was_given_up_is_never_granted_again() {
     let server = start().await;

@@ -1,5 +1,5 @@
-//! The ZooKeeper backend against real servers, which these tests start and stop: what the conformance kit, which takes any backend, cannot
-//! know of this one.
+//! The ZooKeeper backend against real servers, which these tests start and stop: what the conformance kit,
+//! which takes any backend, cannot know of this one.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -37,10 +37,12 @@ use futures::StreamExt as _;
 
 use servers::{ZkOptions, ZkServer};
 
-/// Of sessions that are to run out by themselves: long enough for a machine that is busy, short enough to wait for.
+/// Of sessions that are to run out by themselves: long enough for a machine that is busy, short enough to
+/// wait for.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
-/// Longer than a wait in these tests may be. Sessions of all other tests are as long: none is lost because the machine was busy.
+/// Longer than a wait in these tests may be. Sessions of all other tests are as long: none is lost because
+/// the machine was busy.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) fn here() -> Arc<dyn Runtime> {

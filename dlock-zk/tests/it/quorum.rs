@@ -1,4 +1,5 @@
-//! Servers that know nothing of one another, as the members of a quorum: it asks again beside what lingers, and gives back in the background. In the end nothing of it is left anywhere.
+//! Servers that know nothing of one another, as the members of a quorum: it asks again beside what lingers,
+//! and gives back in the background. In the end nothing of it is left anywhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! Sessions that end: what hung on them is lost, nothing of them counts any more, and another one is made without a new client.
+//! Sessions that end: what hung on them is lost, nothing of them counts any more, and another one is made
+//! without a new client.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -318,7 +319,8 @@ async fn a_future_that_nobody_polls_keeps_no_renewal_up() {
     stuck.await.unwrap();
 }
 
-/// An engine whose runtime has ended renews nothing and tells nobody; what it held must not live on with the driver.
+/// An engine whose runtime has ended renews nothing and tells nobody; what it held must not live on with the
+/// driver.
 #[tokio::test]
 async fn what_a_vanished_client_held_lapses() {
     let server = start().await;

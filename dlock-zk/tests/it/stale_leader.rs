@@ -9,10 +9,12 @@ use dlock_core::spi::{Renew as _, RenewItem, RenewOutcome};
 use crate::servers::{Mode as Does, ZkEnsemble, ZkOptions, until};
 use crate::{LONG, at_once, config, granted, here, key};
 
-/// Its followers give it up after two of them; and so long it may take until it sees that it leads nobody any more.
+/// Its followers give it up after two of them; and so long it may take until it sees that it leads nobody any
+/// more.
 const TICK: Duration = Duration::from_secs(2);
 
-/// When it goes on it answers what came meanwhile, before it has found out. Nothing of that says that a session lives: the others have it now.
+/// When it goes on it answers what came meanwhile, before it has found out. Nothing of that says that a
+/// session lives: the others have it now.
 #[tokio::test]
 async fn a_leader_that_was_replaced_confirms_no_session() {
     let options = ZkOptions::new().tick(TICK).line("syncLimit=2");

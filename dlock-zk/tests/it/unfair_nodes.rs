@@ -1,12 +1,12 @@
-//! An unfair lock has two nodes, of which somebody deletes one with `zkCli`: what is left of it is in nobody's way for
-//! longer than it is believed in.
+//! An unfair lock has two nodes, of which somebody deletes one with `zkCli`: what is left of it is in
+//! nobody's way for longer than it is believed in.
 
 use std::sync::Arc;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Acquire, Attempt, Lock as _, LostLeases, Queueing, Release, Released, Renew as _, RenewItem,
-    RenewOutcome, Signal, Watch as _,
+    Acquire, Attempt, Lock as _, LostLeases, Queueing, Release, Released, RenewItem, RenewOutcome, Signal,
+    Watch as _,
 };
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
@@ -71,7 +71,7 @@ async fn is_free(server: &Arc<ZkServer>, at: &str) {
 
 async fn renewed(lock: &ZkLock, request: &Acquire) -> RenewOutcome {
     let items = [RenewItem::lease(request.key.clone(), LONG)];
-    Renew::renew(lock, &items).await.remove(0)
+    lock.renew().unwrap().renew(&items).await.remove(0)
 }
 
 #[tokio::test]
@@ -86,7 +86,8 @@ async fn a_release_deletes_what_is_left() {
     }
 }
 
-/// The one that all have in turn says who holds: without it the hold has gone, and without the other one it stands.
+/// The one that all have in turn says who holds: without it the hold has gone, and without the other one it
+/// stands.
 #[tokio::test]
 async fn a_renewal_tells_what_is_so_and_deletes_what_is_left() {
     let server = start().await;
@@ -128,7 +129,8 @@ async fn an_operator_ends_what_is_held_yet() {
     }
 }
 
-/// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is left.
+/// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is
+/// left.
 #[tokio::test]
 async fn who_looks_for_its_holds_ends_those_that_have_gone_and_no_others() {
     let server = start().await;
@@ -182,8 +184,8 @@ async fn an_unfair_lock_is_had_again_by_who_lost_its_node() {
     is_free(&server, "again").await;
 }
 
-/// A release finds that its own node is missing, and stands still between the look at the other one and the deletion.
-/// Meanwhile an operator ends it, and the next one has it.
+/// A release finds that its own node is missing, and stands still between the look at the other one and the
+/// deletion. Meanwhile an operator ends it, and the next one has it.
 #[tokio::test]
 async fn a_deletion_that_comes_late_spares_the_next_holder() {
     let server = start().await;
@@ -211,8 +213,8 @@ async fn a_deletion_that_comes_late_spares_the_next_holder() {
     is_free(&server, "late").await;
 }
 
-/// Somebody is about to end a hold of which only the node is left that all have in turn. Its session ends just then, and
-/// the next one has it.
+/// Somebody is about to end a hold of which only the node is left that all have in turn. Its session ends
+/// just then, and the next one has it.
 #[tokio::test]
 async fn an_end_by_force_that_comes_late_spares_the_next_holder() {
     let server = start().await;

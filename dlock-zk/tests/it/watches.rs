@@ -77,7 +77,8 @@ async fn the_end_of_a_session_is_told_as_an_expiry() {
     assert_eq!(next(&mut changes).await, Change::Expired { id: a.id });
 }
 
-/// Holds that are shorter than a look: what was missed is said, each end is that of a grant that was told, and the latest state comes.
+/// Holds that are shorter than a look: what was missed is said, each end is that of a grant that was told,
+/// and the latest state comes.
 #[tokio::test]
 async fn what_was_missed_is_said_and_the_latest_state_is_told() {
     let server = start().await;

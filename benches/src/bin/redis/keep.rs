@@ -55,7 +55,7 @@ pub(crate) async fn renewal(server: &Server, table: &mut Goals) {
             })
         };
         let at = Instant::now();
-        let outcomes = lock.renew().unwrap().renew(&items).await;
+        let outcomes = lock.renew().expect("it renews").renew(&items).await;
         took = took.min(at.elapsed());
         stop.store(true, Ordering::Release);
         let renewed = outcomes

@@ -21,8 +21,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{error}");
     assert_eq!(error.kind(), ErrorKind::Timeout);
 
-    // Dropping the future, here by `select!`: the same, at whatever point it is dropped. A drop cannot wait for a store, so the
-    // entry is withdrawn in the background.
+    // Dropping the future, here by `select!`: the same, at whatever point it is dropped. A drop cannot wait
+    // for a store, so the entry is withdrawn in the background.
     tokio::select! {
         _ = lock.acquire() => unreachable!("it is held"),
         () = tokio::time::sleep(Duration::from_millis(50)) => println!("stopped waiting"),
@@ -36,7 +36,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::time::timeout(Duration::from_secs(5), withdrawn).await??;
     guard.release().await?;
 
-    // A body that runs under the lock is dropped where it is when the lock is lost: here an operator breaks it.
+    // A body that runs under the lock is dropped where it is when the lock is lost: here an operator breaks
+    // it.
     let short = LockOptions::new().ttl(Duration::from_millis(300));
     let lock = client.lock("printer")?.options(short)?;
     let printing = lock.with(|held| async move {

@@ -1,8 +1,10 @@
 //! A job that several machines start at the same minute, and that must run once.
 //!
-//! `cargo run --example cron_singleton [URL]`: start it several times at once; one does the job, the others skip.
+//! `cargo run --example cron_singleton [URL]`: start it several times at once; one does the job, the others
+//! skip.
 //!
-//! Exit code 0: the job is done, by this process or by another. Anything else: it is not known to be, such as after a lost lock.
+//! Exit code 0: the job is done, by this process or by another. Anything else: it is not known to be, such as
+//! after a lost lock.
 #![allow(clippy::print_stdout)] // showing is what it is for
 
 use std::time::Duration;
@@ -28,7 +30,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .max_hold(Duration::from_secs(3600))
         .owner_label(format!("cron, process {}", std::process::id()));
     let lock = client.lock("nightly-report")?.options(options)?;
-    // When the lock is lost, by that hour or otherwise, the job is dropped where it is: from then on another machine may run it.
+    // When the lock is lost, by that hour or otherwise, the job is dropped where it is: from then on another
+    // machine may run it.
     let done = lock
         .with(|held| async move {
             println!("running, with token {:?}", held.token());

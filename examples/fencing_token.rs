@@ -33,7 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Admission::Refused { highest } => println!("token {old} is refused: {highest} has been here"),
         other => return Err(format!("a stale write came through: {other:?}").into()),
     }
-    // The guard knows it as well, by the clock alone. The fence is for the moment between looking and writing.
+    // The guard knows it as well, by the clock alone. The fence is for the moment between looking and
+    // writing.
     assert!(!paused.is_valid());
     println!("lost, because {}", paused.lost().await);
     next.release().await?;

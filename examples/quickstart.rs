@@ -3,10 +3,12 @@
 //! `cargo run --example quickstart`                  exit code 0 only if every promise was observed
 //! `cargo run --example quickstart -- --without-lock`   the same shops without a lock, for comparison
 //!
-//! 1. Five buyer processes want one of two items. Exactly two are sold, and it is shown who held the lock with which token.
-//! 2. A holder is killed. The next one gets the lock when the lease has run out, not before and not much later.
-//! 3. A holder is paused for longer than its lease. When it goes on it is told that it lost the lock, and what it writes
-//!    late is refused by the fence gate.
+//! 1. Five buyer processes want one of two items. Exactly two are sold, and it is shown who held the lock
+//!    with which token.
+//! 2. A holder is killed. The next one gets the lock when the lease has run out, not before and not much
+//!    later.
+//! 3. A holder is paused for longer than its lease. When it goes on it is told that it lost the lock, and
+//!    what it writes late is refused by the fence gate.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // showing is what it is for
 
 #[cfg(unix)]
@@ -25,7 +27,8 @@ fn main() -> std::process::ExitCode {
         ["--without-lock"] => shop::without_lock(),
         ["--help" | "-h"] => {
             println!(
-                "quickstart                  sells two items to five processes under a lock, kills and pauses holders"
+                "quickstart                  sells two items to five processes under a lock, kills and \
+                    pauses holders"
             );
             println!("quickstart --without-lock   sells them without, and oversells");
             Ok(())
@@ -46,7 +49,8 @@ fn main() -> std::process::ExitCode {
 #[cfg(not(unix))]
 fn main() -> std::process::ExitCode {
     eprintln!(
-        "this program needs Linux: its database is a SQLite file, which needs its clock, and it stops processes with signals"
+        "this program needs Linux: its database is a SQLite file, which needs its clock, and it stops \
+            processes with signals"
     );
     std::process::ExitCode::FAILURE
 }

@@ -1,7 +1,9 @@
-//! One lock over five Redis servers that know nothing of each other: two of them may fail, and it is held by whoever a majority says.
+//! One lock over five Redis servers that know nothing of each other: two of them may fail, and it is held by
+//! whoever a majority says.
 //!
-//! `cargo run --features redis --example redlock`                  starts five servers of its own, and ends them
-//! `cargo run --features redis --example redlock -- redis://a redis://b redis://c`   takes those that are there: three or more
+//! `cargo run --features redis --example redlock`                  starts five servers of its own, and ends
+//! them `cargo run --features redis --example redlock -- redis://a redis://b redis://c`   takes those that
+//! are there: three or more
 //!
 //! 1. A client gets the lock, with a token. Another one does not.
 //! 2. A server is killed. The lock is held on, renewed at the others.
@@ -30,7 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show(&servers.urls(), Some(&mut servers)).await
 }
 
-/// Every process lists the same servers, in the same order. Of real ones that keep nothing over a restart, give `?rejoin_after=` too: docs/redis.md.
+/// Every process lists the same servers, in the same order. Of real ones that keep nothing over a restart,
+/// give `?rejoin_after=` too: docs/redis.md.
 async fn connect(urls: &[String]) -> dlock::Result<Client> {
     dlock::quorum(urls).defaults(LockOptions::new().ttl(TTL)).await
 }
@@ -61,7 +64,8 @@ async fn show(urls: &[String], servers: Option<&mut Servers>) -> Result<(), Box<
     let new = next.token().ok_or("Redis gives tokens")?;
     println!("released, and had by the other client with token {new}");
 
-    // What the lock protects looks at tokens by itself: a table with a column for it, a file server. Here it is in memory.
+    // What the lock protects looks at tokens by itself: a table with a column for it, a file server. Here it
+    // is in memory.
     let resource = dlock::connect("memory://").await?;
     let (gate, stock) = (resource.gate()?, LockName::new("stock/42")?);
     if gate.write(&stock, new, b"1 left").await? != Admission::Admitted {

@@ -1,4 +1,5 @@
-//! Readers together, a writer alone, and a writer who becomes a reader without letting another writer in between.
+//! Readers together, a writer alone, and a writer who becomes a reader without letting another writer in
+//! between.
 //!
 //! `cargo run --example rwlock`
 #![allow(clippy::print_stdout)] // showing is what it is for

@@ -1,7 +1,8 @@
 //! A row of your own that is locked while it is read, decided on and written: stock that is never oversold.
 //!
-//! `cargo run --example sql_row`: eight buyers, twenty pieces. It needs no server: it makes a SQLite file, and removes it. With PostgreSQL, MySQL or MariaDB only
-//! the pool, the placeholders and the beginning of the transaction are others, and only the row is locked, not the file.
+//! `cargo run --example sql_row`: eight buyers, twenty pieces. It needs no server: it makes a SQLite file,
+//! and removes it. With PostgreSQL, MySQL or MariaDB only the pool, the placeholders and the beginning of the
+//! transaction are others, and only the row is locked, not the file.
 #![allow(clippy::print_stdout)] // showing is what it is for
 
 use std::time::Duration;
@@ -41,7 +42,8 @@ async fn buy(pool: &SqlitePool, id: i64) -> Result<Order, Box<dyn std::error::Er
         Locked::Busy => return Ok(Order::TooBusy),
         _ => return Err("there is no such piece".into()),
     };
-    // What is written and the lock end together. Had the connection been lost before, nothing would be stored.
+    // What is written and the lock end together. Had the connection been lost before, nothing would be
+    // stored.
     tx.commit().await?;
     Ok(Order::Sold { left })
 }

@@ -97,7 +97,8 @@ impl Opener {
         }
     }
 
-    /// Where it is, without a secret, and what the names in there begin with; refuses what can be no member of a quorum.
+    /// Where it is, without a secret, and what the names in there begin with; refuses what can be no member
+    /// of a quorum.
     pub(crate) fn of_a_quorum(&self) -> Result<(String, Option<&str>)> {
         match self {
             #[cfg(feature = "sqlite")]
@@ -109,11 +110,13 @@ impl Opener {
             Self::Redis(config) if !config.is_plain() => Ok((config.single_server()?, config.prefix_set())),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Err(invalid(
-                "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one `zk` URL",
+                "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one \
+                    `zk` URL",
             )),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(_) => Err(invalid(
-                "a database server is no member of a quorum by its URL: two URLs may lead to one server, or to copies of one database",
+                "a database server is no member of a quorum by its URL: two URLs may lead to one server, or \
+                    to copies of one database",
             )),
             _ => Err(of_this_client()),
         }
@@ -179,7 +182,8 @@ fn of_this_client() -> dlock_core::Error {
 fn memory(url: Url) -> Result<Opener> {
     if !url.raw_place().is_empty() {
         return Err(invalid(
-            "a `memory` URL names nothing behind `//`: its store is this client's own; to share one between clients, \
+            "a `memory` URL names nothing behind `//`: its store is this client's own; to share one between \
+                clients, \
              make a `Memory` and build each client on a link to it",
         ));
     }

@@ -31,8 +31,9 @@ pub fn connect(url: impl Into<String>) -> Connect {
     Connect::to(Place::One(url.into()))
 }
 
-/// Connects to a majority of several stores: a [`Quorum`](dlock_core::combinators::Quorum), one lock that is held by whoever most of them say, with
-/// a minority of them away or forgetful. This is Redlock where they are Redis servers, and fenced, which Redlock is not.
+/// Connects to a majority of several stores: a [`Quorum`](dlock_core::combinators::Quorum), one lock that is
+/// held by whoever most of them say, with a minority of them away or forgetful. This is Redlock where they
+/// are Redis servers, and fenced, which Redlock is not.
 ///
 /// ```no_run
 /// # #[cfg(all(feature = "redis", feature = "tokio"))]
@@ -43,17 +44,20 @@ pub fn connect(url: impl Into<String>) -> Connect {
 /// # guard.release().await }
 /// ```
 ///
-/// Each URL is that of one store, as [`Connect`] has it: single Redis servers, SQLite files on different disks, or both. Three at least, an odd
-/// number best. Every process must give the same ones in the same order. `namespace`, `ttl` and `op_timeout` are of the whole: they are the same in
-/// all of the URLs. A member that does not answer is waited for, for a fifth of the `op_timeout`.
+/// Each URL is that of one store, as [`Connect`] has it: single Redis servers, SQLite files on different
+/// disks, or both. Three at least, an odd number best. Every process must give the same ones in the same
+/// order. `namespace`, `ttl` and `op_timeout` are of the whole: they are the same in all of the URLs. A
+/// member that does not answer is waited for, for a fifth of the `op_timeout`.
 ///
-/// It can be opened while a minority is away. The members need a thought before: see `docs/redis.md` on persistence and `rejoin_after`.
+/// It can be opened while a minority is away. The members need a thought before: see `docs/redis.md` on
+/// persistence and `rejoin_after`.
 ///
 /// # Errors
 ///
-/// Beside those of [`Connect`]: `InvalidInput` if there are fewer than three, if two lead to one store (by their URLs, or by what a server says
-/// of itself), if they differ in what must be the same (`prefix` and `table_prefix` too), or if one is a cluster, a group with sentinels, or a
-/// store in memory. `Unavailable` if fewer than a majority can be used now. Any other error of one member, a wrong password for instance.
+/// Beside those of [`Connect`]: `InvalidInput` if there are fewer than three, if two lead to one store (by
+/// their URLs, or by what a server says of itself), if they differ in what must be the same (`prefix` and
+/// `table_prefix` too), or if one is a cluster, a group with sentinels, or a store in memory. `Unavailable`
+/// if fewer than a majority can be used now. Any other error of one member, a wrong password for instance.
 pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Connect {
     Connect::to(Place::Quorum(urls.into_iter().map(Into::into).collect()))
 }
@@ -189,8 +193,9 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system; `sslmode` is then `verify-full` unless given (`sql-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`sql-tls`) |
 ///
-/// What is not plain text is percent-encoded. Two processes with different working directories open two files by one relative
-/// path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a port is refused.
+/// What is not plain text is percent-encoded. Two processes with different working directories open two files
+/// by one relative path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a
+/// port is refused.
 ///
 /// Nothing is shared by name inside a process: two clients of `memory://` have
 /// two stores. To share one, make a [`Memory`](dlock_core::memory::Memory) and give each client a link to it.
@@ -201,9 +206,10 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a URL that is malformed, has an unknown scheme or key, a key twice, or a value that does not fit;
-/// `Unsupported` if the feature of the scheme is not enabled, or no runtime; otherwise what the store answers. No message
-/// repeats the URL, which may hold a password. The path of a SQLite file is no secret: messages and `Debug` show it.
+/// `InvalidInput` for a URL that is malformed, has an unknown scheme or key, a key twice, or a value that
+/// does not fit; `Unsupported` if the feature of the scheme is not enabled, or no runtime; otherwise what the
+/// store answers. No message repeats the URL, which may hold a password. The path of a SQLite file is no
+/// secret: messages and `Debug` show it.
 #[must_use = "nothing is connected before this is awaited"]
 pub struct Connect {
     place: Place,
@@ -228,8 +234,9 @@ impl Connect {
         self
     }
 
-    /// How this client's locks are asked for and held unless they say otherwise. A `ttl` in the URL goes before the
-    /// ttl in here: the URL is what is changed in operation. Called again, it is laid over what it was called with before.
+    /// How this client's locks are asked for and held unless they say otherwise. A `ttl` in the URL goes
+    /// before the ttl in here: the URL is what is changed in operation. Called again, it is laid over what it
+    /// was called with before.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults.over(&self.defaults);
         self
@@ -242,8 +249,8 @@ impl Connect {
         self
     }
 
-    /// Connects at once, for threads that block: see [`blocking`](crate::blocking). Without a runtime set, it runs on
-    /// [`own_thread`](runtime::own_thread).
+    /// Connects at once, for threads that block: see [`blocking`](crate::blocking). Without a runtime set, it
+    /// runs on [`own_thread`](runtime::own_thread).
     ///
     /// # Errors
     ///

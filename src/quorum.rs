@@ -83,7 +83,8 @@ pub(crate) async fn open(
     for member in opened {
         match member.ready {
             Ok(()) => there += 1,
-            // Out of reach. A password that is wrong or a server that is none for locks is nothing that passes.
+            // Out of reach. A password that is wrong or a server that is none for locks is nothing that
+            // passes.
             Err(e) if e.is_retryable() => away = Some(e),
             Err(e) => return Err(e),
         }
@@ -93,7 +94,8 @@ pub(crate) async fn open(
         Some(e) if there < majority => Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{there} of the {all} members of the quorum can be used now, and it takes {majority}; of another one: {e}"
+                "{there} of the {all} members of the quorum can be used now, and it takes {majority}; of \
+                    another one: {e}"
             ),
         )),
         _ => Ok(Arc::new(Quorum::new(backends, runtime, patience)?)),

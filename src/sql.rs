@@ -155,7 +155,8 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
         Strategy::Session => {
             if common.schema.is_some() {
                 return Err(invalid(
-                    "a `mysql` URL with `strategy=session` takes no `schema`: its locks are of the database that the URL names",
+                    "a `mysql` URL with `strategy=session` takes no `schema`: its locks are of the database \
+                        that the URL names",
                 ));
             }
             Ok(Sql::MysqlSession(Box::new(session(url, common)?)))

@@ -1,7 +1,8 @@
-//! Redis, beside the bare driver on the same server: one cycle, many at once, and a lock that goes to and fro.
+//! Redis, beside the bare driver on the same server: one cycle, many at once, and a lock that goes to and
+//! fro.
 //!
-//! Needs `redis-server`, which it starts by itself: `scripts/services` installs it. Counts of commands, and what is judged, are in
-//! `cargo run --release -p dlock-benches --bin redis`.
+//! Needs `redis-server`, which it starts by itself: `scripts/services` installs it. Counts of commands, and
+//! what is judged, are in `cargo run --release -p dlock-benches --bin redis`.
 #![allow(missing_docs)] // criterion's macros make functions
 
 use std::time::{Duration, Instant};
@@ -112,7 +113,8 @@ fn inflight(c: &mut Criterion, server: &Server, tokio: &tokio::runtime::Runtime)
     group.finish();
 }
 
-/// From holder to holder, and the least that it can take: a release that tells somebody, until that somebody hears it.
+/// From holder to holder, and the least that it can take: a release that tells somebody, until that somebody
+/// hears it.
 fn handoff(c: &mut Criterion, server: &Server, tokio: &tokio::runtime::Runtime) {
     let mut group = c.benchmark_group("redis/handoff");
     group.measurement_time(Duration::from_secs(5));

@@ -1,7 +1,9 @@
-//! PostgreSQL, MariaDB and SQLite, beside the bare driver and sqlx's `PgAdvisoryLock` on the same server: one cycle, and a lock that goes to and fro.
+//! PostgreSQL, MariaDB and SQLite, beside the bare driver and sqlx's `PgAdvisoryLock` on the same server: one
+//! cycle, and a lock that goes to and fro.
 //!
-//! Needs PostgreSQL and MariaDB, which it starts by itself: `scripts/services` installs them. Counts of statements and of waits for the disk, and what is judged,
-//! are in `cargo run --release -p dlock-benches --bin sql`.
+//! Needs PostgreSQL and MariaDB, which it starts by itself: `scripts/services` installs them. Counts of
+//! statements and of waits for the disk, and what is judged, are in `cargo run --release -p dlock-benches
+//! --bin sql`.
 #![allow(missing_docs)] // criterion's macros make functions
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
-//! ZooKeeper, beside the bare driver and its recipe on the same server: one cycle, and a lock that goes to and fro.
+//! ZooKeeper, beside the bare driver and its recipe on the same server: one cycle, and a lock that goes to
+//! and fro.
 //!
-//! Needs ZooKeeper, which it starts by itself: `scripts/services` installs it. Curator, counts of requests, and what is judged, are in
-//! `cargo run --release -p dlock-benches --bin zookeeper`.
+//! Needs ZooKeeper, which it starts by itself: `scripts/services` installs it. Curator, counts of requests,
+//! and what is judged, are in `cargo run --release -p dlock-benches --bin zookeeper`.
 #![allow(missing_docs)] // criterion's macros make functions
 
 use std::time::{Duration, Instant};

@@ -4,19 +4,24 @@
 //! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum FILE] [--text]
 //! ```
 //!
-//! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius before declaring it.
+//! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius
+//! before declaring it.
 //!
-//! `--rule ID` runs, of the rules that are not the bug's own, only these: to measure what all bugs do to a rule that was changed.
+//! `--rule ID` runs, of the rules that are not the bug's own, only these: to measure what all bugs do to a
+//! rule that was changed.
 //!
-//! `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each rule, 100 where it is one of timing or chance.
+//! `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each rule, 100 where it is one of
+//! timing or chance.
 //!
 //! `--rule` runs only the rules of these numbers: for what the bugs of before break among new rules.
 //!
-//! `--museum FILE` writes the museum, `MUSEUM.md`. Without `--out` that is all: the bugs on show, each against its own rule.
+//! `--museum FILE` writes the museum, `MUSEUM.md`. Without `--out` that is all: the bugs on show, each
+//! against its own rule.
 //!
 //! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
 //!
-//! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct backend fails.
+//! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct
+//! backend fails.
 
 use std::process::ExitCode;
 
@@ -56,7 +61,8 @@ fn main() -> ExitCode {
             _ => {
                 let _ = writeln!(
                     complain,
-                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out FILE, --museum FILE, --text)"
+                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out \
+                        FILE, --museum FILE, --text)"
                 );
                 return ExitCode::from(2);
             }

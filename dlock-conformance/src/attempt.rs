@@ -93,7 +93,8 @@ pub(crate) fn attempt(
                 .await;
             let ended = ended.unwrap_or_else(|payload| Err(blame(&panics::caught(&*payload))));
             *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-            // What the run created goes with the clients; a client that cannot close is rule 9.07's matter, not this one's.
+            // What the run created goes with the clients; a client that cannot close is rule 9.07's matter,
+            // not this one's.
             for client in cx.take_clients() {
                 let _ = cx
                     .timeout(
@@ -153,7 +154,8 @@ fn failed(failure: Failure) -> Outcome {
     }
 }
 
-/// A panic in the kit's own files is the kit's fault; anywhere else it has reached the caller of a lock, which breaks the rule.
+/// A panic in the kit's own files is the kit's fault; anywhere else it has reached the caller of a lock,
+/// which breaks the rule.
 fn blame(panic: &panics::Seen) -> Failure {
     let text = format!("a panic at {}:{}: {}", panic.file, panic.line, panic.text);
     if panic.file.contains("dlock-conformance") {

@@ -43,8 +43,8 @@ impl Canary {
         }
     }
 
-    /// The worst stall since this was last called. One that the canary has not woken from yet is one: after it the rule may
-    /// run, fail and be judged before the canary does.
+    /// The worst stall since this was last called. One that the canary has not woken from yet is one: after
+    /// it the rule may run, fail and be judged before the canary does.
     pub(crate) fn take_worst(&self) -> Duration {
         let ticking = Duration::from_nanos(self.shared.ticking.load(Ordering::Relaxed));
         let now = self

@@ -8,7 +8,8 @@ use crate::rules;
 
 /// The contents of `RULES.json`: every number of the catalogue, one a line, in order.
 ///
-/// Made by `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`; a test fails when the file is stale.
+/// Made by `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`; a test fails when
+/// the file is stale.
 pub fn rules_json() -> String {
     let mut entries: Vec<(&str, Value)> = rules::all()
         .map(|rule| {

@@ -11,8 +11,8 @@ use self::limits::{USUAL_ROUND_TRIPS, USUAL_STARVATION};
 use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
 
-/// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty rules have
-/// seen that the subject refuses.
+/// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty
+/// rules have seen that the subject refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -69,36 +69,39 @@ pub enum Need {
     OwnerLabel,
     /// Leases hang on a session.
     Session,
-    /// A hold outlives the connection on which it was asked for. Taken back with [`Claims::without`] it says that a connection holds the locks, and that
-    /// they are lost with it.
+    /// A hold outlives the connection on which it was asked for. Taken back with [`Claims::without`] it says
+    /// that a connection holds the locks, and that they are lost with it.
     OutlivesConnection,
     /// A longest hold, after which the guard is lost.
     MaximumHold,
-    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with [`Claims::without`] it says "reads are
-    /// unfenced".
+    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with
+    /// [`Claims::without`] it says "reads are unfenced".
     FencedReads,
-    /// Holds survive a restart of the store, or nobody else is granted before their holders have been told of the loss. Claimed with
-    /// [`Claims::survives`].
+    /// Holds survive a restart of the store, or nobody else is granted before their holders have been told of
+    /// the loss. Claimed with [`Claims::survives`].
     SurvivesRestart,
-    /// Histories are legal when another server of the store takes over. Claimed with [`Claims::safe_failover`].
+    /// Histories are legal when another server of the store takes over. Claimed with
+    /// [`Claims::safe_failover`].
     SafeFailover,
-    /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with [`Claims::without`] it says that
-    /// every name that was ever used leaves something behind.
+    /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with
+    /// [`Claims::without`] it says that every name that was ever used leaves something behind.
     BoundedTokens,
-    /// How many of those who wait one release wakes does not grow with their number. Taken back with [`Claims::without`] it says that
-    /// each of them looks for itself.
+    /// How many of those who wait one release wakes does not grow with their number. Taken back with
+    /// [`Claims::without`] it says that each of them looks for itself.
     BoundedWakes,
-    /// A name that nobody uses any more leaves nothing in the store for good, whichever way it fell out of use. Taken back with
-    /// [`Claims::without`] it says that it does.
+    /// A name that nobody uses any more leaves nothing in the store for good, whichever way it fell out of
+    /// use. Taken back with [`Claims::without`] it says that it does.
     ForgetsNames,
     /// There is a limit to what one client may hold, or to how many may wait for a name.
     Limits,
-    /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries with an engine of their
-    /// own.
+    /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
+    /// with an engine of their own.
     Namespaces,
-    /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says that nobody has.
+    /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
+    /// that nobody has.
     Secrets,
-    /// `tracing` is told of grants, renewals, losses and releases. Not claimed unless with [`Claims::traced`].
+    /// `tracing` is told of grants, renewals, losses and releases. Not claimed unless with
+    /// [`Claims::traced`].
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,
@@ -135,7 +138,8 @@ pub struct Waiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
-    /// That of `dlock-core`: rules of the engine layer are listed as inherited, and not credited to the backend.
+    /// That of `dlock-core`: rules of the engine layer are listed as inherited, and not credited to the
+    /// backend.
     Inherited,
     /// The subject's own.
     Own,
@@ -174,17 +178,18 @@ pub struct Claims {
     pub cancel_prompt: Duration,
     /// From dropping a guard to the name being free, while its client and runtime live.
     pub drop_prompt: Duration,
-    /// The longest time limit of its own, which nobody asked for: an unbounded wait must outlive it three times.
+    /// The longest time limit of its own, which nobody asked for: an unbounded wait must outlive it three
+    /// times.
     pub largest_default: Duration,
     /// How many times the mean wait the longest one may take among equals.
     pub starvation_factor: u32,
-    /// Within which time the least urgent waiter is served however many more urgent ones come; `None`: priorities are strict, and it
-    /// is served when nobody more urgent waits.
+    /// Within which time the least urgent waiter is served however many more urgent ones come; `None`:
+    /// priorities are strict, and it is served when nobody more urgent waits.
     pub ageing: Option<Duration>,
     /// How far the clocks of client and store may drift apart.
     pub skew: Skew,
-    /// How many times a client speaks to the server and waits for it at most, from the acquire of a lock that is free to the end of its
-    /// release.
+    /// How many times a client speaks to the server and waits for it at most, from the acquire of a lock that
+    /// is free to the end of its release.
     pub round_trips: u32,
     /// How often one owner can hold a re-entrant lock at once.
     pub reentry_depth: u32,
@@ -206,11 +211,12 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and without an answer
-    /// 11 s (twice the time limit of a request, and a little), hand-over 100 ms, cancellation and dropped guards 500 ms, no hidden
-    /// time limit above 5 s, no wait longer than ten times the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and
-    /// its release. Readers and writers are served
-    /// in line if there is a queue, in any order if not; a watcher is told where changes are missing, and at most 1024 wait for it.
+    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and
+    /// without an answer 11 s (twice the time limit of a request, and a little), hand-over 100 ms,
+    /// cancellation and dropped guards 500 ms, no hidden time limit above 5 s, no wait longer than ten times
+    /// the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and its release. Readers
+    /// and writers are served in line if there is a queue, in any order if not; a watcher is told where
+    /// changes are missing, and at most 1024 wait for it.
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             reentry_depth: Owner::MAX_DEPTH,
@@ -329,9 +335,11 @@ impl Claims {
         self
     }
 
-    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal`, `MaximumHold` of a foreign library.
+    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal`,
+    /// `MaximumHold` of a foreign library.
     ///
-    /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends with exit code 4.
+    /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends
+    /// with exit code 4.
     #[must_use]
     pub fn without(mut self, need: Need) -> Self {
         self.without.push(need);
@@ -345,16 +353,17 @@ impl Claims {
         self
     }
 
-    /// Claims that such a restart of the store (and a gentler one) ends no hold, or that nobody else is granted before its holder has been
-    /// told.
+    /// Claims that such a restart of the store (and a gentler one) ends no hold, or that nobody else is
+    /// granted before its holder has been told.
     #[must_use]
     pub fn survives(mut self, restart: Restart) -> Self {
         self.restart = Some(restart);
         self
     }
 
-    /// Claims that a majority of so many independent servers decides. They are what [`Harness::servers`](crate::Harness::servers) names, in that
-    /// order and no others; each client connects to all of them, and goes on when some of them are away.
+    /// Claims that a majority of so many independent servers decides. They are what
+    /// [`Harness::servers`](crate::Harness::servers) names, in that order and no others; each client connects
+    /// to all of them, and goes on when some of them are away.
     #[must_use]
     pub fn quorum(mut self, members: usize) -> Self {
         self.members = Some(members);
@@ -368,16 +377,18 @@ impl Claims {
         self
     }
 
-    /// Claims that each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`, `.renewed`, `.lost`
-    /// or `.released`, with the fields `lock` and `id` (as the guard and the name show them), and `token` where there is one. The engine
-    /// of `dlock-core` tells so under its feature `tracing`, which the kit turns on.
+    /// Claims that each grant, renewal, loss and release is one event of `tracing`, of a name that ends with
+    /// `.acquired`, `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the guard and the
+    /// name show them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
+    /// `tracing`, which the kit turns on.
     #[must_use]
     pub fn traced(mut self) -> Self {
         self.without.retain(|need| *need != Need::Events);
         self
     }
 
-    /// How often one owner can hold a re-entrant lock at once; 1000 unless set, which is what the engine of `dlock-core` keeps.
+    /// How often one owner can hold a re-entrant lock at once; 1000 unless set, which is what the engine of
+    /// `dlock-core` keeps.
     #[must_use]
     pub fn reentry_depth(mut self, depth: u32) -> Self {
         self.reentry_depth = depth;

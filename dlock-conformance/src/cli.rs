@@ -1,8 +1,9 @@
 //! The first door: the own `main` of a test binary with `harness = false`.
 //!
-//! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`, `--attempt-seed`, `--full`,
-//! `--histories` and `--report`, or `verify` and files. A flag that it does not know is refused: a setting that is silently ignored is worse than none. A filter that
-//! matches no rule is no failure, as in libtest, since `cargo test NAME` gives it to every test binary; it is said, though.
+//! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`,
+//! `--attempt-seed`, `--full`, `--histories` and `--report`, or `verify` and files. A flag that it does not
+//! know is refused: a setting that is silently ignored is worse than none. A filter that matches no rule is
+//! no failure, as in libtest, since `cargo test NAME` gives it to every test binary; it is said, though.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -243,9 +244,10 @@ fn run_rules(harness: Arc<dyn Harness>, command: Command) -> ExitCode {
     ExitCode::from(exit_code(&report, &command.options))
 }
 
-/// nextest asks for one rule at a time and knows no third outcome: a rule that is honestly not claimed is no failure. Any other
-/// reason for which nothing passed is: a store that is away would be green otherwise. Nor is one about networks, where the harness names
-/// no server to put a proxy before: there are two dozen of these.
+/// nextest asks for one rule at a time and knows no third outcome: a rule that is honestly not claimed is no
+/// failure. Any other reason for which nothing passed is: a store that is away would be green otherwise. Nor
+/// is one about networks, where the harness names no server to put a proxy before: there are two dozen of
+/// these.
 fn exit_code(report: &Report, options: &Options) -> u8 {
     match (&report.rules[..], report.exit_code()) {
         ([rule], 4)
@@ -295,7 +297,8 @@ fn conclusion(report: &Report, command: &Command) -> String {
     let open = catalogue::open().count();
     if open > 0 {
         text.push_str(&format!(
-            "\n{open} MUST rules of the first phase have no test yet; profiles that they belong to are partial"
+            "\n{open} MUST rules of the first phase have no test yet; profiles that they belong to are \
+                partial"
         ));
     }
     if let Some(directory) = &command.options.report_to {

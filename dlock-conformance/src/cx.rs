@@ -42,7 +42,8 @@ struct Inner {
     run: Arc<RunState>,
     /// A client could not be had.
     unconnected: AtomicBool,
-    /// Weak: a task that outlives its rule must not be the one that ends the harness, and with it its own runtime.
+    /// Weak: a task that outlives its rule must not be the one that ends the harness, and with it its own
+    /// runtime.
     harness: Weak<dyn Harness>,
     runtime: Arc<dyn Runtime>,
     clockwork: Arc<dyn Clockwork>,
@@ -74,7 +75,8 @@ pub enum Effort {
 pub struct Conditions {
     /// How late this machine was measured to be.
     pub late: Duration,
-    /// Whether other rules run at the same time. Then only a hang is a failure of [`Cx::within`]: the store has others to serve.
+    /// Whether other rules run at the same time. Then only a hang is a failure of [`Cx::within`]: the store
+    /// has others to serve.
     pub beside_others: bool,
 }
 
@@ -155,7 +157,8 @@ impl Cx {
         self.0.seed
     }
 
-    /// A generator that depends on the seed and on how often this was called. Take one per task, in a fixed order.
+    /// A generator that depends on the seed and on how often this was called. Take one per task, in a fixed
+    /// order.
     pub fn rng(&self) -> Rng {
         lock(&self.0.rng).fork()
     }
@@ -282,8 +285,8 @@ impl Cx {
         }
     }
 
-    /// The future's result; broken if it takes longer than `limit` (eight times as long beside other rules, as those that are
-    /// not about time run).
+    /// The future's result; broken if it takes longer than `limit` (eight times as long beside other rules,
+    /// as those that are not about time run).
     ///
     /// # Cancel safety
     /// Dropped, it drops the future that it was given.

@@ -1,7 +1,8 @@
 //! What `tracing` is told while a rule listens.
 //!
-//! Losses and renewals are told by background tasks, on whichever thread these run, so only a subscriber for the whole process hears
-//! them. It is installed by the first rule that listens, and lets everything pass unheard while none does.
+//! Losses and renewals are told by background tasks, on whichever thread these run, so only a subscriber for
+//! the whole process hears them. It is installed by the first rule that listens, and lets everything pass
+//! unheard while none does.
 
 use std::collections::BTreeMap;
 use std::fmt;

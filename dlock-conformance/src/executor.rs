@@ -14,8 +14,8 @@ use crate::cx::Cx;
 
 /// A part of the harness's runtime that ends by itself: for a client of its own.
 ///
-/// When it is shut down, its tasks are dropped, later ones are dropped unstarted, and sleeps complete at once, as those of
-/// `dlock`'s own adaptors do: nobody waits for ever for a timer that has no driver.
+/// When it is shut down, its tasks are dropped, later ones are dropped unstarted, and sleeps complete at
+/// once, as those of `dlock`'s own adaptors do: nobody waits for ever for a timer that has no driver.
 pub struct Executor {
     inner: Arc<dyn Runtime>,
     tasks: Arc<Mutex<Tasks>>,

@@ -18,8 +18,8 @@ use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::Subject;
 
-/// Connects the kit to what it tests. Three methods are enough; [`servers`](Harness::servers) adds the rules about networks, and
-/// [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
+/// Connects the kit to what it tests. Three methods are enough; [`servers`](Harness::servers) adds the rules
+/// about networks, and [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
 pub trait Harness: Send + Sync + 'static {
     /// What is claimed, and how things are named in reports.
     fn claims(&self) -> Claims;
@@ -30,14 +30,16 @@ pub trait Harness: Send + Sync + 'static {
     /// A new client that shares nothing with those before it.
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>>;
 
-    /// A client whose store cannot be reached: one that was given the address of nobody, say. Its first operation fails with a
-    /// cause, or connecting does. `None`, the default, leaves out the rule about causes (17.06).
+    /// A client whose store cannot be reached: one that was given the address of nobody, say. Its first
+    /// operation fails with a cause, or connecting does. `None`, the default, leaves out the rule about
+    /// causes (17.06).
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         None
     }
 
-    /// A new client, as by [`connect`](Self::connect), on that runtime instead of the harness's: the kit counts its tasks, and shuts
-    /// it down. `None`, the default, leaves out the rule about a runtime that ends (9.08).
+    /// A new client, as by [`connect`](Self::connect), on that runtime instead of the harness's: the kit
+    /// counts its tasks, and shuts it down. `None`, the default, leaves out the rule about a runtime that
+    /// ends (9.08).
     fn connect_on<'a>(
         &'a self,
         _: &'a Cx,
@@ -46,9 +48,10 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// A client that was given that password, in whatever form a user gives one (the address, say, just as it is), for a place where
-    /// it is of no use: the password is refused, or there is nobody. `None`, the default, leaves out the rule about secrets (17.05),
-    /// unless [`Need::Secrets`](crate::Need::Secrets) is taken back, where nobody has a password.
+    /// A client that was given that password, in whatever form a user gives one (the address, say, just as it
+    /// is), for a place where it is of no use: the password is refused, or there is nobody. `None`, the
+    /// default, leaves out the rule about secrets (17.05), unless [`Need::Secrets`](crate::Need::Secrets) is
+    /// taken back, where nobody has a password.
     fn connect_with_secret<'a>(
         &'a self,
         _: &'a Cx,
@@ -57,27 +60,28 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// How many records the store keeps at the moment, of whatever kind, watchers and waiters among them, counted at the store. `None`,
-    /// the default, leaves out the rules about what dead names leave behind (7.16, 13.13).
+    /// How many records the store keeps at the moment, of whatever kind, watchers and waiters among them,
+    /// counted at the store. `None`, the default, leaves out the rules about what dead names leave behind
+    /// (7.16, 13.13).
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         None
     }
 
-    /// Where the servers listen that a client connects to. Given, and if [`connect`](Self::connect) connects to
-    /// [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy between the two: access P. Empty, the default,
-    /// leaves out the rules that need that.
+    /// Where the servers listen that a client connects to. Given, and if [`connect`](Self::connect) connects
+    /// to [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy between the two:
+    /// access P. Empty, the default, leaves out the rules that need that.
     fn servers(&self) -> Vec<ServerAddress> {
         Vec::new()
     }
 
-    /// What can be done to the store itself: restart it, set its clock, and so on. `None`, the default, leaves out the rules that need
-    /// that: access H.
+    /// What can be done to the store itself: restart it, set its clock, and so on. `None`, the default,
+    /// leaves out the rules that need that: access H.
     fn hooks(&self) -> Option<&dyn Hooks> {
         None
     }
 
-    /// A new network to the servers, for clients of one rule. A proxy before each of [`servers`](Self::servers) unless a harness has
-    /// something else to offer, as the simulator has.
+    /// A new network to the servers, for clients of one rule. A proxy before each of
+    /// [`servers`](Self::servers) unless a harness has something else to offer, as the simulator has.
     ///
     /// # Errors
     /// Those of the sockets.
@@ -89,15 +93,16 @@ pub trait Harness: Send + Sync + 'static {
         Ok(Some(Arc::new(ProxyNetwork::start(&servers)?)))
     }
 
-    /// What another process needs to find the same store: a path, an address, anything. The process is this test binary again, and
-    /// whoever makes the harness there finds this text in [`agent::handed_over`](crate::agent::handed_over). `None`, the default, where no other
-    /// process can reach the store; it leaves out the rules about processes that are killed and stopped.
+    /// What another process needs to find the same store: a path, an address, anything. The process is this
+    /// test binary again, and whoever makes the harness there finds this text in
+    /// [`agent::handed_over`](crate::agent::handed_over). `None`, the default, where no other process can
+    /// reach the store; it leaves out the rules about processes that are killed and stopped.
     fn hand_over(&self) -> Option<String> {
         None
     }
 
-    /// A new process in the simulation, where time is simulated: it takes the place of the child processes that
-    /// [`hand_over`](Self::hand_over) is for. `None`, the default, where time is real.
+    /// A new process in the simulation, where time is simulated: it takes the place of the child processes
+    /// that [`hand_over`](Self::hand_over) is for. `None`, the default, where time is real.
     fn process(&self) -> Option<Arc<dyn agent::Process>> {
         None
     }
@@ -149,7 +154,8 @@ impl Clockwork for RealTime {
         let (abort, registration) = AbortHandle::new_pair();
         runtime.spawn(
             async move {
-                // A panic must not unwind into the runtime: some of them end the thread. The rule's own catcher has the text.
+                // A panic must not unwind into the runtime: some of them end the thread. The rule's own
+                // catcher has the text.
                 let _ = AssertUnwindSafe(Abortable::new(rule, registration))
                     .catch_unwind()
                     .await;
@@ -158,7 +164,8 @@ impl Clockwork for RealTime {
             .boxed(),
         );
         match ended.recv_timeout(limit) {
-            // Disconnected: the runtime dropped the task; the rule's verdict is missing, which the runner reports.
+            // Disconnected: the runtime dropped the task; the rule's verdict is missing, which the runner
+            // reports.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Driven::Done,
             Err(RecvTimeoutError::Timeout) => {
                 abort.abort();

@@ -1,8 +1,10 @@
-//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time; those about quorums on one of five.
+//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time; those about
+//! quorums on one of five.
 //!
-//! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is the own or a rebuilt one, always if it is
-//! deterministic and 99 of 100 times if not; rules outside of its declared blast radius still hold (a kit that fails everything is
-//! useless); and the failure text names the rule and not the kit's own insides.
+//! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is
+//! the own or a rebuilt one, always if it is deterministic and 99 of 100 times if not; rules outside of its
+//! declared blast radius still hold (a kit that fails everything is useless); and the failure text names the
+//! rule and not the kit's own insides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +28,8 @@ use crate::rules;
 use crate::simulated::Simulated;
 use crate::simulated_quorum::SimulatedQuorum;
 
-/// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how sharp the others are.
+/// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how
+/// sharp the others are.
 const EVERYTHING: &str = "16.15";
 
 /// How many seeds, and which bugs.
@@ -47,7 +50,8 @@ pub struct Options {
     pub plant: bool,
     /// Names of bugs; all, if there is none.
     pub bugs: Vec<String>,
-    /// Numbers of rules, and only these are run: for what old bugs break among new rules. All, if there is none.
+    /// Numbers of rules, and only these are run: for what old bugs break among new rules. All, if there is
+    /// none.
     pub rules: Vec<String>,
     /// How many bugs at once.
     pub threads: usize,
@@ -185,7 +189,8 @@ impl Matrix {
         let caught = self.rows.iter().filter(|r| r.is_caught()).count();
         let _ = writeln!(
             text,
-            "{caught} of {} planted bugs are caught by their own rule as surely as they must be. Correct backend: {} runs, {} of them no pass.\n",
+            "{caught} of {} planted bugs are caught by their own rule as surely as they must be. Correct \
+                backend: {} runs, {} of them no pass.\n",
             self.rows.len(),
             self.correct_runs,
             self.correct.len()
@@ -193,7 +198,8 @@ impl Matrix {
         text.push_str(LEGEND);
         let _ = writeln!(
             text,
-            "| rule | bug | kind | caught | other rules that broke | what the rule said |\n|---|---|---|---|---|---|"
+            "| rule | bug | kind | caught | other rules that broke | what the rule said \
+                |\n|---|---|---|---|---|---|"
         );
         for row in &self.rows {
             let kind = match row.detection {
@@ -261,7 +267,8 @@ A row is one bug that is planted in the kit's reference backend or in the engine
 To make this file again:
 
 ```sh
-RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance --example matrix -- \\
+RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance \
+--example matrix -- \\
   --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
 ```
 
@@ -362,10 +369,12 @@ fn without_lines(text: &str) -> String {
     kept
 }
 
-/// Members of the quorum on which the rules of that section are proved: with three, a majority of those that granted is one of all.
+/// Members of the quorum on which the rules of that section are proved: with three, a majority of those that
+/// granted is one of all.
 const MEMBERS: usize = 5;
 
-/// Where a rule is proved: on one store, or on a quorum of several, if it is about quorums or the bug is one of theirs.
+/// Where a rule is proved: on one store, or on a quorum of several, if it is about quorums or the bug is one
+/// of theirs.
 fn subject(rule: &Rule, planted: Planted, bug: Option<Bug>, seed: u64) -> Arc<dyn Harness> {
     let plan = FaultPlan::healthy();
     if rule.needs.contains(&Need::Quorum) || bug.is_some_and(is_of_a_quorum) {
@@ -460,7 +469,8 @@ fn row(bug: Bug, options: &Options) -> Row {
     row
 }
 
-/// How surely that rule must catch that bug, and what else it may trip; `None` if the bug is neither its own nor a rebuilt one.
+/// How surely that rule must catch that bug, and what else it may trip; `None` if the bug is neither its own
+/// nor a rebuilt one.
 fn declaration(rule: &Rule, bug: Bug) -> Option<(Detection, &'static [&'static str])> {
     match rule.bug {
         Some((own, detection)) if own == bug => Some((detection, rule.blast)),
@@ -473,7 +483,8 @@ fn failure_text(rule: &Rule, attempt: Attempt) -> String {
     RuleReport::tested(rule, attempt.outcome.clone(), vec![attempt], false, replay).failure_text()
 }
 
-/// The failure text names the rule, and not the kit's own insides, and no drawing in it is longer than a screen.
+/// The failure text names the rule, and not the kit's own insides, and no drawing in it is longer than a
+/// screen.
 fn bad_text(rule: &Rule, text: &str) -> Vec<String> {
     const LINES: usize = 60;
     let mut problems = Vec::new();

@@ -1,8 +1,8 @@
 //! The way from clients to the servers, and what can go wrong on it.
 //!
-//! A rule of access P asks for one with [`Cx::network`](crate::Cx::network) and connects clients over it; clients that it connects in the
-//! usual way do not notice its faults. Before a real server it is made of [proxies](crate::proxy), in the simulator of simulated
-//! links, and the body of the rule is the same.
+//! A rule of access P asks for one with [`Cx::network`](crate::Cx::network) and connects clients over it;
+//! clients that it connects in the usual way do not notice its faults. Before a real server it is made of
+//! [proxies](crate::proxy), in the simulator of simulated links, and the body of the rule is the same.
 
 use std::any::Any;
 use std::fmt;
@@ -28,8 +28,9 @@ pub trait Network: Any + Send + Sync + fmt::Debug {
     /// What has passed so far.
     fn traffic(&self) -> Traffic;
 
-    /// The part of it that leads to the n-th of the servers, with faults of its own: for subjects that speak to several, as a quorum does to
-    /// its members. `None`, unless given, where there is no such server, or no telling them apart.
+    /// The part of it that leads to the n-th of the servers, with faults of its own: for subjects that speak
+    /// to several, as a quorum does to its members. `None`, unless given, where there is no such server, or
+    /// no telling them apart.
     fn server(&self, _n: usize) -> Option<Arc<dyn Network>> {
         None
     }
@@ -59,20 +60,21 @@ impl Direction {
 pub enum Fault {
     /// What goes that way takes that much longer.
     Delay(Direction, Duration),
-    /// What goes that way never arrives, and nobody is told. A connection that has lost something is cut when the fault ends: there is
-    /// a hole in its stream.
+    /// What goes that way never arrives, and nobody is told. A connection that has lost something is cut when
+    /// the fault ends: there is a hole in its stream.
     BlackHole(Direction),
     /// What goes that way is kept, and arrives when the fault ends.
     Hold(Direction),
     /// The server is away: connections are cut, and no new one can be made.
     Away,
-    /// Once: the next request is carried out; its reply is dropped when the server sends it, and the connection cut.
+    /// Once: the next request is carried out; its reply is dropped when the server sends it, and the
+    /// connection cut.
     SwallowNextReply,
-    /// Once: the next request is kept and its connection cut. It arrives when the fault ends, after whatever the client has sent over
-    /// new connections meanwhile; nobody hears the reply.
+    /// Once: the next request is kept and its connection cut. It arrives when the fault ends, after whatever
+    /// the client has sent over new connections meanwhile; nobody hears the reply.
     DeliverLate,
-    /// Requests arrive twice, the second time up to that much later; nobody hears the second reply. Those that a driver must never
-    /// repeat, since nobody would undo the copy (a try, say), arrive once.
+    /// Requests arrive twice, the second time up to that much later; nobody hears the second reply. Those
+    /// that a driver must never repeat, since nobody would undo the copy (a try, say), arrive once.
     Duplicate(Duration),
 }
 
@@ -91,7 +93,8 @@ pub enum Cut {
 pub struct Traffic {
     /// Connections that clients have made.
     pub connections: u64,
-    /// How often a client began to speak after the server had, or first: requests, as far as they are not sent in one go.
+    /// How often a client began to speak after the server had, or first: requests, as far as they are not
+    /// sent in one go.
     pub requests: u64,
     /// How often the server began to speak: replies and pushes, in the same way.
     pub replies: u64,
@@ -113,8 +116,8 @@ impl FaultGuard {
         }
     }
 
-    /// How often it has struck: pieces of a stream (in the simulator, messages) that were delayed, lost or kept; connections that were
-    /// cut, and one for the server being away.
+    /// How often it has struck: pieces of a stream (in the simulator, messages) that were delayed, lost or
+    /// kept; connections that were cut, and one for the server being away.
     ///
     /// A rule that saw a fault strike nothing has not seen what it is about.
     pub fn hits(&self) -> u64 {

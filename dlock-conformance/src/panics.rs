@@ -45,7 +45,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// How many panics there were outside of the kit: in the process, or on this thread alone, where a simulation runs.
+/// How many panics there were outside of the kit: in the process, or on this thread alone, where a simulation
+/// runs.
 pub(crate) fn count(this_thread: bool) -> u64 {
     if this_thread {
         HERE.try_with(Cell::get).unwrap_or(0)

@@ -62,7 +62,8 @@ impl Access {
 pub enum Test {
     /// A deterministic scenario.
     D,
-    /// Timing, with a bound on either side. Runs alone, with a canary; a stalled machine makes it inconclusive.
+    /// Timing, with a bound on either side. Runs alone, with a canary; a stalled machine makes it
+    /// inconclusive.
     T,
     /// A seeded history, and checkers.
     X,
@@ -127,8 +128,8 @@ pub struct Rule {
     pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
 }
 
-/// Those that block a thread of the runtime for longer than a ttl. Where it has but one, everything else that runs on it stands still as well, and what others
-/// hold there runs out.
+/// Those that block a thread of the runtime for longer than a ttl. Where it has but one, everything else that
+/// runs on it stands still as well, and what others hold there runs out.
 const BLOCK_THE_RUNTIME: [&str; 2] = ["3.04", "7.04"];
 
 impl Rule {

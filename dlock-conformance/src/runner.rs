@@ -1,7 +1,8 @@
 //! Runs the rules: which, in which order, how often.
 //!
-//! Rules about time and about networks run one after the other, with the canary watching; the others run a few at a time, and once more alone if
-//! beside the others they saw too little. In a simulation all run one after the other.
+//! Rules about time and about networks run one after the other, with the canary watching; the others run a
+//! few at a time, and once more alone if beside the others they saw too little. In a simulation all run one
+//! after the other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +49,8 @@ pub struct Options {
     pub parallel: usize,
     /// Where reports go; `None`: nowhere.
     pub report_to: Option<PathBuf>,
-    /// Where histories go, in a directory per backend and runtime; `None`: to `history` beside the reports, if these go anywhere.
+    /// Where histories go, in a directory per backend and runtime; `None`: to `history` beside the reports,
+    /// if these go anywhere.
     pub histories_to: Option<PathBuf>,
     /// Which histories are kept.
     pub histories: Histories,
@@ -74,7 +76,8 @@ impl Default for Options {
     }
 }
 
-/// The rules of the smoke set: at least one of each section, for the runtimes beside the one on which all rules run.
+/// The rules of the smoke set: at least one of each section, for the runtimes beside the one on which all
+/// rules run.
 const SMOKE: [&str; 18] = [
     "1.03", "2.03", "2.05", "3.01", "4.01", "4.08", "5.09", "6.03", "7.02", "8.01", "8.12", "9.01", "9.10",
     "9.11", "11.02", "13.06", "14.03", "17.09",
@@ -119,8 +122,8 @@ impl Options {
 
 /// Runs the rules that are asked for and says how each came out.
 ///
-/// Blocks the thread; call it from outside of any async runtime. A panic anywhere in the process meanwhile, outside of the kit, is a
-/// problem of the report. With [`Options::report_to`] the reports are written there.
+/// Blocks the thread; call it from outside of any async runtime. A panic anywhere in the process meanwhile,
+/// outside of the kit, is a problem of the report. With [`Options::report_to`] the reports are written there.
 pub fn run(harness: impl Harness, options: &Options) -> Report {
     run_with(Arc::new(harness), options, |_| {})
 }

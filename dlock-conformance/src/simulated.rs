@@ -25,7 +25,8 @@ use crate::simulated_network::SimulatedNetwork;
 use crate::simulated_process::{SimulatedProcess, Surroundings};
 use crate::subject::Subject;
 
-/// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for each run.
+/// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for
+/// each run.
 ///
 /// All clocks show the same time, so that a history has one clock.
 #[derive(Debug)]
@@ -50,7 +51,8 @@ impl Simulated {
     pub fn with(seed: u64, planted: Planted, plan: FaultPlan) -> Self {
         let sim = Sim::new(seed);
         let server = sim.client_runtime_with("server", Duration::ZERO, 0);
-        // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set, unless a bug says otherwise.
+        // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set,
+        // unless a bug says otherwise.
         let mut builder = Memory::builder(Arc::new(server.clone()))
             .strength(Strength::AcrossRestart)
             // Limits that no rule meets but the one about limits.

@@ -38,8 +38,8 @@ fn partition(way: Direction) -> Partition {
 }
 
 impl SimulatedNetwork {
-    /// One to those servers. A bug may be planted in its drivers, which are what makes a connection anew, or in how a server writes to
-    /// its connections.
+    /// One to those servers. A bug may be planted in its drivers, which are what makes a connection anew, or
+    /// in how a server writes to its connections.
     pub(crate) fn new(servers: Vec<SimRuntime>, planted: Planted) -> Self {
         let shared = Shared {
             links: Mutex::default(),
@@ -54,7 +54,8 @@ impl SimulatedNetwork {
         }
     }
 
-    /// One more client, and the server that it reaches over that link. Faults that are at work already do not concern it.
+    /// One more client, and the server that it reaches over that link. Faults that are at work already do not
+    /// concern it.
     pub(crate) fn add(&self, server: usize, link: &Arc<Link>) {
         self.all().push((server, Arc::clone(link)));
     }

@@ -1,4 +1,5 @@
-//! Another process in the simulator: clients on a machine of their own, which is stopped and killed with everything on it.
+//! Another process in the simulator: clients on a machine of their own, which is stopped and killed with
+//! everything on it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -162,7 +163,8 @@ impl Harness for Inside {
     }
 }
 
-/// A client that lives in the process. What is planted for processes is around it, since it shows only in another process.
+/// A client that lives in the process. What is planted for processes is around it, since it shows only in
+/// another process.
 #[cfg(dlock_saboteur)]
 fn client(machine: &Arc<Machine>, planted: Planted, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
     crate::planted::client(machine, planted, link)

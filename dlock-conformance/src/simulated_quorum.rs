@@ -1,4 +1,5 @@
-//! A quorum over stores in the simulator: what the rules about quorums are proved on, and every other rule that it claims.
+//! A quorum over stores in the simulator: what the rules about quorums are proved on, and every other rule
+//! that it claims.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use crate::subject::Subject;
 /// How long a member is waited for that does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One simulated world: memory stores, each on a server of its own, and clients of a quorum of them. Make a new one for each run.
+/// One simulated world: memory stores, each on a server of its own, and clients of a quorum of them. Make a
+/// new one for each run.
 #[derive(Debug)]
 pub struct SimulatedQuorum {
     clockwork: Arc<SimulatedTime>,
@@ -101,7 +103,8 @@ impl Harness for SimulatedQuorum {
         let quorum = self.quorum(&self.links(&node, &self.plan), Arc::new(node));
         let capabilities = capabilities_of(&quorum.expect("memory stores can be a quorum"));
         let members = self.members.len();
-        // To each member a request to acquire and one to release, and to all but one of a majority one to raise.
+        // To each member a request to acquire and one to release, and to all but one of a majority one to
+        // raise.
         let requests = u32::try_from(3 * members).unwrap_or(u32::MAX);
         Claims::new(
             "dlock quorum (simulated)",
@@ -171,7 +174,8 @@ impl Harness for SimulatedQuorum {
 
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         let sizes = self.members.iter().map(|(_, store)| store.sizes());
-        // Without the tombstones, which are gone after a minute: a member that was not waited for is sent an abandon.
+        // Without the tombstones, which are gone after a minute: a member that was not waited for is sent an
+        // abandon.
         let all = sizes.map(|s| s.names + s.queued + s.listeners + s.watchers);
         Some(futures::future::ready(Ok(all.sum::<usize>() as u64)).boxed())
     }

@@ -1,7 +1,7 @@
 //! What the rules run on: a lock library as its user sees it.
 //!
-//! A backend of `dlock` becomes a subject through the engine (`EngineSubject`); a foreign lock library implements the two
-//! traits itself. They are dyn-safe, so the kit is compiled once, whatever it tests.
+//! A backend of `dlock` becomes a subject through the engine (`EngineSubject`); a foreign lock library
+//! implements the two traits itself. They are dyn-safe, so the kit is compiled once, whatever it tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 
 /// One independent client of the locks under test: its own connection, its own identity.
 ///
-/// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and no timeout of
-/// its own to what it tests.
+/// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and
+/// no timeout of its own to what it tests.
 ///
 /// # Cancel safety
-/// Dropping the future of an acquire leaves nothing held or queued, that of a release nothing held, at the latest after the ttl. The
-/// rules of section 9 check that.
+/// Dropping the future of an acquire leaves nothing held or queued, that of a release nothing held, at the
+/// latest after the ttl. The rules of section 9 check that.
 pub trait Subject: Send + Sync {
     /// What it claims. Must agree with [`Claims`](crate::Claims) and never change.
     fn capabilities(&self) -> Capabilities;
@@ -52,25 +52,27 @@ pub trait Subject: Send + Sync {
     /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
     fn close(&self) -> Reply<'_, ()>;
 
-    /// The backend of `dlock` under it, for what only the layer above the client can ask for. `None`, the default, of other libraries.
+    /// The backend of `dlock` under it, for what only the layer above the client can ask for. `None`, the
+    /// default, of other libraries.
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
         None
     }
 
-    /// The same store seen through that namespace, over the same connection. `None`, the default, of libraries that have none.
+    /// The same store seen through that namespace, over the same connection. `None`, the default, of
+    /// libraries that have none.
     fn in_namespace(&self, _namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
         None
     }
 
-    /// What a program prints that prints the client with `{:#?}`, for the rule about secrets. `None`, the default, of one that
-    /// cannot be printed.
+    /// What a program prints that prints the client with `{:#?}`, for the rule about secrets. `None`, the
+    /// default, of one that cannot be printed.
     fn printed(&self) -> Option<String> {
         None
     }
 
-    /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any more. `false`, the
-    /// default, if that cannot be done; rules then leave a guard to itself, which is weaker where the library releases what it
-    /// knows to be over.
+    /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any
+    /// more. `false`, the default, if that cannot be done; rules then leave a guard to itself, which is
+    /// weaker where the library releases what it knows to be over.
     fn vanish(&self) -> bool {
         false
     }
@@ -164,7 +166,8 @@ pub struct Ask {
     pub max_hold: Option<Duration>,
     /// The name stays taken at least that long, even if released sooner.
     pub min_hold: Option<Duration>,
-    /// Re-entrant for the owner of that number: acquires of one client with the same number do not exclude one another.
+    /// Re-entrant for the owner of that number: acquires of one client with the same number do not exclude
+    /// one another.
     pub reentrant: Option<u32>,
 }
 

@@ -12,7 +12,8 @@ use futures::future::poll_fn;
 pub enum Waking {
     /// The task's own, as an executor does.
     Honest,
-    /// A fresh waker at each poll, which wakes the task; only the latest one counts by the contract of `Future`.
+    /// A fresh waker at each poll, which wakes the task; only the latest one counts by the contract of
+    /// `Future`.
     Swapped,
     /// The task's own, and each poll is followed by one that nobody asked for.
     Spurious,
@@ -57,8 +58,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep that ends when an operation completes, or after `max` of them were dropped: then it has not seen all, and
-    /// [`is_complete`](Self::is_complete) says so.
+    /// A sweep that ends when an operation completes, or after `max` of them were dropped: then it has not
+    /// seen all, and [`is_complete`](Self::is_complete) says so.
     pub fn new(waking: Waking, max: usize) -> Self {
         Self {
             waking,
@@ -69,10 +70,12 @@ impl Sweep {
         }
     }
 
-    /// Polls the operation one time more than the one before it (the first one: not at all), each time when it asks to be
-    /// woken, then drops it. `None` when the sweep is over; the operation is then dropped without a poll.
+    /// Polls the operation one time more than the one before it (the first one: not at all), each time when
+    /// it asks to be woken, then drops it. `None` when the sweep is over; the operation is then dropped
+    /// without a poll.
     ///
-    /// Waiting for a wake-up takes as long as it takes: give operations that complete or be woken by the rule.
+    /// Waiting for a wake-up takes as long as it takes: give operations that complete or be woken by the
+    /// rule.
     ///
     /// # Cancel safety
     /// Dropped, it drops the operation where it is. That cut is not counted, and the next call makes it anew.

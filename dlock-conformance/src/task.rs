@@ -13,7 +13,8 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable};
 
-/// A task started with [`Cx::spawn`](crate::Cx::spawn). Awaiting it gives its result; dropping it lets it run on.
+/// A task started with [`Cx::spawn`](crate::Cx::spawn). Awaiting it gives its result; dropping it lets it run
+/// on.
 #[derive(Debug)]
 #[must_use = "await it, or cancel it, or call detach()"]
 pub struct Task<T> {
@@ -39,8 +40,8 @@ impl<T: Send + 'static> Task<T> {
         let ends = Arc::clone(&done);
         runtime.spawn(
             async move {
-                // The future is dropped before the result is told, so that whoever waits for a cancelled task knows
-                // that its destructors have run.
+                // The future is dropped before the result is told, so that whoever waits for a cancelled task
+                // knows that its destructors have run.
                 let ended = AssertUnwindSafe(Abortable::new(future, registration))
                     .catch_unwind()
                     .await;

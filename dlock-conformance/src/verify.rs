@@ -10,8 +10,8 @@ use crate::report::timeline;
 
 /// Judges each file by what its head asks for, and says what came of it.
 ///
-/// The exit code: 0 if all are legal, 1 if one is illegal, 2 if one could not be decided within the budget, 3 if one could not be read, is no
-/// history, or has the checkers contradict each other. The worst of them.
+/// The exit code: 0 if all are legal, 1 if one is illegal, 2 if one could not be decided within the budget, 3
+/// if one could not be read, is no history, or has the checkers contradict each other. The worst of them.
 ///
 /// # Errors
 /// Those of `out`.

@@ -1,6 +1,7 @@
 //! Every planted bug is caught by its own rule, and `MATRIX.md` and `MUSEUM.md` say so truly.
 //!
-//! Only in a build with planted bugs: `RUSTFLAGS="--cfg dlock_saboteur" cargo test --release -p dlock-conformance --test saboteur`.
+//! Only in a build with planted bugs: `RUSTFLAGS="--cfg dlock_saboteur" cargo test --release -p
+//! dlock-conformance --test saboteur`.
 #![cfg(dlock_saboteur)]
 
 use dlock_conformance::matrix::{Options, run};
@@ -22,7 +23,9 @@ fn every_planted_bug_is_caught_and_the_recorded_matrix_is_fresh() {
     for (file, fresh) in [("MATRIX.md", text), ("MUSEUM.md", page)] {
         assert!(
             recorded(file) == fresh,
-            "{file} is stale: run `RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance --example matrix -- --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md`"
+            "{file} is stale: run `RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir \
+                target/saboteur -p dlock-conformance --example matrix -- --out dlock-conformance/MATRIX.md \
+                --museum dlock-conformance/MUSEUM.md`"
         );
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::token::Strength;
 
-/// One thing that a backend may claim. What is claimed works; what is not claimed answers `Unsupported` before any I/O.
+/// One thing that a backend may claim. What is claimed works; what is not claimed answers `Unsupported`
+/// before any I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -122,7 +123,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A plain exclusive lock: nature [`Nature::Lease`], ttl 10 ms to 24 h by the millisecond, names up to 1 KiB, nothing else.
+    /// A plain exclusive lock: nature [`Nature::Lease`], ttl 10 ms to 24 h by the millisecond, names up to 1
+    /// KiB, nothing else.
     pub fn new(backend: &'static str) -> Self {
         Self {
             backend,
@@ -144,7 +146,8 @@ impl Capabilities {
 
     /// Claims one more capability. Fencing and owner labels have methods of their own.
     ///
-    /// What follows from a part of a backend need not be claimed: see [`capabilities_of`](crate::spi::capabilities_of).
+    /// What follows from a part of a backend need not be claimed: see
+    /// [`capabilities_of`](crate::spi::capabilities_of).
     #[must_use]
     pub fn with(mut self, capability: Capability) -> Self {
         self.set |= 1 << capability as u8;
@@ -158,7 +161,8 @@ impl Capabilities {
         capabilities.into_iter().fold(self, Self::with)
     }
 
-    /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep it.
+    /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep
+    /// it.
     #[must_use]
     pub fn without(mut self, capability: Capability) -> Self {
         self.set &= !(1 << capability as u8);

@@ -24,11 +24,11 @@ use crate::spi;
 
 /// A client of one backend: gives handles to named locks, and keeps what they hold alive.
 ///
-/// Cloning is cheap, and clones are the same client. Two handles of one client exclude one another exactly like two
-/// clients: what holds is the guard.
+/// Cloning is cheap, and clones are the same client. Two handles of one client exclude one another exactly
+/// like two clients: what holds is the guard.
 ///
-/// Dropping the last clone ends nothing: guards keep the engine alive, and a guard that is dropped is still released.
-/// Only [`close`](Self::close) ends what is held.
+/// Dropping the last clone ends nothing: guards keep the engine alive, and a guard that is dropped is still
+/// released. Only [`close`](Self::close) ends what is held.
 #[derive(Clone)]
 pub struct Client {
     engine: Arc<Engine>,
@@ -82,7 +82,8 @@ impl Client {
     /// The read-write lock of that name.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is empty or too long; `Unsupported` where the backend has no shared mode.
+    /// `InvalidInput` for a name that is empty or too long; `Unsupported` where the backend has no shared
+    /// mode.
     ///
     /// # Examples
     /// ```
@@ -98,10 +99,12 @@ impl Client {
         Ok(RwLock::new(self.handle(name, Mode::READER)?))
     }
 
-    /// The semaphore of that name, with `n` permits. Everybody who uses the name at the same time gives the same `n`.
+    /// The semaphore of that name, with `n` permits. Everybody who uses the name at the same time gives the
+    /// same `n`.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is empty or too long, or for no permits; `Unsupported` where the backend has none.
+    /// `InvalidInput` for a name that is empty or too long, or for no permits; `Unsupported` where the
+    /// backend has none.
     ///
     /// # Examples
     /// ```
@@ -161,7 +164,8 @@ impl Client {
         self.engine.bug
     }
 
-    /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this client.
+    /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this
+    /// client.
     pub fn backend(&self) -> &Arc<dyn spi::Lock> {
         &self.engine.backend
     }
@@ -189,17 +193,19 @@ impl Client {
         Owner::new(&self.engine)
     }
 
-    /// The changes of that name, as a stream: first a snapshot, then each change in grant order; a further snapshot with
-    /// `skipped: true` where changes may be missing. Needs no lock and slows none.
+    /// The changes of that name, as a stream: first a snapshot, then each change in grant order; a further
+    /// snapshot with `skipped: true` where changes may be missing. Needs no lock and slows none.
     ///
-    /// A backend that has to look for changes tells of what lies between two looks by such a snapshot: on SQLite, of a holder
-    /// who came and went through another client within about 50 ms. The last state is always told.
+    /// A backend that has to look for changes tells of what lies between two looks by such a snapshot: on
+    /// SQLite, of a holder who came and went through another client within about 50 ms. The last state is
+    /// always told.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind. The stream may be dropped at any time.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot watch; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    /// `Unsupported` where the backend cannot watch; `InvalidInput`, `Unavailable`, `PermissionDenied`,
+    /// `Closed`.
     ///
     /// # Examples
     /// ```
@@ -251,14 +257,16 @@ impl Client {
         self.engine.request(part.inspect(&name)).await
     }
 
-    /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended. For operators:
-    /// a former holder learns it at its next renewal, and until then only the fence keeps its writes out.
+    /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended.
+    /// For operators: a former holder learns it at its next renewal, and until then only the fence keeps its
+    /// writes out.
     ///
     /// # Cancel safety
     /// Dropped before it completes, it has happened or not.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `Unknown`, `PermissionDenied`, `Closed`.
+    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `Unknown`, `PermissionDenied`,
+    /// `Closed`.
     ///
     /// # Examples
     /// ```
@@ -290,8 +298,8 @@ impl Client {
             .ok_or_else(|| no_part(&self.engine.caps, "Watch"))
     }
 
-    /// The fence gate in the backend's own store. Each of its calls has the client's time limit for an operation and then answers
-    /// `Unknown`, and `Closed` when the client is closed meanwhile.
+    /// The fence gate in the backend's own store. Each of its calls has the client's time limit for an
+    /// operation and then answers `Unknown`, and `Closed` when the client is closed meanwhile.
     ///
     /// # Errors
     /// `Unsupported` where the backend has none; `Closed`.
@@ -318,8 +326,9 @@ impl Client {
         }
     }
 
-    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the connection is closed,
-    /// also for other clients that were built on the same backend object. Closing again does nothing. Later calls answer `Closed`.
+    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the
+    /// connection is closed, also for other clients that were built on the same backend object. Closing again
+    /// does nothing. Later calls answer `Closed`.
     ///
     /// # Cancel safety
     /// Once polled, closing goes on in the background, whether or not this is awaited to its end.
@@ -341,8 +350,8 @@ impl Client {
         self.engine.close().await
     }
 
-    /// Stops the client as the death of its process would: nothing is renewed, released or withdrawn any more, and only the
-    /// connection is closed. For tests of what then becomes of its locks.
+    /// Stops the client as the death of its process would: nothing is renewed, released or withdrawn any
+    /// more, and only the connection is closed. For tests of what then becomes of its locks.
     #[doc(hidden)]
     pub fn vanish(&self) {
         self.engine.vanish();
@@ -389,16 +398,16 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid over what it was
-    /// called with before.
+    /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid
+    /// over what it was called with before.
     #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
         self.defaults = options.over(&self.defaults);
         self
     }
 
-    /// How long one request to the store may take, and for how long failing requests are repeated before the caller is told.
-    /// More than zero; 5 s unless set.
+    /// How long one request to the store may take, and for how long failing requests are repeated before the
+    /// caller is told. More than zero; 5 s unless set.
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = limit;
@@ -416,8 +425,8 @@ impl ClientBuilder {
     /// Starts the client and its keeper.
     ///
     /// # Errors
-    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend that claims
-    /// what it has no part for.
+    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend
+    /// that claims what it has no part for.
     pub fn build(self) -> Result<Client> {
         let caps = spi::capabilities_of(&*self.backend);
         let defaults = Terms::DEFAULT.with(self.defaults.clone());

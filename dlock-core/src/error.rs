@@ -148,8 +148,8 @@ impl Error {
         )
     }
 
-    /// Whether the store may hold something in the caller's name after this error. The engine goes on undoing it; at the
-    /// latest it lapses with its ttl.
+    /// Whether the store may hold something in the caller's name after this error. The engine goes on undoing
+    /// it; at the latest it lapses with its ttl.
     pub fn may_be_held(&self) -> bool {
         self.0.kind == ErrorKind::Unknown
     }

@@ -19,14 +19,15 @@ pub enum GuardEvent {
     Renewed,
     /// A renewal failed; it is tried again until the deadline.
     RenewalFailed(Error),
-    /// It has been held for as long as [`LockOptions::warn_after`](crate::LockOptions::warn_after) says, or a multiple.
+    /// It has been held for as long as [`LockOptions::warn_after`](crate::LockOptions::warn_after) says, or a
+    /// multiple.
     HeldLong,
     /// It is lost. The last event.
     Lost(LossReason),
     /// It was released. The last event.
     Released,
-    /// The stream was read too slowly; that many events are missing here. It comes before what follows the gap, be it the last
-    /// event, which is never missing.
+    /// The stream was read too slowly; that many events are missing here. It comes before what follows the
+    /// gap, be it the last event, which is never missing.
     Skipped(u64),
 }
 
@@ -72,7 +73,8 @@ impl Subscribers {
 }
 
 impl Subscriber {
-    /// `false` once nobody reads. Under the mutex of the list: the counter has one writer until the stream ends.
+    /// `false` once nobody reads. Under the mutex of the list: the counter has one writer until the stream
+    /// ends.
     fn send(&mut self, event: &GuardEvent) -> bool {
         let skipped = self.skipped.load(Ordering::Relaxed);
         let told = match skipped {
@@ -98,7 +100,8 @@ impl Subscriber {
 pub struct GuardEvents {
     lease: Arc<Lease>,
     receiver: mpsc::Receiver<GuardEvent>,
-    /// How many found no room since the last that did; what is left of it at the end is told before the last event.
+    /// How many found no room since the last that did; what is left of it at the end is told before the last
+    /// event.
     skipped: Arc<AtomicU64>,
     done: bool,
 }

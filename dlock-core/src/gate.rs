@@ -8,29 +8,32 @@ use crate::token::Token;
 
 /// The resource side of fencing: refuses holders whose token has been overtaken.
 ///
-/// For each resource the gate remembers the largest token that came with exclusive access (`max_exclusive`) and the
-/// largest that came at all (`max_any`). Exclusive access needs a token ≥ `max_any` and raises both; shared access needs
-/// one ≥ `max_exclusive` and raises `max_any` only, so that readers and permits are fenced against writers and never against
-/// one another. The same token may come again.
+/// For each resource the gate remembers the largest token that came with exclusive access (`max_exclusive`)
+/// and the largest that came at all (`max_any`). Exclusive access needs a token ≥ `max_any` and raises both;
+/// shared access needs one ≥ `max_exclusive` and raises `max_any` only, so that readers and permits are
+/// fenced against writers and never against one another. The same token may come again.
 ///
-/// One resource takes tokens of *one* lock name of *one* backend; tokens of different names say nothing about one another.
+/// One resource takes tokens of *one* lock name of *one* backend; tokens of different names say nothing about
+/// one another.
 #[async_trait]
 pub trait FenceGate: Send + Sync {
-    /// Checks a token and remembers it. **Advisory**: between this answer and a write of your own a newer holder may come in.
-    /// Use [`write`](Self::write), or the in-transaction form of the backend, when it matters.
+    /// Checks a token and remembers it. **Advisory**: between this answer and a write of your own a newer
+    /// holder may come in. Use [`write`](Self::write), or the in-transaction form of the backend, when it
+    /// matters.
     ///
     /// # Cancel safety
     /// Dropped, the token may be remembered or not. Asking again is safe: the same token may come again.
     ///
     /// # Errors
-    /// As [`Lock::attempt`](crate::spi::Lock::attempt). A token that was overtaken is no error: [`Admission::Refused`].
+    /// As [`Lock::attempt`](crate::spi::Lock::attempt). A token that was overtaken is no error:
+    /// [`Admission::Refused`].
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission>;
 
     /// Checks the token and, if it is admitted, stores `value`, in one step that nothing comes between.
     ///
     /// # Cancel safety
-    /// Dropped, the value may be stored or not, and a copy that is on its way may be stored later, until a newer token comes.
-    /// Writing again with the same token is admitted, and the last to arrive stands.
+    /// Dropped, the value may be stored or not, and a copy that is on its way may be stored later, until a
+    /// newer token comes. Writing again with the same token is admitted, and the last to arrive stands.
     ///
     /// # Errors
     /// As [`admit`](Self::admit). After `Unknown` the value may be stored.
@@ -99,8 +102,8 @@ impl FencedValue {
         }
     }
 
-    /// The gate's rule, once for all stores that hold the row in hand: admits the token and raises what is remembered, or
-    /// refuses and changes nothing.
+    /// The gate's rule, once for all stores that hold the row in hand: admits the token and raises what is
+    /// remembered, or refuses and changes nothing.
     pub fn admit(&mut self, token: Token, access: Access) -> Admission {
         let bar = match access {
             Access::Exclusive => self.max_any,

@@ -38,7 +38,8 @@ pub struct Holder {
     pub expires_in: Duration,
     /// The label that the holder gave itself.
     pub owner: Option<Arc<str>>,
-    /// On which machine and in which process it is, by its own account and in words, where the store keeps that. For operators.
+    /// On which machine and in which process it is, by its own account and in words, where the store keeps
+    /// that. For operators.
     pub whereabouts: Option<Arc<str>>,
 }
 
@@ -74,7 +75,8 @@ impl Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The state now. The first item of every stream; later ones with `skipped: true` where changes may be missing.
+    /// The state now. The first item of every stream; later ones with `skipped: true` where changes may be
+    /// missing.
     Snapshot {
         /// The state.
         now: Inspection,

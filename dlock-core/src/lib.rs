@@ -1,4 +1,5 @@
-//! The core of `dlock`. Programs take the package `dlock-rs`, whose library `dlock` has all of this: so do the examples here.
+//! The core of `dlock`. Programs take the package `dlock-rs`, whose library `dlock` has all of this: so do
+//! the examples here.
 
 pub mod blocking;
 mod capabilities;

@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind};
 /// The name of a lock, or of a resource behind a fence gate: one or more bytes, compared byte for byte.
 ///
 /// Nothing about a name is interpreted: no case folding, no trimming, no Unicode normalisation, no path or
-/// glob meaning. Two names are the same lock if and only if their bytes are the same. How long a name may be is a
-/// declared limit of the backend ([`Capabilities::max_name_len`](crate::Capabilities::max_name_len), at
+/// glob meaning. Two names are the same lock if and only if their bytes are the same. How long a name may be
+/// is a declared limit of the backend ([`Capabilities::max_name_len`](crate::Capabilities::max_name_len), at
 /// least 1 KiB) and is checked before any I/O.
 ///
 /// Cloning is cheap: the bytes are shared.

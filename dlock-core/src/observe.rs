@@ -1,5 +1,5 @@
-//! What a service is watched with: tracing under the feature `tracing`, metrics under the feature `metrics`. Without them nothing of
-//! this is compiled.
+//! What a service is watched with: tracing under the feature `tracing`, metrics under the feature `metrics`.
+//! Without them nothing of this is compiled.
 //!
 //! Lock names are fields of spans and events, and never labels of metrics: there can be any number of them.
 //!
@@ -34,9 +34,10 @@
 //! | `dlock_hold_seconds` | histogram | from the guard to its confirmed release |
 //! | `dlock_renew_lag_seconds` | histogram | from sending a renewal to having its answer |
 //!
-//! The hand-off is an upper bound. A lease counts from a time on the client's clock that is never after the grant; a backend that
-//! cannot tell the moment of the grant takes an earlier one, by up to a round trip. Grants that a waiter had to ask for are left out:
-//! they count from that request, which says nothing of the release before it.
+//! The hand-off is an upper bound. A lease counts from a time on the client's clock that is never after the
+//! grant; a backend that cannot tell the moment of the grant takes an earlier one, by up to a round trip.
+//! Grants that a waiter had to ask for are left out: they count from that request, which says nothing of the
+//! release before it.
 
 #![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
 

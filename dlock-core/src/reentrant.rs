@@ -1,8 +1,9 @@
 //! Re-entry by an explicit owner.
 //!
-//! Counted in this client alone, without asking the store. The first acquire of an owner is made under an async mutex of
-//! (name, owner), so that a second one that comes while it is on its way waits for *it*, not for the lock that it is about
-//! to hold. Losing the lease loses it at every level: a re-entry of a lost lease fails as long as one of its guards is there.
+//! Counted in this client alone, without asking the store. The first acquire of an owner is made under an
+//! async mutex of (name, owner), so that a second one that comes while it is on its way waits for *it*, not
+//! for the lock that it is about to hold. Losing the lease loses it at every level: a re-entry of a lost
+//! lease fails as long as one of its guards is there.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -20,7 +21,8 @@ use crate::observe;
 use crate::saboteur::Bug;
 use crate::token::Token;
 
-/// An owner of re-entrant locks: this value and its clones, in one client. From [`Client::owner`](crate::Client::owner).
+/// An owner of re-entrant locks: this value and its clones, in one client. From
+/// [`Client::owner`](crate::Client::owner).
 #[derive(Clone, Debug)]
 pub struct Owner(Arc<Inner>);
 
@@ -86,7 +88,8 @@ impl Owner {
             Patience::Wait(Some(limit)) => match select(slot.lock(), engine.runtime.sleep(limit)).await {
                 Either::Left((held, _)) => held,
                 Either::Right(_) => {
-                    let message = "the lock was not free within the wait limit: another acquire of this owner waits for it";
+                    let message = "the lock was not free within the wait limit: another acquire of this \
+                        owner waits for it";
                     return Err(named(Error::new(ErrorKind::Timeout, message)));
                 }
             },
@@ -116,7 +119,8 @@ impl Owner {
                         }
                         _ if lease.mode_when_entered().is_exclusive() => Ok(Some(guard)),
                         _ => {
-                            let message = "this owner has downgraded its hold: upgrade or release it before asking for more";
+                            let message = "this owner has downgraded its hold: upgrade or release it before \
+                                asking for more";
                             Err(named(Error::new(ErrorKind::InvalidInput, message)))
                         }
                     };

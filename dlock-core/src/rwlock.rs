@@ -9,9 +9,10 @@ use crate::reentrant::Owner;
 
 /// A named read-write lock: any number of readers, or one writer.
 ///
-/// Waiters are served in line, so a waiting writer holds back the readers behind it, and a writer's release lets in all
-/// the readers up to the next writer at once. A writer's guard can be [downgraded](crate::Guard::downgrade), a
-/// reader's [upgraded](crate::Guard::try_upgrade), where the backend can.
+/// Waiters are served in line, so a waiting writer holds back the readers behind it, and a writer's release
+/// lets in all the readers up to the next writer at once. A writer's guard can be
+/// [downgraded](crate::Guard::downgrade), a reader's [upgraded](crate::Guard::try_upgrade), where the backend
+/// can.
 ///
 /// # Examples
 /// ```
@@ -36,7 +37,8 @@ impl RwLock {
         Self { read, write }
     }
 
-    /// The same lock, asked for and held with these options in both modes, laid over what it has: see [`Lock::options`].
+    /// The same lock, asked for and held with these options in both modes, laid over what it has: see
+    /// [`Lock::options`].
     ///
     /// # Errors
     /// As [`Lock::options`].

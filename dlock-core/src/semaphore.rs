@@ -11,8 +11,8 @@ use crate::options::LockOptions;
 
 /// A named semaphore: at most `n` holders at once, wherever they are.
 ///
-/// The first to use the name fixes `n` until the name is empty again; another `n`, or the name as a read-write lock, is
-/// refused as `InvalidInput`. The exclusive lock of the same name waits for all permits.
+/// The first to use the name fixes `n` until the name is empty again; another `n`, or the name as a
+/// read-write lock, is refused as `InvalidInput`. The exclusive lock of the same name waits for all permits.
 ///
 /// # Examples
 /// ```
@@ -36,7 +36,8 @@ impl Semaphore {
         self.0
     }
 
-    /// The same semaphore, asked for and held with these options, laid over what it has: see [`Lock::options`].
+    /// The same semaphore, asked for and held with these options, laid over what it has: see
+    /// [`Lock::options`].
     ///
     /// # Errors
     /// As [`Lock::options`].

@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time on the machine's own monotonic clock, in nanoseconds since boot or another fixed point of it, *suspension
-/// included* where the system can.
+/// A point in time on the machine's own monotonic clock, in nanoseconds since boot or another fixed point of
+/// it, *suspension included* where the system can.
 ///
-/// A laptop that sleeps, or a virtual machine that is paused by its own kernel, comes back with a lease that has
-/// run out; a clock that stands still during suspension would not notice. It is never a wall clock: stepping the date changes
-/// nothing.
+/// A laptop that sleeps, or a virtual machine that is paused by its own kernel, comes back with a lease that
+/// has run out; a clock that stands still during suspension would not notice. It is never a wall clock:
+/// stepping the date changes nothing.
 ///
 /// | system | clock | counts suspension |
 /// |---|---|---|
@@ -18,12 +18,12 @@ use std::time::Duration;
 /// | Windows | [`Instant`](std::time::Instant), the performance counter | as far as that counter does; not promised here |
 /// | any other | [`Instant`](std::time::Instant) | as that system's clock does; often not |
 ///
-/// Where suspension is not counted, a guard that slept through the end of its lease believes in it until its next
-/// renewal is refused; until then only the fence keeps its writes out.
+/// Where suspension is not counted, a guard that slept through the end of its lease believes in it until its
+/// next renewal is refused; until then only the fence keeps its writes out.
 ///
-/// Timestamps of different machines, or of different boots, have nothing to do with one another; where the clock is an `Instant`,
-/// nor have those of different processes.
-/// Resuming a *snapshot* of a virtual machine can turn any such clock back; against that only fencing helps.
+/// Timestamps of different machines, or of different boots, have nothing to do with one another; where the
+/// clock is an `Instant`, nor have those of different processes. Resuming a *snapshot* of a virtual machine
+/// can turn any such clock back; against that only fencing helps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A fencing token: a number that grows from grant to grant of one name, so that a resource can refuse a holder
-/// that does not know yet that its lease has ended.
+/// A fencing token: a number that grows from grant to grant of one name, so that a resource can refuse a
+/// holder that does not know yet that its lease has ended.
 ///
-/// Strictly increasing over exclusive grants; a shared grant's token is not below that of the last exclusive grant and
-/// is below that of the next. How much it survives is the backend's declared [`Strength`]. Never zero.
+/// Strictly increasing over exclusive grants; a shared grant's token is not below that of the last exclusive
+/// grant and is below that of the next. How much it survives is the backend's declared [`Strength`]. Never
+/// zero.
 ///
 /// The idea: "How to do distributed locking", M. Kleppmann, 2016; Chubby's sequencers, M. Burrows, OSDI 2006.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,8 +26,8 @@ impl Token {
         }
     }
 
-    /// The number itself, to be stored beside the data that it guards. Keep it in 64-bit integers: a double loses
-    /// its last bits beyond 2^53.
+    /// The number itself, to be stored beside the data that it guards. Keep it in 64-bit integers: a double
+    /// loses its last bits beyond 2^53.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
@@ -48,7 +49,8 @@ impl fmt::Debug for Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Strength {
-    /// Increasing for as long as the store keeps its state: through release, expiry and the deletion of a name's record.
+    /// Increasing for as long as the store keeps its state: through release, expiry and the deletion of a
+    /// name's record.
     WhileStateSurvives,
     /// ... and through a restart of the store.
     AcrossRestart,

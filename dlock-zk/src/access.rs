@@ -43,7 +43,8 @@ impl Rights {
 fn entry(text: &str) -> Result<Acl> {
     let wrong = || {
         invalid(
-            "an access list is made of `scheme:id:permissions`, set apart by commas, with permissions of `cdrwa`",
+            "an access list is made of `scheme:id:permissions`, set apart by commas, with permissions of \
+                `cdrwa`",
         )
     };
     // An id may have a colon in it, as that of `digest` has.

@@ -342,7 +342,8 @@ impl Config {
         #[cfg(feature = "tls")]
         if self.tls.is_some() && !hosts.iter().all(|host| is_in_certificates(&host.name)) {
             return Err(invalid(
-                "with TLS a server is named as its certificate does: in ASCII, or an IP address without a zone",
+                "with TLS a server is named as its certificate does: in ASCII, or an IP address without a \
+                    zone",
             ));
         }
         let chroot = match servers.path.trim_end_matches('/') {

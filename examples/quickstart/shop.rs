@@ -82,7 +82,8 @@ pub(crate) fn with_lock() -> Result<(), Box<dyn Error>> {
         took.as_secs_f64()
     );
     next.finish()?;
-    // What the store said was left of the lease; a renewal on its way at the kill can only have made it longer.
+    // What the store said was left of the lease; a renewal on its way at the kill can only have made it
+    // longer.
     expect(
         took + MARGIN > left,
         "the lock was given away before the lease ran out",
@@ -159,7 +160,8 @@ async fn stock_up(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(client.close().await?)
 }
 
-/// Looks into the store: when, and how long the lease with that token lasts from then on unless it is renewed.
+/// Looks into the store: when, and how long the lease with that token lasts from then on unless it is
+/// renewed.
 async fn lease_left(directory: &Path, token: u64) -> Result<(Instant, Duration), Box<dyn Error>> {
     let client = connect(directory).await?;
     let looked = Instant::now();

@@ -1,4 +1,5 @@
-//! Redis servers of this program's own, in a temporary directory. They are reached by sockets in there, so no port is taken.
+//! Redis servers of this program's own, in a temporary directory. They are reached by sockets in there, so no
+//! port is taken.
 
 use std::error::Error;
 use std::io;
@@ -58,8 +59,10 @@ impl Servers {
 
 fn explained(e: io::Error) -> Box<dyn Error> {
     match e.kind() {
-        io::ErrorKind::NotFound => "there is no `redis-server` in PATH. Install it: `apt-get install redis-server`, `brew install redis`. \
-             Or give the URLs of three or more servers: `cargo run --features redis --example redlock -- redis://a redis://b redis://c`"
+        io::ErrorKind::NotFound => "there is no `redis-server` in PATH. Install it: `apt-get install \
+            redis-server`, `brew install redis`. \
+             Or give the URLs of three or more servers: `cargo run --features redis --example redlock -- \
+             redis://a redis://b redis://c`"
             .into(),
         _ => format!("`redis-server` cannot be started: {e}").into(),
     }

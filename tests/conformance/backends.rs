@@ -47,8 +47,9 @@ use self::zookeeper_hooks::ZkHooks;
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
-/// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a socket, so that the rules
-/// about networks are run as well. The quorum is one of three of these, and redlock one of five Redis servers.
+/// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a
+/// socket, so that the rules about networks are run as well. The quorum is one of three of these, and redlock
+/// one of five Redis servers.
 pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("memory", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
@@ -67,8 +68,8 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("mariadb-session", EVERY_RUNTIME),
 ];
 
-/// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend that is mostly the same code as another
-/// one, with other servers or in another way.
+/// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend
+/// that is mostly the same code as another one, with other servers or in another way.
 pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
     match backend {
         "zookeeper-ensemble" => Some(&[]),
@@ -76,7 +77,8 @@ pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Whether it is run there without `--cross`, too: what another backend of the same crate has shown of a runtime is not shown once more.
+/// Whether it is run there without `--cross`, too: what another backend of the same crate has shown of a
+/// runtime is not shown once more.
 pub(crate) fn is_usual(backend: &str, runtime: RuntimeKind) -> bool {
     backend != "zookeeper-ensemble" || matches!(runtime, TokioMultiThread)
 }
@@ -98,8 +100,8 @@ pub(crate) fn has_server(backend: &str) -> bool {
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many times the mean wait somebody may wait where there is no queue: whoever has just let go is the first to ask again, and the others take
-/// their chance at each look.
+/// How many times the mean wait somebody may wait where there is no queue: whoever has just let go is the
+/// first to ask again, and the others take their chance at each look.
 const NO_QUEUE: u32 = 40;
 
 /// What the keys of the locks begin with.
@@ -320,8 +322,8 @@ impl Subjects {
                 return Self::plain_redis(kind, address, Some(Arc::new(server)));
             }
             "redis" => {
-                // A master and its replica. Everything that a server has answered it has after a crash too; and it has a clock that
-                // rules may set.
+                // A master and its replica. Everything that a server has answered it has after a crash too;
+                // and it has a clock that rules may set.
                 let options = RedisOptions::new().persistence(Persistence::Always).own_clock();
                 let pair = RedisPair::with(options).expect("Redis servers can be started");
                 let place = RedisPlace::Server(pair.address());
@@ -425,7 +427,8 @@ impl Subjects {
         }
     }
 
-    /// In a child process: the same store on the same runtime, by what [`hand_over`](Harness::hand_over) told.
+    /// In a child process: the same store on the same runtime, by what [`hand_over`](Harness::hand_over)
+    /// told.
     pub(crate) fn of_a_child(told: &str) -> Self {
         let mut told = told.splitn(3, ' ');
         let mut next = || told.next().expect("a runtime, a backend and its place are told");
@@ -543,7 +546,8 @@ impl Subjects {
     }
 }
 
-/// What a backend claims, opened there where its connection lives, and not on this thread, which is of no runtime.
+/// What a backend claims, opened there where its connection lives, and not on this thread, which is of no
+/// runtime.
 fn capabilities_of(
     runtime: &Arc<dyn Runtime>,
     opening: BoxFuture<'static, Result<Arc<dyn Lock>>>,
@@ -630,7 +634,8 @@ impl Harness for Subjects {
                 .wake_p99(Duration::from_millis(250))
                 .starvation_factor(NO_QUEUE)
                 .without(Need::BoundedWakes)
-                // To each member a request to acquire and one to release, and to one of a majority one to raise.
+                // To each member a request to acquire and one to release, and to one of a majority one to
+                // raise.
                 .round_trips(3 * MEMBERS as u32),
             Store::Sqlite { .. } => claims.survives(Restart::Crash),
             Store::PlainRedis { .. } => claims
@@ -711,8 +716,8 @@ impl Harness for Subjects {
         Some(connecting.boxed())
     }
 
-    /// The memory store, Redis and ZooKeeper know passwords. To the others one comes where it does not belong: in a URL that names a file, or one
-    /// of a scheme that nobody knows.
+    /// The memory store, Redis and ZooKeeper know passwords. To the others one comes where it does not
+    /// belong: in a URL that names a file, or one of a scheme that nobody knows.
     fn connect_with_secret<'a>(
         &'a self,
         _: &'a Cx,
@@ -769,7 +774,8 @@ impl Harness for Subjects {
             Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
             _ => return None,
         };
-        // A quorum sends an abandon to a member that it did not wait for: that leaves a tombstone for a minute, and no more.
+        // A quorum sends an abandon to a member that it did not wait for: that leaves a tombstone for a
+        // minute, and no more.
         let brief = matches!(self.store, Store::Quorum { .. });
         let tombstones = |n: usize| if brief { 0 } else { n };
         let all = sizes

@@ -1,15 +1,18 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
-//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the smoke set on the others, and on an ensemble of ZooKeeper
-//! `cargo test --all-features --test conformance -- --cross`  every rule on every runtime
-//! `cargo test --all-features --test conformance -- --full`   the budgets of the catalogue instead of quick ones
-//! `cargo test --all-features --test conformance -- --only sqlite-smol 3.02`   some rules on one of them
-//! `cargo test --all-features --test conformance -- --databases none`   all but the servers of databases, which `--databases only` runs meanwhile: rules wait most of their time
+//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the
+//! smoke set on the others, and on an ensemble of ZooKeeper `cargo test --all-features --test conformance --
+//! --cross`  every rule on every runtime `cargo test --all-features --test conformance -- --full`   the
+//! budgets of the catalogue instead of quick ones `cargo test --all-features --test conformance -- --only
+//! sqlite-smol 3.02`   some rules on one of them `cargo test --all-features --test conformance -- --databases
+//! none`   all but the servers of databases, which `--databases only` runs meanwhile: rules wait most of
+//! their time
 //!
-//! Writes `target/conformance/summary.json` and a directory of reports for each run; where something was chosen,
-//! only if `--report` says where, so that a part does not pass for the whole.
+//! Writes `target/conformance/summary.json` and a directory of reports for each run; where something was
+//! chosen, only if `--report` says where, so that a part does not pass for the whole.
 //!
-//! To `cargo test` and `cargo nextest` each backend on a runtime is one test, and the flags of libtest are taken.
+//! To `cargo test` and `cargo nextest` each backend on a runtime is one test, and the flags of libtest are
+//! taken.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that reports
 
 mod backends;
@@ -55,19 +58,23 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
             Some("it goes by a clock that nobody can set")
         }
         "quorum" if rule.access.contains(&Access::H) => Some(
-            "nothing here lays hands on its members; what becomes of one that is restarted is shown by the tests of the quorum",
+            "nothing here lays hands on its members; what becomes of one that is restarted is shown by the \
+                tests of the quorum",
         ),
         "redis-cluster" if rule.access.contains(&Access::P) => {
             Some("a client of a cluster goes to the addresses that its nodes tell, past any proxy")
         }
         "redis-cluster" if rule.id == "16.12" => Some(
-            "its masters have no replicas here; what a replica lacks is shown on a master and its replica, and dlock-redis's own tests kill a master of a cluster",
+            "its masters have no replicas here; what a replica lacks is shown on a master and its replica, \
+                and dlock-redis's own tests kill a master of a cluster",
         ),
         "redis-plain" if rule.access.contains(&Access::H) => Some(
-            "nothing here lays hands on its server, which is the one of redis; what it forgets in a restart is forgotten, and nothing tells",
+            "nothing here lays hands on its server, which is the one of redis; what it forgets in a restart \
+                is forgotten, and nothing tells",
         ),
         "redlock" if rule.id == "16.12" => Some(
-            "its members are no replicas of one another: what fails over is who is in the majority, in 18.01 to 18.03",
+            "its members are no replicas of one another: what fails over is who is in the majority, in \
+                18.01 to 18.03",
         ),
         "zookeeper" | "zookeeper-ensemble" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
@@ -356,7 +363,8 @@ fn main() -> ExitCode {
                         .or_default()
                         .insert(rule.id.clone());
                 }
-                // Without a server, the rules about networks are not run by the dozen; that is said once, below.
+                // Without a server, the rules about networks are not run by the dozen; that is said once,
+                // below.
                 let has_place = !rule.access.contains(&Access::P) || backends::has_server(backend);
                 if matches!(rule.outcome.kind(), Kind::NotRun | Kind::Unsupported) && has_place {
                     println!(
@@ -402,7 +410,8 @@ fn main() -> ExitCode {
         println!("{rules} {} {are} not run on {backend}: {why}", ids.join(", "));
     }
     println!(
-        "rules about networks are run where there is a server to put a proxy before: on redis (one server), the remote backend, the quorum, redlock, zookeeper and the databases"
+        "rules about networks are run where there is a server to put a proxy before: on redis (one server), \
+            the remote backend, the quorum, redlock, zookeeper and the databases"
     );
     println!(
         "{} MUST rules of the first phase have no test yet; RULES.json and the reports list them",

@@ -102,8 +102,8 @@ fn apart<T: Send + 'static>(
 
 // --- where dlock-redis keeps a name ---
 
-// Written down a second time on purpose: clients that differ in it do not exclude one another, so a change of the layout must fail
-// somewhere, and here it does. There is no state where these rules look for it then.
+// Written down a second time on purpose: clients that differ in it do not exclude one another, so a change of
+// the layout must fail somewhere, and here it does. There is no state where these rules look for it then.
 
 /// `<prefix>{<bucket>}`.
 fn bucket(prefix: &str, name: &LockName) -> Vec<u8> {
@@ -169,10 +169,12 @@ fn append(bytes: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Counts in the server: keys of one value once, others by what they have; and channels. Apart from these the counters of the tokens.
+/// Counts in the server: keys of one value once, others by what they have; and channels. Apart from these the
+/// counters of the tokens.
 ///
-/// Not counted is what goes by itself: marks of abandoned requests, which live for a minute and of which there are as many as rules before
-/// this one abandoned; and the channel, or on a cluster one of 256, where a client hears of its grants (`}/c/`), which goes with the client.
+/// Not counted is what goes by itself: marks of abandoned requests, which live for a minute and of which
+/// there are as many as rules before this one abandoned; and the channel, or on a cluster one of 256, where a
+/// client hears of its grants (`}/c/`), which goes with the client.
 const COUNT: &str = "
 local n, counters = 0, 0
 local function listened_to(channels)
@@ -221,8 +223,9 @@ impl RedisHooks {
         apart(move || store.serving(&bucket, work))
     }
 
-    /// How many records the servers keep: for [`Harness::footprint`](dlock_conformance::Harness::footprint). The counters are a table of fixed
-    /// size, whether its places have been used or not, as long as there are no more of them than that.
+    /// How many records the servers keep: for [`Harness::footprint`](dlock_conformance::Harness::footprint).
+    /// The counters are a table of fixed size, whether its places have been used or not, as long as there are
+    /// no more of them than that.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let (store, prefix) = (self.store.clone(), self.prefix.clone());
         apart(move || {

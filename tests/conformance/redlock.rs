@@ -42,15 +42,17 @@ pub(crate) async fn quorum(
     Ok(Arc::new(Quorum::new(members, runtime, patience)?))
 }
 
-/// Hands at all of the servers, which what is done is done to: by whoever restarts a rack, or sets the clock of a time server.
+/// Hands at all of the servers, which what is done is done to: by whoever restarts a rack, or sets the clock
+/// of a time server.
 pub(crate) struct RedlockHooks {
     servers: Vec<Arc<RedisServer>>,
     each: Vec<RedisHooks>,
 }
 
 impl RedlockHooks {
-    /// Starts the servers. What they have when they are stopped in order they have when they are started again, and they have clocks that can be
-    /// set. Not after a crash: five logs on one disk, each written through at every change, measure the disk.
+    /// Starts the servers. What they have when they are stopped in order they have when they are started
+    /// again, and they have clocks that can be set. Not after a crash: five logs on one disk, each written
+    /// through at every change, measure the disk.
     pub(crate) fn start(prefix: &str) -> std::io::Result<Self> {
         let options = RedisOptions::new().persistence(Persistence::OnStop).own_clock();
         let servers = (0..MEMBERS).map(|_| Ok(Arc::new(RedisServer::with(options.clone())?)));

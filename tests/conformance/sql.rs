@@ -1,4 +1,5 @@
-//! Database servers as subjects: PostgreSQL and MariaDB, by leases in rows and by locks of sessions; and leases in PostgreSQL behind a pooler.
+//! Database servers as subjects: PostgreSQL and MariaDB, by leases in rows and by locks of sessions; and
+//! leases in PostgreSQL behind a pooler.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use super::TIMEOUT;
 use super::capabilities_of;
 use super::sql_hooks::SqlHooks;
 
-/// How long a client may be silent until its session is ended. The shortest ttl, and so what most rules wait for: MariaDB counts in seconds, and a
-/// third of it is how long a turn of waiting takes.
+/// How long a client may be silent until its session is ended. The shortest ttl, and so what most rules wait
+/// for: MariaDB counts in seconds, and a third of it is how long a turn of waiting takes.
 const SESSION: Duration = Duration::from_secs(3);
 const SESSION_OF_POSTGRES: Duration = Duration::from_secs(2);
 
-/// How long an answer of a session may take where no lock depends on it, and the opening of a client, which makes two connections. A machine that has
-/// much else to do takes a second for that.
+/// How long an answer of a session may take where no lock depends on it, and the opening of a client, which
+/// makes two connections. A machine that has much else to do takes a second for that.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Servers that this process started, or its parent: then without hooks.
@@ -182,7 +183,8 @@ impl Sql {
         let timeout = self.timeout();
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
             .slack(match self.way {
-                // What is waited for comes in turns of a third of the ttl, and the server sees that a client is silent a little later.
+                // What is waited for comes in turns of a third of the ttl, and the server sees that a client
+                // is silent a little later.
                 Way::PostgresSession => SESSION_OF_POSTGRES,
                 Way::MariaDbSession => SESSION + Duration::from_secs(1),
                 _ => Duration::from_millis(400),

@@ -66,7 +66,8 @@ impl Store {
     }
 }
 
-/// The hooks of a server that has locks of `dlock-sql` in tables that are called as they are unless something else is chosen.
+/// The hooks of a server that has locks of `dlock-sql` in tables that are called as they are unless something
+/// else is chosen.
 pub(crate) struct SqlHooks {
     store: Store,
     way: Way,
@@ -90,8 +91,8 @@ fn apart<T: Send + 'static>(
 }
 
 impl SqlHooks {
-    /// Starts a server. Its clock can be set where leases end by it; a clock that is set moves the time limits of MariaDB's own waits, which is what
-    /// its session locks are made of.
+    /// Starts a server. Its clock can be set where leases end by it; a clock that is set moves the time
+    /// limits of MariaDB's own waits, which is what its session locks are made of.
     pub(crate) fn start(way: Way) -> io::Result<Self> {
         let store = match way {
             Way::Postgres => {
@@ -134,22 +135,29 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not counted is what goes by itself after two to three minutes: the rows of names
-    /// that nobody uses, and marks of abandoned requests; they count if they are there still. Of session locks: those that the server has.
+    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not
+    /// counted is what goes by itself after two to three minutes: the rows of names that nobody uses, and
+    /// marks of abandoned requests; they count if they are there still. Of session locks: those that the
+    /// server has.
     pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
         let is_session = self.way.is_session();
         self.hand(move |store| {
             let sql = match (store, is_session) {
                 (Store::Postgres(..), false) => {
                     "WITH now AS (SELECT clock_timestamp() AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '200 s' AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '200 s' AND at AND phase <> 5) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '200 \
+                     s' AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '200 s' \
+                     AND at AND phase <> 5) \
                      + (SELECT count(*) FROM dlock_fence)"
                 }
                 (Store::MariaDb(_), false) => {
-                    "WITH now AS (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - 150000000 AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - 150000000 AND at AND phase <> 5) \
+                    "WITH now AS (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', \
+                        UTC_TIMESTAMP(6)) AS at) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - 150000000 AND \
+                     at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - 150000000 AND at \
+                     AND phase <> 5) \
                      + (SELECT count(*) FROM dlock_fence)"
                 }
                 (Store::Postgres(..), true) => "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
@@ -169,7 +177,8 @@ impl SqlHooks {
                 format!("INSERT INTO dlock_name (name, token) VALUES ({name}, 1) ON CONFLICT DO NOTHING")
             }
             Store::MariaDb(_) => format!(
-                "INSERT IGNORE INTO dlock_name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, others, changes) \
+                "INSERT IGNORE INTO dlock_name (name, phase, share, priority, arrival, token, ttl, ends, \
+                    upgrading, others, changes) \
                  VALUES ({name}, 0, -1, 5, 0, 1, 0, 0, 0, 0, 0)"
             ),
         };
@@ -255,7 +264,8 @@ impl Hooks for SqlHooks {
         Some(self.hand(move |store| {
             let name = store.bytes(name.as_bytes());
             let all = store.ask(&format!(
-                "SELECT phase, owner FROM dlock_name WHERE name = {name}; SELECT phase, owner FROM dlock_entry WHERE name = {name}"
+                "SELECT phase, owner FROM dlock_name WHERE name = {name}; SELECT phase, owner FROM \
+                    dlock_entry WHERE name = {name}"
             ));
             all.map(String::into_bytes)
         }))
@@ -268,7 +278,10 @@ impl Hooks for SqlHooks {
         }
         Some(self.hand(|store| match store {
             Store::Postgres(server, _) => {
-                let holders = server.ask("SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")?;
+                let holders = server.ask(
+                    "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND \
+                    granted",
+                )?;
                 for pid in holders.lines() {
                     server.terminate(pid.parse().map_err(io::Error::other)?)?;
                 }
@@ -276,7 +289,8 @@ impl Hooks for SqlHooks {
             }
             Store::MariaDb(server) => {
                 let holders = server.ask(
-                    "SELECT DISTINCT THREAD_ID FROM information_schema.METADATA_LOCK_INFO WHERE LOCK_TYPE = 'User lock'",
+                    "SELECT DISTINCT THREAD_ID FROM information_schema.METADATA_LOCK_INFO WHERE LOCK_TYPE = \
+                        'User lock'",
                 )?;
                 for id in holders.lines() {
                     server.kill_connection(id.parse().map_err(io::Error::other)?)?;

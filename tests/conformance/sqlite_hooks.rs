@@ -47,7 +47,8 @@ impl SqliteHooks {
         options.connect().await.map_err(failed)
     }
 
-    /// What all that have the file open share. It is made by the first to open it, and the last to close it deletes it.
+    /// What all that have the file open share. It is made by the first to open it, and the last to close it
+    /// deletes it.
     fn shared_memory(&self) -> PathBuf {
         let mut name = self.file.clone().into_os_string();
         name.push("-shm");

@@ -134,7 +134,8 @@ impl Record {
         self.writes.len() as u64
     }
 
-    /// No two valid guards at once; tokens in the order of the grants; no write after one with a larger token.
+    /// No two valid guards at once; tokens in the order of the grants; no write after one with a larger
+    /// token.
     pub(crate) fn judge(&self) -> Verdict {
         let mut grants: Vec<&Grant> = self.grants.values().collect();
         grants.sort_by_key(|grant| grant.from);

@@ -1,16 +1,17 @@
 //! SQLite under processes that are killed and stopped at random moments.
 //!
-//! `cargo test --all-features --test crash`                   20 rounds
-//! `cargo test --all-features --test crash -- --rounds 200`   as many as one likes; `--seed N` for others of them
+//! `cargo test --all-features --test crash`                   20 rounds `cargo test --all-features --test
+//! crash -- --rounds 200`   as many as one likes; `--seed N` for others of them
 //!
-//! Three processes take one lock, write to a fenced resource without asking whether they still may, and let go, over and over. In each
-//! round one of them, at any moment of this, is killed, stopped for a while, or stopped until another has the lock. What must hold:
+//! Three processes take one lock, write to a fenced resource without asking whether they still may, and let
+//! go, over and over. In each round one of them, at any moment of this, is killed, stopped for a while, or
+//! stopped until another has the lock. What must hold:
 //!
 //! * no two guards are valid at the same time, by the deadlines that each believed in;
 //! * no write with a token is admitted after one with a larger token;
 //! * the lock is free, for whoever waits, when the lease of the one that was hit has run out;
-//! * except while a stopped process sits in a write transaction, which keeps the file from everybody: then nobody is granted until it
-//!   goes on or dies. How often that happened is counted and shown.
+//! * except while a stopped process sits in a write transaction, which keeps the file from everybody: then
+//!   nobody is granted until it goes on or dies. How often that happened is counted and shown.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that reports
 
 #[path = "../conformance/backends.rs"]

@@ -128,8 +128,8 @@ impl Storm {
         holder.unwrap_or(any)
     }
 
-    /// How long after a signal the lock may be taken: the victim's lease, and what this machine is late by. The others hold for
-    /// milliseconds each.
+    /// How long after a signal the lock may be taken: the victim's lease, and what this machine is late by.
+    /// The others hold for milliseconds each.
     fn bound(&self) -> Duration {
         self.ask.ttl + self.cx.slack() + HOLD * 20 + self.late.worst() * 4
     }
@@ -195,14 +195,16 @@ impl Storm {
             self.workers[victim].child.resume()?;
             return Ok(());
         }
-        // Not free although the lease is over. The one excuse: it sits in a transaction. That others run into something proves nothing
-        // (`Unknown` may come of a fault of their own), so the kernel is asked who has the right to write.
+        // Not free although the lease is over. The one excuse: it sits in a transaction. That others run into
+        // something proves nothing (`Unknown` may come of a fault of their own), so the kernel is asked who
+        // has the right to write.
         let pid = self.workers[victim].child.pid();
         match self.file.is_written_by(pid) {
             Some(true) => {}
             Some(false) => {
                 fail!(
-                    "the lock of process {pid}, which is stopped, is not free after {:?}, and it is in no write transaction; locks of the file: {}",
+                    "the lock of process {pid}, which is stopped, is not free after {:?}, and it is in no \
+                        write transaction; locks of the file: {}",
                     self.bound(),
                     self.file.locks()
                 )
@@ -245,8 +247,9 @@ impl Storm {
         Ok(())
     }
 
-    /// Takes the lock as one who waits, writes, and lets go; `false` if nobody is granted for as long as the bound, counted from `from` and
-    /// then from each grant of another: it was free for them, and the next of them may be the one that keeps it.
+    /// Takes the lock as one who waits, writes, and lets go; `false` if nobody is granted for as long as the
+    /// bound, counted from `from` and then from each grant of another: it was free for them, and the next of
+    /// them may be the one that keeps it.
     async fn take(&mut self, from: Timestamp) -> Verdict<bool> {
         let (ask, key, mut since) = (self.ask.clone(), (0, self.next), from);
         self.next += 1;
@@ -289,7 +292,8 @@ impl Storm {
             wrote?;
             match held.release().await {
                 Ok(()) => {}
-                // This machine was so late that its own lease ran out, or that the file was never free. It was granted, which is what was asked.
+                // This machine was so late that its own lease ran out, or that the file was never free. It
+                // was granted, which is what was asked.
                 Err(e) if is_late(&e) => self.cx.evidence("the parent itself was too late"),
                 Err(e) => fail!("the parent releases: {e} ({:?})", e.kind()),
             }

@@ -276,7 +276,8 @@ fn without_a_runtime_the_error_says_what_to_do() {
             assert_eq!(e.kind(), ErrorKind::InvalidInput);
             assert!(e.to_string().contains("own_thread"), "{e}");
         }
-        // Built together with a package that asks the core for another runtime, as `cargo test --workspace` does.
+        // Built together with a package that asks the core for another runtime, as `cargo test --workspace`
+        // does.
         Ok(client) => assert_ne!(client.runtime().name(), "tokio"),
     }
 }
@@ -438,7 +439,8 @@ fn a_key_that_redis_does_not_know_is_named_with_the_nearest_one() {
     }
 }
 
-/// Something else may listen there, and wait for us to speak first, as a client of MySQL waits for its server.
+/// Something else may listen there, and wait for us to speak first, as a client of MySQL waits for its
+/// server.
 #[test]
 fn opening_ends_with_the_op_timeout_whatever_listens() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

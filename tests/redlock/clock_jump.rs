@@ -1,7 +1,8 @@
 //! A wall clock that is set forward. Redis expires keys by it.
 //!
-//! Kleppmann 2016: client 1 holds the lock at the members 1 to 3, the clock of member 3 jumps and its lease is over, client 2 is granted by 3 to 5.
-//! The answer of 2016 is to set no clocks; this is what happens where it is done.
+//! Kleppmann 2016: client 1 holds the lock at the members 1 to 3, the clock of member 3 jumps and its lease
+//! is over, client 2 is granted by 3 to 5. The answer of 2016 is to set no clocks; this is what happens where
+//! it is done.
 
 use std::time::{Duration, Instant};
 

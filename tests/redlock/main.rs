@@ -2,11 +2,13 @@
 //!
 //! `cargo test --all-features --test redlock`
 //!
-//! Redlock is the lock over N independent Redis servers that is held by whoever a majority of them says. It was published by S. Sanfilippo
-//! ("Distributed locks with Redis"); M. Kleppmann ("How to do distributed locking", 2016) told where it ends: at clocks, pauses and
-//! forgetful servers, with two holders. The answer ("Is Redlock safe?", S. Sanfilippo, 2016) holds against some of that, and not against all. Here
-//! each story ends in one of two ways: **nobody is granted what somebody still holds**, or **the loss is told in time, and a write with the old
-//! token is refused at the gate**. The gate is the resource's own, and no member of the quorum.
+//! Redlock is the lock over N independent Redis servers that is held by whoever a majority of them says. It
+//! was published by S. Sanfilippo ("Distributed locks with Redis"); M. Kleppmann ("How to do distributed
+//! locking", 2016) told where it ends: at clocks, pauses and forgetful servers, with two holders. The answer
+//! ("Is Redlock safe?", S. Sanfilippo, 2016) holds against some of that, and not against all. Here each story
+//! ends in one of two ways: **nobody is granted what somebody still holds**, or **the loss is told in time,
+//! and a write with the old token is refused at the gate**. The gate is the resource's own, and no member of
+//! the quorum.
 //!
 //! | file | the story | it ends |
 //! |---|---|---|
@@ -20,8 +22,9 @@
 //! | `one_server.rs` | two of the members' URLs lead to one server | it has one vote, also where it comes later |
 //! | `mixed.rs` | members of two kinds, Redis and SQLite, that fail in turns | tokens grow over whichever majority |
 //!
-//! Kept out elsewhere: a delayed answer (rules 16.10 and 1.05 of the conformance kit, which runs on a quorum of five as well: `--only
-//! redlock-tokio-multi-thread`), and every order of delayed requests and lost answers (`dlock-core/src/combinators/quorum/model.rs`).
+//! Kept out elsewhere: a delayed answer (rules 16.10 and 1.05 of the conformance kit, which runs on a quorum
+//! of five as well: `--only redlock-tokio-multi-thread`), and every order of delayed requests and lost
+//! answers (`dlock-core/src/combinators/quorum/model.rs`).
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 #[path = "../servers/mod.rs"]

@@ -1,5 +1,5 @@
-//! Members of two kinds. Redis counts its tokens in microseconds since 1970, SQLite from one: what makes them one order is that the largest is
-//! written back to the majority.
+//! Members of two kinds. Redis counts its tokens in microseconds since 1970, SQLite from one: what makes them
+//! one order is that the largest is written back to the majority.
 
 use std::sync::Arc;
 use std::time::Duration;

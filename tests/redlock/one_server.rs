@@ -1,4 +1,5 @@
-//! Two of the URLs lead to one server, which is away when the quorum is opened: it has one vote all the same when it comes.
+//! Two of the URLs lead to one server, which is away when the quorum is opened: it has one vote all the same
+//! when it comes.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +21,8 @@ async fn a_server_that_comes_later_has_one_vote_however_often_it_is_named() {
     let client = dlock::quorum(urls).await.unwrap();
     let lock = client.lock("x").unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
-    // With two of the others there are three servers of five, and with one there are two that would have three votes.
+    // With two of the others there are three servers of five, and with one there are two that would have
+    // three votes.
     twice.start_again().unwrap();
     servers[0].crash().unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();

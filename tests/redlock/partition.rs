@@ -1,5 +1,5 @@
-//! A network that is cut: a client with a minority, and a holder without a majority. The members that are out of reach say nothing at all, which is
-//! worse than a refusal.
+//! A network that is cut: a client with a minority, and a holder without a majority. The members that are out
+//! of reach say nothing at all, which is worse than a refusal.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,8 @@ async fn a_minority_is_refused(members: usize) {
     let mut few = site.party(LONG).await;
     // It has been there before, so its connections are silent and not broken.
     few.acquires().await.release().await.unwrap();
-    // A release is done when a majority has it; those that it is still on its way to must not be cut off from it.
+    // A release is done when a majority has it; those that it is still on its way to must not be cut off from
+    // it.
     until("the first hold is gone everywhere", SLACK, || {
         Ok(site.held_at().is_empty())
     })

@@ -1,8 +1,8 @@
-//! A client that is stopped past its lease, as by a long garbage collection or a virtual machine that is moved; Kleppmann's first story, and
-//! the one that no lock service can prevent.
+//! A client that is stopped past its lease, as by a long garbage collection or a virtual machine that is
+//! moved; Kleppmann's first story, and the one that no lock service can prevent.
 //!
-//! The client is a process of its own, stopped by a signal. What it does first when it goes on lies in its input already, so nothing but itself tells
-//! it that time has passed.
+//! The client is a process of its own, stopped by a signal. What it does first when it goes on lies in its
+//! input already, so nothing but itself tells it that time has passed.
 
 use std::fs;
 use std::io::{BufRead as _, Write as _};

@@ -1,4 +1,5 @@
-//! What a majority cannot decide is refused before anything is sent. Here nobody is there to be asked: whatever was sent would be `Unavailable`.
+//! What a majority cannot decide is refused before anything is sent. Here nobody is there to be asked:
+//! whatever was sent would be `Unavailable`.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! A member that was started again without its locks.
 //!
-//! Kleppmann 2016 calls it the crash of a node without persistence; the description of Redlock has it too, with the cure: *delayed
-//! restarts*. Client 1 holds the lock at the members 1 to 3, member 3 is started again and has forgotten it, client 2 is granted by 3 to 5.
+//! Kleppmann 2016 calls it the crash of a node without persistence; the description of Redlock has it too,
+//! with the cure: *delayed restarts*. Client 1 holds the lock at the members 1 to 3, member 3 is started
+//! again and has forgotten it, client 2 is granted by 3 to 5.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ async fn there_is_a_second_holder_and_the_gate_refuses_the_first(members: usize)
         "the member in common refuses the second"
     );
 
-    // Or it would be told as soon as it hears from that server again: of what is left of its majority, nobody else has its lease.
+    // Or it would be told as soon as it hears from that server again: of what is left of its majority, nobody
+    // else has its lease.
     one.loses(site.size() - site.majority(), Fault::Away);
     site.common().crash().unwrap();
     site.common().start_again().unwrap();
@@ -55,7 +57,8 @@ async fn of_five_members_one_forgets_and_the_gate_tells_two_holders_apart() {
     there_is_a_second_holder_and_the_gate_refuses_the_first(5).await;
 }
 
-/// With `rejoin_after`: it stays out until what it forgot is over. The first holder cannot renew meanwhile, is told, and then the second is granted.
+/// With `rejoin_after`: it stays out until what it forgot is over. The first holder cannot renew meanwhile,
+/// is told, and then the second is granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_delayed_restart_there_is_no_second_holder() {
     let mut site = Site::new(5, &RedisOptions::new());

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::place::Folder;
 
-/// An authority, and what it has signed: for `localhost` and 127.0.0.1, and for clients. In PEM; elliptic curves, which are made in no time.
+/// An authority, and what it has signed: for `localhost` and 127.0.0.1, and for clients. In PEM; elliptic
+/// curves, which are made in no time.
 #[derive(Debug)]
 pub(crate) struct Certificates(Folder);
 

@@ -1,12 +1,14 @@
 //! A wall clock for one server alone, which can be set.
 //!
-//! A small library (`wall_clock.c`, which the system's C compiler makes) stands before the C library in the server's process, and adds
-//! what a file says to what the wall clock shows. What Redis 7.0 does with it: `TIME`, expiry and everything that is a date come from
-//! `gettimeofday` and `time`, which it replaces; the event loop and what latency is measured by come from `CLOCK_MONOTONIC`, which is left alone, as
-//! a clock that is set by hand leaves it.
+//! A small library (`wall_clock.c`, which the system's C compiler makes) stands before the C library in the
+//! server's process, and adds what a file says to what the wall clock shows. What Redis 7.0 does with it:
+//! `TIME`, expiry and everything that is a date come from `gettimeofday` and `time`, which it replaces; the
+//! event loop and what latency is measured by come from `CLOCK_MONOTONIC`, which is left alone, as a clock
+//! that is set by hand leaves it.
 //!
-//! Not libfaketime, which does the same: that of Debian 12 (0.9.10) never lets Redis come up. It allocates when it is first asked for the time,
-//! and jemalloc, which that Redis allocates by, asks for the time when it is first used. Also it reads its file at each look at the clock.
+//! Not libfaketime, which does the same: that of Debian 12 (0.9.10) never lets Redis come up. It allocates
+//! when it is first asked for the time, and jemalloc, which that Redis allocates by, asks for the time when
+//! it is first used. Also it reads its file at each look at the clock.
 
 use std::ffi::OsString;
 use std::fs::File;

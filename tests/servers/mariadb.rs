@@ -1,7 +1,7 @@
 //! One MariaDB server.
 //!
-//! It is not run as root: then it is run by the user of Debian's package, from the start, since a process that changes its user later
-//! would outlive the test program.
+//! It is not run as root: then it is run by the user of Debian's package, from the start, since a process
+//! that changes its user later would outlive the test program.
 
 use std::ffi::OsString;
 use std::io;
@@ -32,7 +32,8 @@ const PORTS: u32 = 5;
 /// Who runs it where the tests are run by root.
 const USER: &str = "mysql";
 
-/// The user as whom the tests speak to it, who may do everything but write while the server is read-only. The password is no secret.
+/// The user as whom the tests speak to it, who may do everything but write while the server is read-only. The
+/// password is no secret.
 pub(super) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
 
 /// The database that is there.
@@ -47,7 +48,8 @@ pub(crate) struct MariaDbOptions {
 }
 
 impl MariaDbOptions {
-    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not after the machine did.
+    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not
+    /// after the machine did.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -103,7 +105,8 @@ impl MariaDbServer {
     pub(crate) fn with(options: MariaDbOptions) -> io::Result<Self> {
         let folder = Folder::new("mariadb")?;
         let data = folder.file("data");
-        // Its own: each server removes what looks like a temporary table of one that crashed, also another server's.
+        // Its own: each server removes what looks like a temporary table of one that crashed, also another
+        // server's.
         let temporary = folder.file("tmp");
         for made in [&data, &temporary] {
             std::fs::create_dir(made)?;
@@ -154,6 +157,7 @@ impl MariaDbServer {
         let data = self.data();
         let mut text = format!(
             "[mariadbd]\ndatadir={data}\ntmpdir={temporary}\nport={port}\nbind-address=127.0.0.1\nsocket={data}/s.sock\npid-file={data}/m.pid\n\
+             \
              init-file={first}\nskip-name-resolve\ncharacter-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\ninnodb-log-file-size=16M\n",
             data = data.display(),
             temporary = folder.file("tmp").display(),
@@ -214,8 +218,8 @@ impl MariaDbServer {
 
     // --- what is asked of it ---
 
-    /// What statements answer, on a connection of their own, as a user who may do everything: a line for each row, tabulators between its
-    /// values, the word NULL for what is none.
+    /// What statements answer, on a connection of their own, as a user who may do everything: a line for each
+    /// row, tabulators between its values, the word NULL for what is none.
     ///
     /// # Errors
     /// What the server says, or that it does not.
@@ -251,7 +255,8 @@ impl MariaDbServer {
 
     /// The numbers of the connections of programs, but not who asks.
     pub(crate) fn connections(&self) -> io::Result<Vec<i64>> {
-        let sql = "SELECT id FROM information_schema.processlist WHERE command <> 'Daemon' AND user <> 'system user' \
+        let sql = "SELECT id FROM information_schema.processlist WHERE command <> 'Daemon' AND user <> \
+            'system user' \
                    AND id <> connection_id()";
         let text = self.ask(sql)?;
         text.lines()
@@ -278,7 +283,8 @@ impl MariaDbServer {
     /// Waits until that many transactions wait for a lock of a row.
     pub(crate) fn wait_until_blocked(&self, count: i64, limit: Duration) -> io::Result<()> {
         // Not of `innodb_trx`, which shows what was so a tenth of a second ago to whoever asks often.
-        let sql = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+        let sql = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
+            'INNODB_ROW_LOCK_CURRENT_WAITS'";
         until(&format!("{count} wait for locks"), limit, || {
             Ok(self.number(sql)? == count)
         })
@@ -286,7 +292,8 @@ impl MariaDbServer {
 
     // --- what is done to it ---
 
-    /// Whether it takes writes, from now on and until it is started again. Of some users only: who has `SUPER` or `READ ONLY ADMIN` may write.
+    /// Whether it takes writes, from now on and until it is started again. Of some users only: who has
+    /// `SUPER` or `READ ONLY ADMIN` may write.
     pub(crate) fn set_read_only(&self, read_only: ReadOnly) -> io::Result<()> {
         let value = match read_only {
             ReadOnly::On => "ON",

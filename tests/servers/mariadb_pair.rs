@@ -1,5 +1,5 @@
-//! A primary of MariaDB and its replica behind one address, as behind a virtual IP or a name: a client sees a server that is gone and comes back, and it is
-//! another one.
+//! A primary of MariaDB and its replica behind one address, as behind a virtual IP or a name: a client sees a
+//! server that is gone and comes back, and it is another one.
 
 use std::io;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl MariaDbPair {
         let (user, password) = KEEPER;
         let port = first.address().port();
         second.ask(&format!(
-            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = '{user}', MASTER_PASSWORD = '{password}', \
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = '{user}', \
+                MASTER_PASSWORD = '{password}', \
              MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1; START SLAVE"
         ))?;
         let pair = Self {
@@ -108,7 +109,8 @@ impl MariaDbPair {
         self.second.ask("STOP SLAVE IO_THREAD").map(drop)
     }
 
-    /// The primary is killed, and its replica takes its place and address, when it has done what it had heard of.
+    /// The primary is killed, and its replica takes its place and address, when it has done what it had heard
+    /// of.
     ///
     /// # Errors
     /// If it does not.

@@ -1,8 +1,10 @@
-//! Real servers for tests: started by the test program that needs them, stopped when it ends, however it ends.
+//! Real servers for tests: started by the test program that needs them, stopped when it ends, however it
+//! ends.
 //!
-//! Included by `#[path]` wherever it is needed; it knows nothing of locks. Each server is a process of its own on a free port of
-//! 127.0.0.1, with a folder of its own for its files and its log. What is missing is said with what to do about it
-//! (`scripts/services`), and fails the test: no test passes because there was no server.
+//! Included by `#[path]` wherever it is needed; it knows nothing of locks. Each server is a process of its
+//! own on a free port of 127.0.0.1, with a folder of its own for its files and its log. What is missing is
+//! said with what to do about it (`scripts/services`), and fails the test: no test passes because there was
+//! no server.
 //!
 //! All of it blocks. In an async test, call it from a thread that may be blocked.
 #![allow(dead_code, unused_imports)] // each test uses a part

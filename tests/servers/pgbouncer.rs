@@ -89,11 +89,15 @@ impl PgBouncer {
             PoolMode::Session => "session",
             PoolMode::Transaction => "transaction",
         };
-        // What drivers say when they connect and it does not know is an error to it, unless it is told to pass it over.
+        // What drivers say when they connect and it does not know is an error to it, unless it is told to
+        // pass it over.
         let text = format!(
-            "[databases]\n{DATABASE} = host={} port={}\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
-             auth_type = scram-sha-256\nauth_file = {}\nadmin_users = {}\npool_mode = {mode}\ndefault_pool_size = {}\n\
-             max_client_conn = 1000\nserver_login_retry = 0.1\nignore_startup_parameters = extra_float_digits\n",
+            "[databases]\n{DATABASE} = host={} port={}\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port \
+                = {}\nunix_socket_dir =\n\
+             auth_type = scram-sha-256\nauth_file = {}\nadmin_users = {}\npool_mode = \
+             {mode}\ndefault_pool_size = {}\n\
+             max_client_conn = 1000\nserver_login_retry = 0.1\nignore_startup_parameters = \
+             extra_float_digits\n",
             self.server.ip(),
             self.server.port(),
             lock(&self.port).number(),
@@ -166,7 +170,8 @@ impl PgBouncer {
         })
     }
 
-    /// Starts it anew so that it passes over the `options` that programs connect with, which it refuses otherwise.
+    /// Starts it anew so that it passes over the `options` that programs connect with, which it refuses
+    /// otherwise.
     pub(crate) fn restart_deaf_to_options(&self) -> io::Result<()> {
         let file = self.process.folder().file("pgbouncer.ini");
         let known = std::fs::read_to_string(&file)?;

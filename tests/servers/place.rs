@@ -1,12 +1,14 @@
 //! Where the servers of this process keep their files, and who clears that up.
 //!
-//! A folder for each server, in one of the process. A server that is dropped removes its own. A test program that is killed drops
-//! nothing, so a janitor waits beside it: a shell that reads from a pipe which only this process can write to. The read ends when the
-//! process does, in whatever way, since then the kernel closes its files; then the janitor removes the folder of the process.
+//! A folder for each server, in one of the process. A server that is dropped removes its own. A test program
+//! that is killed drops nothing, so a janitor waits beside it: a shell that reads from a pipe which only this
+//! process can write to. The read ends when the process does, in whatever way, since then the kernel closes
+//! its files; then the janitor removes the folder of the process.
 //!
-//! They are in memory where there is enough of it. A server that has each write on the disk before it answers, as the tests have Redis do it, answers
-//! as late as that disk is busy with the writes of others, and then leases of a second are over for a reason that no test asks about. What a server keeps
-//! when it is killed is kept there as well; that a machine loses its power is nothing that a test can bring about.
+//! They are in memory where there is enough of it. A server that has each write on the disk before it
+//! answers, as the tests have Redis do it, answers as late as that disk is busy with the writes of others,
+//! and then leases of a second are over for a reason that no test asks about. What a server keeps when it is
+//! killed is kept there as well; that a machine loses its power is nothing that a test can bring about.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -29,8 +31,8 @@ static ROOT: Mutex<Option<Root>> = Mutex::new(None);
 static PROGRAMS: Mutex<Option<Root>> = Mutex::new(None);
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A PostgreSQL that was killed leaves a piece of shared memory, whose number is the last word of a line in its folder. Then the folders: more than
-/// one try, since a server that was just killed may be writing still.
+/// A PostgreSQL that was killed leaves a piece of shared memory, whose number is the last word of a line in
+/// its folder. Then the folders: more than one try, since a server that was just killed may be writing still.
 const SWEEP: &str = r#"cat >/dev/null
 for f in "$0"/*/data/postmaster.pid; do set -- $(sed -n 7p "$f" 2>/dev/null); [ -z "$2" ] || ipcrm -m "$2"; done
 for n in 1 2 3 4 5; do rm -rf -- "$0" && exit; sleep 0.2; done"#;
@@ -59,7 +61,8 @@ impl Root {
             now.map_or(0, |d| d.as_nanos())
         );
         let folder = base.join(name);
-        // To be entered by others too: some servers refuse to run as root, and get a user of their own. Fails if it is there already.
+        // To be entered by others too: some servers refuse to run as root, and get a user of their own. Fails
+        // if it is there already.
         DirBuilder::new().mode(0o755).create(&folder)?;
         let mut janitor = Command::new("sh")
             .args(["-c", SWEEP])

@@ -1,7 +1,8 @@
 //! One PostgreSQL server.
 //!
-//! It refuses to be root: then it is run by the user of Debian's package. It is several processes, one for each connection, so that
-//! whoever kills or stops it must do so to all of them: its children go on for a while without it, and answer.
+//! It refuses to be root: then it is run by the user of Debian's package. It is several processes, one for
+//! each connection, so that whoever kills or stops it must do so to all of them: its children go on for a
+//! while without it, and answer.
 
 use std::ffi::OsString;
 use std::io;
@@ -49,7 +50,8 @@ pub(crate) struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not after the machine did.
+    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not
+    /// after the machine did.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -87,7 +89,8 @@ pub(crate) struct PostgresServer {
     stopped: Mutex<Option<Stopped>>,
 }
 
-/// Processes that stand still, and who ends them should the test program be killed meanwhile: no signal reaches them otherwise.
+/// Processes that stand still, and who ends them should the test program be killed meanwhile: no signal
+/// reaches them otherwise.
 #[derive(Debug)]
 struct Stopped {
     all: Vec<Pid>,
@@ -204,12 +207,15 @@ impl PostgresServer {
     /// Adds to the end of its configuration, where the last word counts.
     fn configure(&self) -> io::Result<()> {
         let mut text = format!(
-            "\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\nmax_connections = 200\n\
-             shared_buffers = 32MB\ndynamic_shared_memory_type = mmap\nlogging_collector = off\nlog_line_prefix = '%m [%p] '\n",
+            "\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\nmax_connections = \
+                200\n\
+             shared_buffers = 32MB\ndynamic_shared_memory_type = mmap\nlogging_collector = \
+             off\nlog_line_prefix = '%m [%p] '\n",
             lock(&self.port).number()
         );
         if !self.options.durable {
-            // Each commit is written all the same (`synchronous_commit`): what was answered outlives a crash of the processes.
+            // Each commit is written all the same (`synchronous_commit`): what was answered outlives a crash
+            // of the processes.
             text.push_str("fsync = off\nfull_page_writes = off\n");
         }
         for (name, value) in &self.options.settings {
@@ -264,8 +270,8 @@ impl PostgresServer {
 
     // --- what is asked of it ---
 
-    /// What statements answer, on a connection of their own, as a user who may do everything: a line for each row, `|` between its
-    /// values, nothing for NULL. Several statements are one transaction.
+    /// What statements answer, on a connection of their own, as a user who may do everything: a line for each
+    /// row, `|` between its values, nothing for NULL. Several statements are one transaction.
     ///
     /// # Errors
     /// What the server says, or that it does not.
@@ -289,7 +295,8 @@ impl PostgresServer {
 
     /// The processes that serve connections of programs, but not who asks.
     pub(crate) fn backends(&self) -> io::Result<Vec<i32>> {
-        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> \
+            pg_backend_pid()";
         let text = self.ask(sql)?;
         text.lines()
             .map(|n| n.parse().map_err(io::Error::other))
@@ -378,7 +385,8 @@ impl PostgresServer {
         })
     }
 
-    /// All its processes, the first one first. That one stands still when this returns, so that it makes no more of them.
+    /// All its processes, the first one first. That one stands still when this returns, so that it makes no
+    /// more of them.
     fn hold_still(&self) -> io::Result<Vec<Pid>> {
         self.process.pause()?;
         let first = self.process.pid().and_then(|n| Pid::from_raw(n.try_into().ok()?));
@@ -410,8 +418,8 @@ impl PostgresServer {
         })
     }
 
-    /// Gives back the piece of shared memory of one that was killed and not started again, which would give it back itself. One that ended in
-    /// order has no such file any more.
+    /// Gives back the piece of shared memory of one that was killed and not started again, which would give
+    /// it back itself. One that ended in order has no such file any more.
     fn free_memory(&self) {
         let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let number = file
@@ -423,7 +431,8 @@ impl PostgresServer {
         }
     }
 
-    /// Ends it as an operator does who does not wait for programs (`pg_ctl stop -m fast`, SIGINT): transactions are rolled back.
+    /// Ends it as an operator does who does not wait for programs (`pg_ctl stop -m fast`, SIGINT):
+    /// transactions are rolled back.
     ///
     /// # Errors
     /// If it does not run, or does not end; then it was killed.
@@ -440,7 +449,8 @@ impl PostgresServer {
         self.start_again()
     }
 
-    /// Stops all its processes (SIGSTOP): connections stay, and nothing is answered. Returns when they stand still.
+    /// Stops all its processes (SIGSTOP): connections stay, and nothing is answered. Returns when they stand
+    /// still.
     pub(crate) fn pause(&self) -> io::Result<()> {
         let mut stopped = lock(&self.stopped);
         let all = self.hold_still()?;
@@ -492,7 +502,8 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         let _ = self.go_on();
-        // At once, and yet it gives back a piece of shared memory, which would outlive a process that is killed.
+        // At once, and yet it gives back a piece of shared memory, which would outlive a process that is
+        // killed.
         let _ = self.process.end(Signal::QUIT, AT_ONCE);
         let _ = self.crash();
         self.free_memory();

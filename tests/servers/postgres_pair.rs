@@ -1,5 +1,5 @@
-//! A primary of PostgreSQL and its standby behind one address, as behind a virtual IP or a name: a client sees a server that is gone and comes back, and it is
-//! another one.
+//! A primary of PostgreSQL and its standby behind one address, as behind a virtual IP or a name: a client
+//! sees a server that is gone and comes back, and it is another one.
 
 use std::io;
 use std::time::Duration;

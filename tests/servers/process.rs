@@ -2,16 +2,18 @@
 //!
 //! # How it ends with the test program
 //!
-//! A test program that is killed runs no destructor. The kernel does it instead: `setpriv --pdeathsig KILL` asks it to kill the server when
-//! its parent ends, and then becomes the server, so that the process has the number that we know. Two details:
+//! A test program that is killed runs no destructor. The kernel does it instead: `setpriv --pdeathsig KILL`
+//! asks it to kill the server when its parent ends, and then becomes the server, so that the process has the
+//! number that we know. Two details:
 //!
-//! * The signal comes when the *thread* that started the process ends, and the thread of a test ends with the test. So all servers are
-//!   started by one thread that lives as long as the program.
-//! * Should the program be killed before the kernel was asked, nobody would tell. So the shell between the two looks who its parent is
-//!   *after* that, and goes on only if it is the program still.
+//! * The signal comes when the *thread* that started the process ends, and the thread of a test ends with the
+//!   test. So all servers are started by one thread that lives as long as the program.
+//! * Should the program be killed before the kernel was asked, nobody would tell. So the shell between the
+//!   two looks who its parent is *after* that, and goes on only if it is the program still.
 //!
-//! A watchdog process would do too, but it has to be told of each server, and could itself be killed. The folders cannot be left to the
-//! kernel, so there is one for those (`place.rs`); if that is killed, a folder stays and no process.
+//! A watchdog process would do too, but it has to be told of each server, and could itself be killed. The
+//! folders cannot be left to the kernel, so there is one for those (`place.rs`); if that is killed, a folder
+//! stays and no process.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -81,8 +83,8 @@ pub(super) fn find(program: &str) -> io::Result<PathBuf> {
 
 /// A command that is run by that user, if root runs the tests.
 ///
-/// Both this and what asks for the signal at the parent's end are `setpriv`, one after the other and in that order: the kernel
-/// forgets such a wish when a process changes its user.
+/// Both this and what asks for the signal at the parent's end are `setpriv`, one after the other and in that
+/// order: the kernel forgets such a wish when a process changes its user.
 ///
 /// # Errors
 /// If `setpriv` is not installed.

@@ -1,4 +1,5 @@
-//! A proxy before a server, which does to lines what a network does to them: with Redis, to those that listen apart from those that ask.
+//! A proxy before a server, which does to lines what a network does to them: with Redis, to those that listen
+//! apart from those that ask.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -85,8 +86,8 @@ impl Proxy {
         self.port.address()
     }
 
-    /// As an address that is another server's from now on: new lines lead there, and those that there are have ended. (One that is being made at this moment may
-    /// lead to the server of before.)
+    /// As an address that is another server's from now on: new lines lead there, and those that there are
+    /// have ended. (One that is being made at this moment may lead to the server of before.)
     pub(crate) fn lead_to(&self, to: SocketAddr) {
         self.shared.state().to = to;
         self.cut();
@@ -98,7 +99,8 @@ impl Proxy {
         lines.iter().for_each(|line| line.cut());
     }
 
-    /// What is asked on the lines that there are arrives still, and what is answered does not. How many there are.
+    /// What is asked on the lines that there are arrives still, and what is answered does not. How many there
+    /// are.
     pub(crate) fn lose_answers(&self) -> usize {
         let state = self.shared.state();
         let all = state.lines.iter();
@@ -113,15 +115,16 @@ impl Proxy {
         ears.for_each(|line| line.cut());
     }
 
-    /// As a network that is cut: what is sent on any line goes nowhere from now on, and nobody is told. New ones are made as ever.
+    /// As a network that is cut: what is sent on any line goes nowhere from now on, and nobody is told. New
+    /// ones are made as ever.
     pub(crate) fn mute(&self) {
         let state = self.shared.state();
         let lines = state.lines.iter();
         lines.for_each(|line| line.is_mute.store(true, Ordering::SeqCst));
     }
 
-    /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody is told. New ones are made as ever.
-    /// How many there were.
+    /// As a NAT that forgot them: what is sent on the lines that listen goes nowhere from now on, and nobody
+    /// is told. New ones are made as ever. How many there were.
     pub(crate) fn mute_ears(&self) -> usize {
         let state = self.shared.state();
         let ears = state.lines.iter().filter(|l| l.listens.load(Ordering::SeqCst));

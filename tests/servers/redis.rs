@@ -293,7 +293,8 @@ impl RedisServer {
         self.configure()
     }
 
-    /// Waits until it is a replica that has what its master has, and the master knows that: which it does when it has heard so, up to a second later.
+    /// Waits until it is a replica that has what its master has, and the master knows that: which it does
+    /// when it has heard so, up to a second later.
     pub(crate) fn wait_until_in_sync(&self, limit: Duration) -> io::Result<()> {
         let synced = until("the replica is in sync", limit, || {
             let text = self.ask(&["INFO", "replication"])?.text();
@@ -315,11 +316,11 @@ impl RedisServer {
             .any(|line| line.starts_with("slave") && line.contains(&here)))
     }
 
-    /// Cuts its replicas off, now and until [`let_replicas_in`](Self::let_replicas_in): what it writes from here on they do not have. All else goes
-    /// on, the replicas too.
+    /// Cuts its replicas off, now and until [`let_replicas_in`](Self::let_replicas_in): what it writes from
+    /// here on they do not have. All else goes on, the replicas too.
     ///
-    /// Stopping a replica (SIGSTOP) does not do that: what was sent to it lies in its socket, and it reads that when it goes on, after
-    /// the master's death too.
+    /// Stopping a replica (SIGSTOP) does not do that: what was sent to it lies in its socket, and it reads
+    /// that when it goes on, after the master's death too.
     pub(crate) fn cut_replicas(&self) -> io::Result<()> {
         let mut connection = self.connection()?;
         // First nobody may come back, then those who are there go.
@@ -331,14 +332,15 @@ impl RedisServer {
         })
     }
 
-    /// Lets replicas in again, by `PSYNC` only: one whose `PSYNC` was refused a moment before goes on with the old `SYNC`, and a replica
-    /// that came in by that never acknowledges anything.
+    /// Lets replicas in again, by `PSYNC` only: one whose `PSYNC` was refused a moment before goes on with
+    /// the old `SYNC`, and a replica that came in by that never acknowledges anything.
     pub(crate) fn let_replicas_in(&self) -> io::Result<()> {
         self.ask(&["ACL", "SETUSER", "default", "+psync"])?;
         Ok(())
     }
 
-    /// Gives it another port, at once if it runs and in any case from its next start on. The one that it had comes back.
+    /// Gives it another port, at once if it runs and in any case from its next start on. The one that it had
+    /// comes back.
     ///
     /// Connections to the old port stay, as far as the server is concerned.
     pub(super) fn move_to(&self, port: Port) -> io::Result<Port> {

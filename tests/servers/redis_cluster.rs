@@ -18,7 +18,8 @@ const SLOTS: usize = 16_384;
 /// After so many milliseconds of silence a node is suspected. A machine that is busy must not come near it.
 const TIMEOUT: u32 = 2000;
 
-/// A cluster. The nodes 0, 1 and 2 are masters at first, of a third of the slots each; 3, 4 and 5, if there are any, their replicas.
+/// A cluster. The nodes 0, 1 and 2 are masters at first, of a third of the slots each; 3, 4 and 5, if there
+/// are any, their replicas.
 #[derive(Debug)]
 pub(crate) struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -155,7 +156,8 @@ impl RedisCluster {
         self.wait_until("ok")
     }
 
-    /// Waits until `cluster_state` is `fail` on all nodes that run: after the death of a master that nobody replaces.
+    /// Waits until `cluster_state` is `fail` on all nodes that run: after the death of a master that nobody
+    /// replaces.
     pub(crate) fn wait_until_down(&self) -> io::Result<()> {
         self.wait_until("fail")
     }
@@ -234,16 +236,16 @@ impl RedisCluster {
 
     // --- what is done to it ---
 
-    /// The replica takes over from a master that lives and agrees (`CLUSTER FAILOVER`): nothing is lost. Returns the new master, when
-    /// all nodes know it.
+    /// The replica takes over from a master that lives and agrees (`CLUSTER FAILOVER`): nothing is lost.
+    /// Returns the new master, when all nodes know it.
     pub(crate) fn fail_over(&self, master: usize) -> io::Result<usize> {
         let replica = self.replica_of(master)?;
         self.nodes[replica].ask(&["CLUSTER", "FAILOVER"])?;
         self.wait_for_master(replica)
     }
 
-    /// The master is killed and its replica elected, which takes the time of the nodes' suspicion and some more. Returns the new master, when
-    /// all nodes that run know it and the cluster is complete again.
+    /// The master is killed and its replica elected, which takes the time of the nodes' suspicion and some
+    /// more. Returns the new master, when all nodes that run know it and the cluster is complete again.
     pub(crate) fn crash_over(&self, master: usize) -> io::Result<usize> {
         let replica = self.replica_of(master)?;
         self.nodes[master].crash()?;
@@ -260,7 +262,8 @@ impl RedisCluster {
         Ok(node)
     }
 
-    /// The node leaves, and its slots become another one's, without their keys. It runs on, belongs to no cluster, and knows of no slots.
+    /// The node leaves, and its slots become another one's, without their keys. It runs on, belongs to no
+    /// cluster, and knows of no slots.
     pub(crate) fn leave(&self, node: usize, to: usize) -> io::Result<()> {
         let (leaves, takes, id) = (&self.nodes[node], &self.nodes[to], &self.ids[node]);
         let seen = see(leaves)?.into_iter().find(|s| s.is("myself"));
@@ -309,7 +312,8 @@ impl RedisCluster {
     }
 }
 
-/// A slot on its way from one master to another: for a key that has moved, or is not there, the old one answers `ASK`.
+/// A slot on its way from one master to another: for a key that has moved, or is not there, the old one
+/// answers `ASK`.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Migration<'a> {

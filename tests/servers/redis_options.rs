@@ -14,10 +14,12 @@ pub(crate) enum Persistence {
     /// Nothing.
     #[default]
     None,
-    /// What it had when it was stopped in order; after a crash what was there at the last stop, if there was one. (`save`: an RDB file.)
+    /// What it had when it was stopped in order; after a crash what was there at the last stop, if there was
+    /// one. (`save`: an RDB file.)
     OnStop,
-    /// Everything that it has answered, after a crash of it too (`appendonly yes`). It is written before it answers, and the disk has it some time later
-    /// (`appendfsync no`): what a machine forgets that loses its power no test sees, and a disk that others write to would make it answer late.
+    /// Everything that it has answered, after a crash of it too (`appendonly yes`). It is written before it
+    /// answers, and the disk has it some time later (`appendfsync no`): what a machine forgets that loses its
+    /// power no test sees, and a disk that others write to would make it answer late.
     Always,
 }
 
@@ -76,8 +78,8 @@ impl RedisOptions {
         self
     }
 
-    /// A user as a line of an ACL file has it, without the word `user`: `app on >secret ~dlock* &* +@all`. `default off` keeps out
-    /// whoever has no name.
+    /// A user as a line of an ACL file has it, without the word `user`: `app on >secret ~dlock* &* +@all`.
+    /// `default off` keeps out whoever has no name.
     #[must_use]
     pub(crate) fn user(mut self, line: &str) -> Self {
         self.users.push(line.to_owned());
@@ -90,8 +92,8 @@ impl RedisOptions {
         self
     }
 
-    /// At most so many bytes of data (0: the limit is set later, by `CONFIG SET`), and what is done when they are full: `noeviction`,
-    /// `allkeys-lru` and so on.
+    /// At most so many bytes of data (0: the limit is set later, by `CONFIG SET`), and what is done when they
+    /// are full: `noeviction`, `allkeys-lru` and so on.
     #[must_use]
     pub(crate) fn memory(mut self, bytes: u64, policy: &'static str) -> Self {
         self.memory = Some((bytes, policy));
@@ -153,7 +155,8 @@ impl RedisOptions {
         let (port, tls_port, bus_port) = ports;
         let mut text = format!(
             "bind 127.0.0.1\nport {port}\ndir {}\ndaemonize no\nloglevel verbose\n\
-             repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 10\nshutdown-timeout 2\nenable-debug-command local\n",
+             repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 10\nshutdown-timeout \
+             2\nenable-debug-command local\n",
             folder.display()
         );
         let mut add = |line: std::fmt::Arguments<'_>| {
@@ -198,7 +201,8 @@ impl RedisOptions {
             add(format_args!(
                 "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port {bus}"
             ));
-            // However long the link to its master was cut, a replica may take over: it is what some tests want to see.
+            // However long the link to its master was cut, a replica may take over: it is what some tests
+            // want to see.
             add(format_args!(
                 "cluster-node-timeout {timeout}\ncluster-replica-validity-factor 0"
             ));

@@ -1,5 +1,5 @@
-//! A master and its replica behind one address, as behind a virtual IP or a name: a client sees a server that is gone and comes back,
-//! and it is another one.
+//! A master and its replica behind one address, as behind a virtual IP or a name: a client sees a server that
+//! is gone and comes back, and it is another one.
 //!
 //! Replication is asynchronous: what the master answered last the replica may not have.
 
@@ -63,8 +63,9 @@ impl RedisPair {
         &self.both
     }
 
-    /// The master is killed, and the replica takes its address. What was the master comes back as a replica, which is in sync when this
-    /// returns. What the master answered in its last moments the replica may not have heard.
+    /// The master is killed, and the replica takes its address. What was the master comes back as a replica,
+    /// which is in sync when this returns. What the master answered in its last moments the replica may not
+    /// have heard.
     pub(crate) fn fail_over(&self) -> io::Result<()> {
         // It may have been restarted, or its master.
         self.standing_by().wait_until_in_sync(SYNC)?;

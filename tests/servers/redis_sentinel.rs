@@ -109,8 +109,9 @@ impl RedisSentinel {
         Ok(all)
     }
 
-    /// The sentinels ask more often than every ten seconds, and a pause of a busy machine does not make them hold still for half a minute:
-    /// settings that Redis 7.0 has for its own tests. An older one is slower and no less right.
+    /// The sentinels ask more often than every ten seconds, and a pause of a busy machine does not make them
+    /// hold still for half a minute: settings that Redis 7.0 has for its own tests. An older one is slower
+    /// and no less right.
     fn hasten(&self) -> io::Result<()> {
         for sentinel in &self.sentinels {
             until("the sentinel answers", AGREE, || {
@@ -123,10 +124,11 @@ impl RedisSentinel {
             if let Some(status) = sentinel.process.ended()? {
                 return Err(sentinel.process.trouble(status));
             }
-            // Refused where it is not known. Two settings are no smaller for a reason. What is known of a replica is believed for five ping
-            // periods, and it is asked once a second while its master is gone: with shorter ones no replica would be good enough. And a
-            // sentinel that has not heard of a promotion for four publish periods takes it back, which the one that promoted sees a
-            // second late.
+            // Refused where it is not known. Two settings are no smaller for a reason. What is known of a
+            // replica is believed for five ping periods, and it is asked once a second while its master is
+            // gone: with shorter ones no replica would be good enough. And a sentinel that has not heard of a
+            // promotion for four publish periods takes it back, which the one that promoted sees a second
+            // late.
             let _ = sentinel.ask(&[
                 "SENTINEL",
                 "DEBUG",
@@ -211,9 +213,10 @@ impl RedisSentinel {
 
     // --- what is done to it ---
 
-    /// The sentinels are told to make the replica the master (`SENTINEL FAILOVER`). The old master lives, and takes writes until it is turned
-    /// into a replica, which forgets what the new one has not heard: by this, as soon as all agree on the new one, since the sentinels take
-    /// eight seconds for it. Returns when all is ready for the next one.
+    /// The sentinels are told to make the replica the master (`SENTINEL FAILOVER`). The old master lives, and
+    /// takes writes until it is turned into a replica, which forgets what the new one has not heard: by this,
+    /// as soon as all agree on the new one, since the sentinels take eight seconds for it. Returns when all
+    /// is ready for the next one.
     pub(crate) fn fail_over(&self) -> io::Result<()> {
         let old = self.leader()?;
         // Whoever has not heard from the replica for a moment refuses, so they are asked until one does not.
@@ -226,16 +229,17 @@ impl RedisSentinel {
         self.mend()
     }
 
-    /// The master is killed, and the sentinels find that out. Returns when all agree on the new one; the dead one stays dead, until
-    /// [`mend`](Self::mend).
+    /// The master is killed, and the sentinels find that out. Returns when all agree on the new one; the dead
+    /// one stays dead, until [`mend`](Self::mend).
     pub(crate) fn crash_over(&self) -> io::Result<()> {
         let old = self.leader()?;
         self.servers[old].crash()?;
         self.wait_for_master(1 - old)
     }
 
-    /// The same to a replica that lacks what `writes` did, and whatever else was written meanwhile. That may take some seconds and not more: the
-    /// sentinels do not take a replica that has been alone for ten times their patience.
+    /// The same to a replica that lacks what `writes` did, and whatever else was written meanwhile. That may
+    /// take some seconds and not more: the sentinels do not take a replica that has been alone for ten times
+    /// their patience.
     pub(crate) fn crash_over_to_stale<T>(&self, writes: impl FnOnce() -> T) -> io::Result<T> {
         self.serving()?.cut_replicas()?;
         let written = writes();
@@ -243,7 +247,8 @@ impl RedisSentinel {
         Ok(written)
     }
 
-    /// Starts a dead server again, as a replica of the master. Returns when it is in sync, and the sentinels know.
+    /// Starts a dead server again, as a replica of the master. Returns when it is in sync, and the sentinels
+    /// know.
     pub(crate) fn mend(&self) -> io::Result<()> {
         let (master, other) = (self.serving()?.address(), self.standing_by()?);
         if other.pid().is_none() {

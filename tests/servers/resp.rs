@@ -1,6 +1,7 @@
 //! As much of Redis's protocol as tests need to speak with a server.
 //!
-//! Not the driver that is tested: what it gets wrong must not be asked of it. And no dependency, so that any test may include this.
+//! Not the driver that is tested: what it gets wrong must not be asked of it. And no dependency, so that any
+//! test may include this.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -77,7 +78,8 @@ impl Connection {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// The other end: of a client that a test plays the server for. Its commands come as [`answer`](Self::answer)s.
+    /// The other end: of a client that a test plays the server for. Its commands come as
+    /// [`answer`](Self::answer)s.
     pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))

@@ -20,7 +20,8 @@ use super::zookeeper_wire::{ZkSession, four_letters};
 /// How long a start may take, on a machine that has much else to do.
 const START: Duration = Duration::from_secs(60);
 
-/// How long an answer may take from one that serves, and from one that is about to: that may forget the question.
+/// How long an answer may take from one that serves, and from one that is about to: that may forget the
+/// question.
 const PATIENCE: Duration = Duration::from_secs(10);
 const EARLY: Duration = Duration::from_millis(300);
 
@@ -208,8 +209,9 @@ impl ZkServer {
         whole.parse().map_err(io::Error::other)
     }
 
-    /// All connections that have a session, but not those of other servers. Requests of a connection between two looks are the difference
-    /// of what was received, less the pings: none come where a connection is busier than a third of its timeout.
+    /// All connections that have a session, but not those of other servers. Requests of a connection between
+    /// two looks are the difference of what was received, less the pings: none come where a connection is
+    /// busier than a third of its timeout.
     pub(crate) fn clients(&self) -> io::Result<Vec<ZkClient>> {
         let text = self.four_letters("cons")?;
         Ok(text.lines().filter_map(client).collect())
@@ -281,8 +283,8 @@ impl ZkServer {
 
     /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
     ///
-    /// The time that it stands still is none to sessions: those that ran out meanwhile it finds out when it goes on, after it has read what lies
-    /// in its sockets.
+    /// The time that it stands still is none to sessions: those that ran out meanwhile it finds out when it
+    /// goes on, after it has read what lies in its sockets.
     pub(crate) fn pause(&self) -> io::Result<()> {
         self.process.pause()
     }
@@ -302,7 +304,8 @@ impl ZkServer {
             .ok_or_else(|| io::Error::other("this server has the clock of the machine: ZkOptions::own_clock"))
     }
 
-    /// Stops it, and starts it again with a number for the next child of that node, which is there and has none.
+    /// Stops it, and starts it again with a number for the next child of that node, which is there and has
+    /// none.
     pub(crate) fn number_next(&self, parent: &str, number: i32) -> io::Result<()> {
         let status = self.four_letters("srvr")?;
         let last = line(&status, "Zxid").and_then(|z| i64::from_str_radix(z.strip_prefix("0x")?, 16).ok());
@@ -316,7 +319,8 @@ impl ZkServer {
         self.start_again()
     }
 
-    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its connection is closed.
+    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its
+    /// connection is closed.
     ///
     /// # Errors
     /// If there is no such session.

@@ -174,8 +174,8 @@ impl ZkEnsemble {
         self.wait_until_ok()
     }
 
-    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its connection is closed by the member that
-    /// has it.
+    /// Ends somebody's session, as if it had run out: its nodes are gone when this returns, and its
+    /// connection is closed by the member that has it.
     ///
     /// # Errors
     /// If there is no such session.

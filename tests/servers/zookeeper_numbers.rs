@@ -1,7 +1,9 @@
-//! A node whose next child has the number that a test wants, without making the thousands of millions before it.
+//! A node whose next child has the number that a test wants, without making the thousands of millions before
+//! it.
 //!
-//! A server that starts carries out what stands in its log. A creation says there how many children had been made in its parent; one more log, with such a creation in it
-//! and the deletion of what it made, is all that it takes.
+//! A server that starts carries out what stands in its log. A creation says there how many children had been
+//! made in its parent; one more log, with such a creation in it and the deletion of what it made, is all that
+//! it takes.
 
 use std::io;
 use std::path::Path;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::certificates::Certificates;
 use super::redis_options::Tls;
 
-/// The library, and what Debian's forgets to name that it needs: netty's part for TLS, and somebody to write the log.
+/// The library, and what Debian's forgets to name that it needs: netty's part for TLS, and somebody to write
+/// the log.
 const JARS: [&str; 7] = [
     "zookeeper",
     "netty-codec",
@@ -24,8 +25,8 @@ const JARS: [&str; 7] = [
 /// Where Debian puts them.
 pub(crate) const JARS_FOLDER: &str = "/usr/share/java";
 
-/// The user whom no ACL stops, as whom the tests themselves look at nodes that are not everybody's; and the digest of both, which the server
-/// is told. The password is no secret.
+/// The user whom no ACL stops, as whom the tests themselves look at nodes that are not everybody's; and the
+/// digest of both, which the server is told. The password is no secret.
 pub(crate) const SUPER: &str = "super:of-the-tests";
 const SUPER_DIGEST: &str = "super:0BhCXnbzCQnH9Z1c+4TX5z/tdak=";
 
@@ -69,8 +70,8 @@ impl Default for ZkOptions {
 pub(super) type Peer = (u16, u16);
 
 impl ZkOptions {
-    /// A server that lets everybody in, agrees to sessions of 0.4 s to 60 s, finds one out within a tenth of a second after it ran out, and
-    /// removes empty containers every second.
+    /// A server that lets everybody in, agrees to sessions of 0.4 s to 60 s, finds one out within a tenth of
+    /// a second after it ran out, and removes empty containers every second.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -96,7 +97,8 @@ impl ZkOptions {
         self
     }
 
-    /// Compiled as far as Java can, as a server is that has run for a while, and not only as far as it takes to begin soon: to be measured.
+    /// Compiled as far as Java can, as a server is that has run for a while, and not only as far as it takes
+    /// to begin soon: to be measured.
     #[must_use]
     pub(crate) fn compiled(mut self) -> Self {
         self.compiled = true;
@@ -138,7 +140,8 @@ impl ZkOptions {
         self
     }
 
-    /// What Java is told: little memory, no second compiler and no threads to collect garbage, since there are many servers and few cores.
+    /// What Java is told: little memory, no second compiler and no threads to collect garbage, since there
+    /// are many servers and few cores.
     pub(super) fn arguments(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         let mut path = OsString::from(folder);
         for jar in JARS {
@@ -165,7 +168,8 @@ impl ZkOptions {
                 "zookeeper.DigestAuthenticationProvider.superDigest",
                 SUPER_DIGEST.to_owned(),
             ),
-            // A process that is killed has written what it has; only a machine that loses power has not, and none does here.
+            // A process that is killed has written what it has; only a machine that loses power has not, and
+            // none does here.
             ("zookeeper.forceSync", "no".to_owned()),
             ("zookeeper.preAllocSize", "1024".to_owned()),
         ];
@@ -201,6 +205,7 @@ impl ZkOptions {
         std::fs::create_dir_all(&data)?;
         let mut text = format!(
             "tickTime={}\ninitLimit=100\nsyncLimit=30\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
+             \
              maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\nextendedTypesEnabled=true\n\
              minSessionTimeout={}\nmaxSessionTimeout={}\n",
             self.tick.as_millis(),

@@ -1,6 +1,7 @@
 //! As much of ZooKeeper's protocol as tests need to speak with a server.
 //!
-//! Not the driver that is tested: what it gets wrong must not be asked of it. And no dependency, so that any test may include this.
+//! Not the driver that is tested: what it gets wrong must not be asked of it. And no dependency, so that any
+//! test may include this.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -58,7 +59,8 @@ pub(crate) fn four_letters(at: SocketAddr, word: &str, patience: Duration) -> io
     Ok(text)
 }
 
-/// The password of a session, as the server makes it: by Java's random numbers from a seed that its source tells.
+/// The password of a session, as the server makes it: by Java's random numbers from a seed that its source
+/// tells.
 ///
 /// So whoever knows the number of a session can take it over. It is how an operator's hand ends one here.
 pub(crate) fn password(session: i64) -> [u8; 16] {
@@ -107,8 +109,8 @@ impl ZkSession {
 
     /// Ends one that somebody else has begun.
     ///
-    /// Its client comes back as soon as it has lost its connection to us, and takes it over again: then this is repeated, until the server has closed
-    /// the session or does not know it any more.
+    /// Its client comes back as soon as it has lost its connection to us, and takes it over again: then this
+    /// is repeated, until the server has closed the session or does not know it any more.
     ///
     /// # Errors
     /// Those of the socket; and if there was no such session.
@@ -192,7 +194,8 @@ impl ZkSession {
         self.ask(number, what, body)
     }
 
-    /// Makes a node that stays, whose parent is there, and which everybody may do everything to; or says that it is there already.
+    /// Makes a node that stays, whose parent is there, and which everybody may do everything to; or says that
+    /// it is there already.
     pub(crate) fn create(&mut self, path: &str, data: &[u8]) -> io::Result<bool> {
         self.make(CREATE, 0, path, data)
     }
@@ -271,7 +274,8 @@ impl ZkSession {
         Ok(Some(names))
     }
 
-    /// The paths of all nodes below one, and its own; none if there is no such node. Those that come and go meanwhile are there or not.
+    /// The paths of all nodes below one, and its own; none if there is no such node. Those that come and go
+    /// meanwhile are there or not.
     pub(crate) fn all(&mut self, path: &str) -> io::Result<Vec<String>> {
         let Some(children) = self.children(path)? else {
             return Ok(Vec::new());

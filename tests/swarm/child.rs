@@ -1,10 +1,11 @@
 //! A process of the swarm: waiters on one client, each in a task of its own, which write down what they see.
 //!
-//! It says `ready CLIENT`, begins when it reads `go`, and after `last` nobody asks again. One line for each thing seen, with the machine's
-//! clock in nanoseconds:
+//! It says `ready CLIENT`, begins when it reads `go`, and after `last` nobody asks again. One line for each
+//! thing seen, with the machine's clock in nanoseconds:
 //!
 //! * `g ID TOKEN NOW DEADLINE`: granted, and believed in until that deadline;
-//! * `r ID NOW DEADLINE`: about to release; it was believed in until then, or until the deadline if that is sooner;
+//! * `r ID NOW DEADLINE`: about to release; it was believed in until then, or until the deadline if that is
+//!   sooner;
 //! * `d ID NOW`: released, or told that it was lost;
 //! * `f TEXT`: an acquire or a release failed;
 //! * `end`: all are done.

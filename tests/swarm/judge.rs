@@ -76,7 +76,8 @@ fn grants_are_in_order<'a>(ledger: &'a Ledger, of: &impl Fn(&str) -> Option<&'a 
             && !was_hit(&grant.id, at)
         {
             return Err(format!(
-                "the hold of a process that lives ran out: {grant:?}, arrived {:?}, killed {:?}; that process then: {:?}",
+                "the hold of a process that lives ran out: {grant:?}, arrived {:?}, killed {:?}; that \
+                    process then: {:?}",
                 ledger.arrived.get(&grant.id),
                 of(&grant.id).map(|told| told.killed),
                 of(&grant.id).map(|told| around(told, grant))
@@ -244,7 +245,8 @@ fn hand_overs<'a>(
         delays.bound = bound;
         if delay > bound + ROUND || gap > slack + ROUND {
             return Err(format!(
-                "{kind}: the next one had the lock {:.0} ms later, {:.0} ms after that hold had ended; allowed are {:.0} ms, {:.0} ms of them slack: {grant:?}, {next:?}",
+                "{kind}: the next one had the lock {:.0} ms later, {:.0} ms after that hold had ended; \
+                    allowed are {:.0} ms, {:.0} ms of them slack: {grant:?}, {next:?}",
                 ms(delay),
                 ms(gap),
                 ms(bound),
@@ -298,7 +300,8 @@ pub(crate) fn figures(Seen { ledger, told, late }: &Seen) -> String {
     let killed = told.iter().filter(|t| t.killed.is_some()).count();
     let stops: usize = told.iter().map(|t| t.stops.len()).sum();
     format!(
-        "{:>7}  requests at one lock, of {} processes\n{:>7}  grants\n{killed:>7}  processes killed\n{stops:>7}  stops\n\
+        "{:>7}  requests at one lock, of {} processes\n{:>7}  grants\n{killed:>7}  processes \
+            killed\n{stops:>7}  stops\n\
          {:>7}  ms this machine was late by at worst",
         ledger.arrived.len(),
         told.len(),

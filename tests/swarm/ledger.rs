@@ -1,6 +1,7 @@
 //! Who arrived, was granted and let go, by the server's own commands; and whether a queue may do so.
 //!
-//! The order of arrival is that in which the requests reached the server, not the place that the scripts gave them.
+//! The order of arrival is that in which the requests reached the server, not the place that the scripts gave
+//! them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -218,7 +219,8 @@ impl Ledger {
         match (arrival, self.present.first_key_value()) {
             (None, _) => self.wrong.push(format!("{id} is granted and never arrived")),
             (Some(arrival), Some((first, earlier))) if *first < arrival => self.wrong.push(format!(
-                "{id}, which arrived as number {arrival}, is granted before {earlier}, which arrived as number {first} and is there"
+                "{id}, which arrived as number {arrival}, is granted before {earlier}, which arrived as \
+                    number {first} and is there"
             )),
             _ => {}
         }

@@ -1,18 +1,24 @@
-//! A swarm at one lock of one real Redis server: a thousand waiters in twenty processes that are killed and stopped at random.
+//! A swarm at one lock of one real Redis server: a thousand waiters in twenty processes that are killed and
+//! stopped at random.
 //!
-//! `cargo test --all-features --test swarm`                       a few signals
-//! `cargo test --all-features --test swarm -- --waiters 1000 --processes 20 --kills 200`   as many as one likes; `--seed N` for others of them
+//! `cargo test --all-features --test swarm`                       a few signals `cargo test --all-features
+//! --test swarm -- --waiters 1000 --processes 20 --kills 200`   as many as one likes; `--seed N` for others
+//! of them
 //!
-//! Each waiter takes the lock, holds it for a moment, lets go, and waits again. Processes are killed (the one that holds, the one that is next,
-//! any; running or stopped), and replaced; others are stopped for a while. In the end nobody asks again, and the queue runs empty. Processes
-//! write down what they believed, and the server's own commands are listened to (`MONITOR`): who arrived when, who was granted, when that ended. What
-//! must hold is judged from these two, when all is over:
+//! Each waiter takes the lock, holds it for a moment, lets go, and waits again. Processes are killed (the one
+//! that holds, the one that is next, any; running or stopped), and replaced; others are stopped for a while.
+//! In the end nobody asks again, and the queue runs empty. Processes write down what they believed, and the
+//! server's own commands are listened to (`MONITOR`): who arrived when, who was granted, when that ended.
+//! What must hold is judged from these two, when all is over:
 //!
 //! * every waiter of a process that lives is served, and no request twice;
-//! * a grant goes to the one who has waited longest, of those who are there: never is one passed over who was neither killed nor stopped;
-//! * a holder that dies delays the others by what was left of its ttl at most, one that dies before it claimed its turn by its claim window,
-//!   and the slack; one that is stopped costs no more than one window, whatever else it waits for;
-//! * no hold is ended but by its holder or its end; no two processes believe in the lock at once; tokens grow with each grant.
+//! * a grant goes to the one who has waited longest, of those who are there: never is one passed over who was
+//!   neither killed nor stopped;
+//! * a holder that dies delays the others by what was left of its ttl at most, one that dies before it
+//!   claimed its turn by its claim window, and the slack; one that is stopped costs no more than one window,
+//!   whatever else it waits for;
+//! * no hold is ended but by its holder or its end; no two processes believe in the lock at once; tokens grow
+//!   with each grant.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that reports
 
 mod child;

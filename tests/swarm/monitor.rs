@@ -1,7 +1,7 @@
 //! What the server does, in its own words: a connection with `MONITOR`, read by a thread.
 //!
-//! It is the one witness that is no part of what is tested. A script's line comes first, then those of the commands that it runs; they are in the
-//! order in which they were carried out, with the server's clock.
+//! It is the one witness that is no part of what is tested. A script's line comes first, then those of the
+//! commands that it runs; they are in the order in which they were carried out, with the server's clock.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};

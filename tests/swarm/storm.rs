@@ -75,7 +75,8 @@ pub(crate) fn storm(plan: &Plan) -> Result<Seen, String> {
         }
     })?;
     let told = std::mem::take(&mut storm.told);
-    // What was carried out has been heard when what came after it was: the server answers nothing more to anybody.
+    // What was carried out has been heard when what came after it was: the server answers nothing more to
+    // anybody.
     drop(server);
     std::thread::sleep(Duration::from_millis(200));
     let ledger = std::mem::take(&mut *storm.ledger());
@@ -197,7 +198,8 @@ impl Storm<'_> {
         Ok(None)
     }
 
-    /// One that runs: the one that holds and was heard of, the one that holds by its claim window yet, the next one, or any.
+    /// One that runs: the one that holds and was heard of, the one that holds by its claim window yet, the
+    /// next one, or any.
     fn victim(&mut self, which: u64) -> Result<Option<usize>, String> {
         let held = |provisional: bool| {
             move |ledger: &Ledger| {

@@ -1,7 +1,8 @@
 //! Which commands a peer sends, as the server hears them.
 //!
-//! The server's statistics count what scripts call like what clients send. So we listen for once (MONITOR tells the two apart) and
-//! learn the names of the commands that the peer itself sends; those are what is counted while it is measured and nobody listens.
+//! The server's statistics count what scripts call like what clients send. So we listen for once (MONITOR
+//! tells the two apart) and learn the names of the commands that the peer itself sends; those are what is
+//! counted while it is measured and nobody listens.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -74,7 +75,8 @@ impl fmt::Display for Sent {
     }
 }
 
-/// The command, and if a script called it: `1763806000.123456 [0 127.0.0.1:4711] "EVALSHA" "..."`, or `[0 lua]`.
+/// The command, and if a script called it: `1763806000.123456 [0 127.0.0.1:4711] "EVALSHA" "..."`, or `[0
+/// lua]`.
 fn parse(line: &str) -> Option<(String, bool)> {
     let (who, rest) = line.split_once('[')?.1.split_once(']')?;
     let command = rest.split('"').nth(1)?;

@@ -1,4 +1,5 @@
-//! Redis locks of others beside ours, in one run: `--help` says what, and `benches/README.md` what each column means.
+//! Redis locks of others beside ours, in one run: `--help` says what, and `benches/README.md` what each
+//! column means.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod kinds;
@@ -32,7 +33,8 @@ and does not count. The last two are measured with one client for all 64 tasks, 
 It starts a redis-server of its own, which ends with it, and puts that and itself on one core: what is measured is work.
 Read ratios and counts, not microseconds, and stop other work meanwhile.
 
-redis-py and node-redlock take part where benches/peers/setup has installed them, and are left out where it has not.";
+redis-py and node-redlock take part where benches/peers/setup has installed them, and are left out where it \
+has not.";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -21,7 +21,8 @@ const HEADS: [&str; 14] = [
     "turns, most / least",
 ];
 
-/// A row for each peer and number of clients. What was not measured, or does not depend on the clients, is left empty.
+/// A row for each peer and number of clients. What was not measured, or does not depend on the clients, is
+/// left empty.
 pub(crate) fn table(measured: &[Figures]) -> Table {
     let mut table = Table::new(&HEADS);
     let p50 = |figures: &Figures| micros(quantile(&mut figures.pairs.clone(), 0.5));

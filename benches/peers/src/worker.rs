@@ -1,8 +1,9 @@
 //! Peers in other languages: a program that works at our word, on our core, and says what it saw.
 //!
-//! It reads a line, `pair MILLIS`, `inflight TASKS MILLIS` or `crowd CLIENTS TASKS HOLD_US THINK_US MILLIS`, and answers by lines that begin with a
-//! word, numbers after it, the last of them `done`. Times are nanoseconds. In a crowd it says `begin` and `end` when what counts begins and
-//! ends, and we ask the server for its counts: a moment later, as the core is shared, which is what a few tries of the crowd are worth.
+//! It reads a line, `pair MILLIS`, `inflight TASKS MILLIS` or `crowd CLIENTS TASKS HOLD_US THINK_US MILLIS`,
+//! and answers by lines that begin with a word, numbers after it, the last of them `done`. Times are
+//! nanoseconds. In a crowd it says `begin` and `end` when what counts begins and ends, and we ask the server
+//! for its counts: a moment later, as the core is shared, which is what a few tries of the crowd are worth.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -33,7 +34,8 @@ pub(crate) struct Program {
 
 pub(crate) const REDIS_PY: Program = Program {
     name: "redis-py",
-    what: "its `Lock` as it comes, for Python: tries again every 100 ms. The pair by the `Lock` that blocks, the tasks by that of \
+    what: "its `Lock` as it comes, for Python: tries again every 100 ms. The pair by the `Lock` that \
+        blocks, the tasks by that of \
          `redis.asyncio`. No fencing token, no renewal",
     runs: "python/bin/python",
     file: "redis_py.py",
@@ -42,7 +44,8 @@ pub(crate) const REDIS_PY: Program = Program {
 
 pub(crate) const NODE_REDLOCK: Program = Program {
     name: "node-redlock",
-    what: "Redlock with one server, for Node: tries again after 100 to 300 ms, as it comes, but without end. No fencing token, and renewal \
+    what: "Redlock with one server, for Node: tries again after 100 to 300 ms, as it comes, but without \
+        end. No fencing token, and renewal \
          only in its `using`",
     runs: "node",
     file: "node_redlock.js",

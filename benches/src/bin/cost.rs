@@ -87,7 +87,8 @@ fn main() {
     let stored = stored.bytes_current as f64 / HELD as f64;
     let engine = bytes - stored;
     println!(
-        "{HELD} held locks, their names apart: {engine:.0} bytes each in the engine, {stored:.0} in the memory store"
+        "{HELD} held locks, their names apart: {engine:.0} bytes each in the engine, {stored:.0} in the \
+            memory store"
     );
     assert!(
         per(api.count_total) <= 4.0,

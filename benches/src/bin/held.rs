@@ -38,11 +38,22 @@ fn main() {
         let mut guards = Vec::with_capacity(HELD);
         for i in 0..HELD {
             let lock = client.lock(format!("held lock {i:08}")).expect("a good name");
-            guards.push(lock.options(options.clone()).expect("good options").acquire().await.expect("nobody else wants it"));
+            guards.push(
+                lock.options(options.clone())
+                    .expect("good options")
+                    .acquire()
+                    .await
+                    .expect("nobody else wants it"),
+            );
         }
         let rss = resident_kib() - rss_before;
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-        println!("{HELD} locks held by one client: {} tasks more than with none, {:.0} bytes of resident memory each", tasks - tasks_before, rss as f64 * 1024.0 / HELD as f64);
+        println!(
+            "{HELD} locks held by one client: {} tasks more than with none, {:.0} bytes of resident \
+            memory each",
+            tasks - tasks_before,
+            rss as f64 * 1024.0 / HELD as f64
+        );
         let mut events = guards[0].events();
         let (cpu, began) = (cpu_time(), Instant::now());
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -54,7 +65,8 @@ fn main() {
             renewals += 1;
         }
         println!(
-            "after {:.0} s: {valid} valid, each renewed {renewals} times; CPU {:.0} ms = {:.2} % of one core, {:.2} µs per renewal",
+            "after {:.0} s: {valid} valid, each renewed {renewals} times; CPU {:.0} ms = {:.2} % of one \
+                core, {:.2} µs per renewal",
             wall.as_secs_f64(),
             cpu.as_secs_f64() * 1e3,
             100.0 * cpu.as_secs_f64() / wall.as_secs_f64(),

@@ -48,7 +48,8 @@ pub struct Spell {
 pub struct Seen {
     /// How often each had it.
     pub each: Vec<u64>,
-    /// How often it went from one to *another*. Who takes back what it has just released has handed over nothing.
+    /// How often it went from one to *another*. Who takes back what it has just released has handed over
+    /// nothing.
     pub handoffs: u64,
     /// Of each hand-off: from the call of the release to the return of the other's acquire.
     pub gaps: Vec<Duration>,
@@ -91,8 +92,9 @@ struct Notes {
 
 /// All of them at one lock.
 ///
-/// What is counted begins when everybody has had time to come in. It ends before the first goes, so those who still wait have sent
-/// what they sent: at most one try of each, which is in the count and whose hand-off is not.
+/// What is counted begins when everybody has had time to come in. It ends before the first goes, so those who
+/// still wait have sent what they sent: at most one try of each, which is in the count and whose hand-off is
+/// not.
 pub async fn crowd<C: Contender>(server: &impl Meter, who: Vec<C>, spell: Spell) -> Seen {
     let Spell { hold, think, length } = spell;
     let starts = Instant::now() + Duration::from_millis(200 + 4 * who.len() as u64);

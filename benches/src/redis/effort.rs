@@ -21,7 +21,8 @@ impl Effort {
         millis: 150,
     };
 
-    /// What words like `[quick] [PART...]` ask for: how much, and which parts; all of them where none is named.
+    /// What words like `[quick] [PART...]` ask for: how much, and which parts; all of them where none is
+    /// named.
     ///
     /// # Errors
     /// If a word is no part, with the parts that there are.

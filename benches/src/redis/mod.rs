@@ -1,6 +1,7 @@
 //! What the programs about Redis share: a server, the bare driver, and what is timed and counted.
 //!
-//! Program and server are on one core, so that what is measured is work and not which core slept. Commands are counted by the server.
+//! Program and server are on one core, so that what is measured is work and not which core slept. Commands
+//! are counted by the server.
 
 mod crowd;
 mod cycles;

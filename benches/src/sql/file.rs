@@ -69,7 +69,8 @@ impl BareFile {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(synchronous);
         let mut connection = options.connect().await.expect("a new file can be opened");
-        let table = "CREATE TABLE IF NOT EXISTS raw (name BLOB PRIMARY KEY, owner BLOB, token INTEGER, ends INTEGER) WITHOUT ROWID";
+        let table = "CREATE TABLE IF NOT EXISTS raw (name BLOB PRIMARY KEY, owner BLOB, token INTEGER, ends \
+            INTEGER) WITHOUT ROWID";
         connection.execute(table).await.expect("it answers");
         Self(connection)
     }
@@ -119,8 +120,8 @@ pub async fn take_turns(file: &Path, hold: Duration, rounds: u32) -> Vec<Turn> {
     turns
 }
 
-/// Two processes want the lock all the time, the second of them made of this program by these words: how long it was free each time that it went from one to
-/// the other.
+/// Two processes want the lock all the time, the second of them made of this program by these words: how long
+/// it was free each time that it went from one to the other.
 ///
 /// # Panics
 /// If the second cannot be started.

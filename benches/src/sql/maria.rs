@@ -9,9 +9,11 @@ use super::server::Server;
 const OWNER: &[u8] = &[7; 24];
 
 /// The insert id is the token if it was free, and nought if it was not. Each assignment sees those before it.
-const UPSERT: &str = "INSERT INTO raw (name, owner, token, ends) VALUES (?, ?, LAST_INSERT_ID(1), UTC_TIMESTAMP(6) + INTERVAL 30 SECOND) \
+const UPSERT: &str = "INSERT INTO raw (name, owner, token, ends) VALUES (?, ?, LAST_INSERT_ID(1), \
+    UTC_TIMESTAMP(6) + INTERVAL 30 SECOND) \
      ON DUPLICATE KEY UPDATE \
-     token = IF(owner IS NULL OR ends <= UTC_TIMESTAMP(6), LAST_INSERT_ID(token + 1), token + LAST_INSERT_ID(0)), \
+     token = IF(owner IS NULL OR ends <= UTC_TIMESTAMP(6), LAST_INSERT_ID(token + 1), token + \
+     LAST_INSERT_ID(0)), \
      owner = IF(owner IS NULL OR ends <= UTC_TIMESTAMP(6), VALUES(owner), owner), \
      ends = IF(owner = VALUES(owner), VALUES(ends), ends)";
 const FREE: &str = "UPDATE raw SET owner = NULL WHERE name = ? AND owner = ?";
@@ -31,7 +33,8 @@ impl Maria {
     pub async fn new(server: &Server) -> Self {
         let url = server.url();
         let mut connection = MySqlConnection::connect(&url).await.expect("the server is there");
-        let table = "CREATE TABLE IF NOT EXISTS raw (name VARBINARY(1024) PRIMARY KEY, owner VARBINARY(24), token BIGINT NOT NULL, ends DATETIME(6) NOT NULL)";
+        let table = "CREATE TABLE IF NOT EXISTS raw (name VARBINARY(1024) PRIMARY KEY, owner VARBINARY(24), \
+            token BIGINT NOT NULL, ends DATETIME(6) NOT NULL)";
         connection.execute(table).await.expect("it answers");
         let pool = MySqlPoolOptions::new().max_connections(2).connect(&url).await;
         Self {

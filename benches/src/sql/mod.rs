@@ -1,6 +1,7 @@
 //! What the programs about SQL share: the servers, the bare driver, and what is counted.
 //!
-//! Server and program are on one core, so that what is measured is work and not which core slept. Statements are counted by the server.
+//! Server and program are on one core, so that what is measured is work and not which core slept. Statements
+//! are counted by the server.
 
 mod file;
 mod maria;

@@ -11,7 +11,8 @@ use crate::redis::quantile;
 /// As long as an id of ours.
 const OWNER: &[u8] = &[7; 24];
 
-const UPSERT: &str = "INSERT INTO raw (name, owner, token, ends) VALUES ($1, $2, 1, clock_timestamp() + interval '30 seconds') \
+const UPSERT: &str = "INSERT INTO raw (name, owner, token, ends) VALUES ($1, $2, 1, clock_timestamp() + \
+    interval '30 seconds') \
      ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, token = raw.token + 1, ends = excluded.ends \
      WHERE raw.owner IS NULL OR raw.ends <= clock_timestamp() RETURNING token";
 const FREE: &str = "UPDATE raw SET owner = NULL WHERE name = $1 AND owner = $2";
@@ -32,7 +33,8 @@ impl Postgres {
     pub async fn new(server: &Server) -> Self {
         let url = server.url();
         let mut connection = PgConnection::connect(&url).await.expect("the server is there");
-        let table = "CREATE TABLE IF NOT EXISTS raw (name bytea PRIMARY KEY, owner bytea, token bigint NOT NULL, ends timestamptz NOT NULL) WITH (fillfactor = 50)";
+        let table = "CREATE TABLE IF NOT EXISTS raw (name bytea PRIMARY KEY, owner bytea, token bigint NOT \
+            NULL, ends timestamptz NOT NULL) WITH (fillfactor = 50)";
         connection.execute(table).await.expect("it answers");
         let pool = PgPoolOptions::new().max_connections(2).connect(&url).await;
         Self {
@@ -92,8 +94,8 @@ impl Postgres {
     }
 }
 
-/// A row is deleted and somebody told, who then makes it: the least that a hand-over of a row takes where the waiter is told. Nothing happens for so long
-/// before each.
+/// A row is deleted and somebody told, who then makes it: the least that a hand-over of a row takes where the
+/// waiter is told. Nothing happens for so long before each.
 ///
 /// # Panics
 /// If the server is not there.
@@ -123,7 +125,8 @@ pub async fn notify_floor(server: &Server, length: Duration, pause: Duration) ->
             tokio::time::sleep(pause).await;
         }
         let at = Instant::now();
-        let hand = "WITH gone AS (DELETE FROM floor WHERE name = $1 RETURNING 1) SELECT pg_notify('floor', '') FROM gone";
+        let hand = "WITH gone AS (DELETE FROM floor WHERE name = $1 RETURNING 1) SELECT pg_notify('floor', \
+            '') FROM gone";
         let (_, gap) = futures::join!(sqlx::query(hand).bind(name).execute(&mut one), async {
             listener.recv().await.expect("it answers");
             sqlx::query(insert)

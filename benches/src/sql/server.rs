@@ -132,7 +132,8 @@ impl Server {
     fn sent(&self) -> i64 {
         let sent = match &self.database {
             Database::Postgres(server) => server.number(
-                "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'",
+                "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query NOT LIKE \
+                    '%pg_stat_%'",
             ),
             Database::Maria(server) => server.status("Questions"),
         };
@@ -140,10 +141,12 @@ impl Server {
     }
 }
 
-/// Statements that programs sent, by the server's own count; what functions do inside is not in it, and neither is who asks.
+/// Statements that programs sent, by the server's own count; what functions do inside is not in it, and
+/// neither is who asks.
 impl Meter for Server {
     fn counted(&self) -> Counted {
-        // MariaDB counts whoever asks it, twice or thrice each time; the second of two questions tells how often, and so what the first has added.
+        // MariaDB counts whoever asks it, twice or thrice each time; the second of two questions tells how
+        // often, and so what the first has added.
         let (first, second) = (self.sent(), self.sent());
         let own = self.asked.fetch_add(2 * (second - first), Ordering::Relaxed);
         let count = (first - own).unsigned_abs();

@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often that process, and whatever it starts meanwhile, calls `fsync` or `fdatasync` during some work; `None` where `strace` cannot be had.
+/// How often that process, and whatever it starts meanwhile, calls `fsync` or `fdatasync` during some work;
+/// `None` where `strace` cannot be had.
 ///
 /// # Panics
 /// If strace ends before it is told to.

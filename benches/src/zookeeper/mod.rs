@@ -1,6 +1,8 @@
-//! What the programs about ZooKeeper share: a server, the bare driver, the driver's own recipe, Apache Curator, and what is counted.
+//! What the programs about ZooKeeper share: a server, the bare driver, the driver's own recipe, Apache
+//! Curator, and what is counted.
 //!
-//! Server, program and Curator are on one core, so that what is measured is work and not which core slept. Requests are counted by the server.
+//! Server, program and Curator are on one core, so that what is measured is work and not which core slept.
+//! Requests are counted by the server.
 
 mod curator;
 mod raw;

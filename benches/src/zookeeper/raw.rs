@@ -54,7 +54,8 @@ impl Raw {
         gone.expect("it answers");
     }
 
-    /// The least that keeps a place for somebody in a line of its own: a container, and in it a node that has a name by which it is known again, and no data.
+    /// The least that keeps a place for somebody in a line of its own: a container, and in it a node that has
+    /// a name by which it is known again, and no data.
     pub async fn keep(&self, line: &str) {
         let options = CreateMode::Container.with_acls(Acls::anyone_all());
         let made = self.client.create(line, &[], &options);

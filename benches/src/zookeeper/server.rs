@@ -9,7 +9,8 @@ use crate::servers::{ZkOptions, ZkServer};
 /// Of all clients: so long that no ping is sent where they are busy.
 pub(crate) const SESSION: Duration = Duration::from_secs(60);
 
-/// A ZooKeeper server of this program's own, which ends with it. Its log is in memory where the system's temporary files are.
+/// A ZooKeeper server of this program's own, which ends with it. Its log is in memory where the system's
+/// temporary files are.
 #[derive(Debug)]
 pub struct Server(ZkServer);
 
@@ -59,7 +60,8 @@ impl Server {
         let shown = Command::new("jmap").args(["-histo:live", &pid]).output();
         let shown = shown.expect("jmap is installed: scripts/services");
         let text = String::from_utf8_lossy(&shown.stdout);
-        // Number, instances, bytes, class. Arrays of `int` are left out: the collector fills with them what it does not care to close.
+        // Number, instances, bytes, class. Arrays of `int` are left out: the collector fills with them what
+        // it does not care to close.
         let bytes = text.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let bytes: u64 = words.by_ref().nth(2)?.parse().ok()?;
@@ -71,8 +73,8 @@ impl Server {
     }
 }
 
-/// Packets in sessions that are there now: `received` are requests, and of what was `sent` all that is no answer is an event. Pings are in both, where there are
-/// any.
+/// Packets in sessions that are there now: `received` are requests, and of what was `sent` all that is no
+/// answer is an event. Pings are in both, where there are any.
 impl Meter for Server {
     fn counted(&self) -> Counted {
         let clients = self.0.clients().expect("it answers");

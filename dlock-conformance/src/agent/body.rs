@@ -1,4 +1,5 @@
-//! What a child is made of, and how it is killed and stopped: a process of the system, or one in a simulation.
+//! What a child is made of, and how it is killed and stopped: a process of the system, or one in a
+//! simulation.
 
 use std::io;
 use std::process::{Command as Start, Stdio};
@@ -11,7 +12,8 @@ use super::pipe::{Ears, Pending, Pipe};
 use super::wall_clock::WallClock;
 use super::{ARGUMENTS, Handed, VARIABLE, signals};
 
-/// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a simulation.
+/// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a
+/// simulation.
 #[derive(Debug)]
 pub(super) enum Body {
     Real {

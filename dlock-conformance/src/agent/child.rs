@@ -20,8 +20,8 @@ use crate::verdict::{Failure, Verdict};
 
 /// A process that has one client of the store; killed and waited for when this is dropped.
 ///
-/// Commands are on their way when a method returns, not when its future is first polled. As a [`Subject`] it does what its client
-/// does, as far as commands for that exist: it has neither gate nor observer.
+/// Commands are on their way when a method returns, not when its future is first polled. As a [`Subject`] it
+/// does what its client does, as far as commands for that exist: it has neither gate nor observer.
 #[derive(Debug)]
 pub struct Child {
     pipe: Arc<Pipe>,

@@ -11,7 +11,8 @@ use crate::cx::Cx;
 use crate::rng::Rng;
 use crate::subject::{Ask, Held, Subject};
 
-/// Takes a name, writes to the resource with its token, holds it for a while, releases it, and so on until it is cancelled.
+/// Takes a name, writes to the resource with its token, holds it for a while, releases it, and so on until it
+/// is cancelled.
 ///
 /// It writes without asking its guard: it is the kind of holder that fencing is for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +24,8 @@ pub struct Churn {
     seed: u64,
 }
 
-/// What a child did, and when: from `began` to `ended` on its own clock, which is the machine's where [`Timestamp`] says so.
+/// What a child did, and when: from `began` to `ended` on its own clock, which is the machine's where
+/// [`Timestamp`] says so.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// Nanoseconds of [`Timestamp`].

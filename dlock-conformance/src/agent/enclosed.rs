@@ -12,13 +12,15 @@ use crate::harness::Harness;
 
 /// A process in a simulation: what runs on its runtime can be stopped and killed, all at once.
 ///
-/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told to do may go on while it is
-/// stopped, its clock goes on meanwhile, and after it was killed nothing of it happens any more; what it has sent before is on its way.
+/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told
+/// to do may go on while it is stopped, its clock goes on meanwhile, and after it was killed nothing of it
+/// happens any more; what it has sent before is on its way.
 pub trait Process: Send + Sync + fmt::Debug {
     /// Its number, another one for each.
     fn number(&self) -> u32;
 
-    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the process's own.
+    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the
+    /// process's own.
     fn harness(&self) -> Arc<dyn Harness>;
 
     /// Stops it.
@@ -111,7 +113,8 @@ impl Enclosed {
         let before = std::mem::replace(&mut *state, State::Running);
         drop(state);
         self.process.resume();
-        // What waited is read at once, as it is by the thread of a real one, before any of its tasks is polled.
+        // What waited is read at once, as it is by the thread of a real one, before any of its tasks is
+        // polled.
         if let State::Stopped(waiting) = before {
             waiting.into_iter().for_each(|order| self.agent.obey(order));
         }
@@ -122,8 +125,8 @@ impl Enclosed {
         if matches!(before, State::Dead) {
             return;
         }
-        // First: what is dropped after this can spawn nothing and send nothing. (That it is dropped at all, and its destructors run, is all
-        // that a real process would not do.)
+        // First: what is dropped after this can spawn nothing and send nothing. (That it is dropped at all,
+        // and its destructors run, is all that a real process would not do.)
         self.process.kill();
         self.agent.perish();
         self.ears.end();

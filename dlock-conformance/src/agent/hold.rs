@@ -14,8 +14,8 @@ use crate::subject::{Convert, Held, Reply};
 
 /// A guard of a child. Dropping it drops the child's.
 ///
-/// As a [`Held`] its sync looks are what the parent can tell: the deadline that the child last told, or an earlier one. What the
-/// child's own guard says is [`look`](Self::look).
+/// As a [`Held`] its sync looks are what the parent can tell: the deadline that the child last told, or an
+/// earlier one. What the child's own guard says is [`look`](Self::look).
 #[derive(Debug)]
 pub struct Hold {
     pipe: Arc<Pipe>,
@@ -41,7 +41,8 @@ pub struct Look {
 
 /// A time that the child's deadline is not before.
 fn deadline(told: &Timed<WireHold>) -> Timestamp {
-    // Where one clock serves the machine, the child's word is exact; elsewhere it was true at some time after it was asked.
+    // Where one clock serves the machine, the child's word is exact; elsewhere it was true at some time after
+    // it was asked.
     let one_clock = cfg!(any(
         target_os = "linux",
         target_os = "android",
@@ -67,7 +68,8 @@ impl Hold {
         }
     }
 
-    /// Asks the child's guard, synchronously there: before any task of its runtime has run, if the process was stopped.
+    /// Asks the child's guard, synchronously there: before any task of its runtime has run, if the process
+    /// was stopped.
     pub fn look(&self) -> Asked<Look> {
         self.pipe.ask(Command::Look(self.n), |answer| match answer {
             Answer::Look {

@@ -1,21 +1,24 @@
 //! Processes of the kit's own: what is killed, stopped, and shown a shifted wall clock.
 //!
-//! A rule with access C needs another process that uses the same store. The kit runs its own test binary again, with `DLOCK_AGENT`
-//! in the environment; the door ([`main!`](crate::main), or [`serve`] in a `main` of one's own) sees that before anything else, makes
-//! the same harness, connects, and does what it reads from its input, one JSON line per command. Each answer is one JSON line.
+//! A rule with access C needs another process that uses the same store. The kit runs its own test binary
+//! again, with `DLOCK_AGENT` in the environment; the door ([`main!`](crate::main), or [`serve`] in a `main`
+//! of one's own) sees that before anything else, makes the same harness, connects, and does what it reads
+//! from its input, one JSON line per command. Each answer is one JSON line.
 //!
-//! The parent writes down when it asked and when it was answered ([`Timed`]): what the child did happened in between, whatever its own
-//! clock says. A command is on its way as soon as the method returns, so that one can wait in the pipe of a stopped process and
-//! be the first thing that it does when it goes on.
+//! The parent writes down when it asked and when it was answered ([`Timed`]): what the child did happened in
+//! between, whatever its own clock says. A command is on its way as soon as the method returns, so that one
+//! can wait in the pipe of a stopped process and be the first thing that it does when it goes on.
 //!
-//! Nothing is left behind: a [`Child`] that is dropped is killed and waited for, and a child whose input closes, because its
-//! parent died, ends at once. Only one that is *stopped* while its parent is killed stays, until somebody continues it.
+//! Nothing is left behind: a [`Child`] that is dropped is killed and waited for, and a child whose input
+//! closes, because its parent died, ends at once. Only one that is *stopped* while its parent is killed
+//! stays, until somebody continues it.
 //!
-//! In virtual time the process is simulated ([`Process`]): the same agent and the same protocol, on a runtime of the simulation that is
-//! stopped and killed. The rules are the same there, so the matrix proves them without waiting.
+//! In virtual time the process is simulated ([`Process`]): the same agent and the same protocol, on a runtime
+//! of the simulation that is stopped and killed. The rules are the same there, so the matrix proves them
+//! without waiting.
 //!
-//! What a harness has to do: [`Harness::hand_over`](crate::Harness::hand_over) answers what a child needs to find the same store, and
-//! whoever makes the harness asks [`handed_over`] whether it is in such a child.
+//! What a harness has to do: [`Harness::hand_over`](crate::Harness::hand_over) answers what a child needs to
+//! find the same store, and whoever makes the harness asks [`handed_over`] whether it is in such a child.
 
 mod body;
 mod child;
@@ -54,7 +57,8 @@ const STARTING: Duration = Duration::from_secs(20);
 /// In the environment of a child: a [`Handed`] in JSON.
 const VARIABLE: &str = "DLOCK_AGENT";
 
-/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all of them.
+/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all
+/// of them.
 const ARGUMENTS: [&str; 2] = ["--exact", "dlock-agent"];
 
 /// What a child is told at its start.
@@ -77,7 +81,8 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other process.
+/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other
+/// process.
 pub fn handed_over() -> Option<String> {
     handed()?.ok().map(|handed| handed.store)
 }
@@ -89,9 +94,9 @@ impl Cx {
     /// Dropped, the process is killed.
     ///
     /// # Errors
-    /// [`Failure::NotRun`] where there can be none: the store cannot be shared with a process, this system cannot stop one, or the test
-    /// binary has no door for it. [`Failure::Kit`] if it did not start, or could not connect although the
-    /// parent can.
+    /// [`Failure::NotRun`] where there can be none: the store cannot be shared with a process, this system
+    /// cannot stop one, or the test binary has no door for it. [`Failure::Kit`] if it did not start, or could
+    /// not connect although the parent can.
     pub async fn child(&self) -> Verdict<Arc<Child>> {
         self.start_child(None).await
     }
@@ -102,7 +107,8 @@ impl Cx {
     /// Dropped, the process is killed.
     ///
     /// # Errors
-    /// As [`child`](Self::child); and [`Failure::NotRun`] if neither libfaketime is installed nor, on Linux, a C compiler.
+    /// As [`child`](Self::child); and [`Failure::NotRun`] if neither libfaketime is installed nor, on Linux,
+    /// a C compiler.
     pub async fn child_with_wall_clock(&self) -> Verdict<Arc<Child>> {
         if self.is_virtual() {
             // Every simulated process has one.

@@ -25,7 +25,8 @@ pub struct Timed<T> {
     pub answered: Timestamp,
 }
 
-/// A command that was sent when this was made. Dropped before its answer, the child drops what it does for it.
+/// A command that was sent when this was made. Dropped before its answer, the child drops what it does for
+/// it.
 ///
 /// The error is the one that the child's operation gave, or `Unknown` if the child ended before it answered.
 pub type Asked<T> = BoxFuture<'static, Result<Timed<T>>>;

@@ -174,7 +174,8 @@ pub(super) fn bytes(name: &LockName) -> Vec<u8> {
     name.as_bytes().to_vec()
 }
 
-/// The kinds by their names; what is not among them arrives as `BackendData`: the child speaks another version.
+/// The kinds by their names; what is not among them arrives as `BackendData`: the child speaks another
+/// version.
 const KINDS: [ErrorKind; 10] = [
     ErrorKind::Timeout,
     ErrorKind::Lost,

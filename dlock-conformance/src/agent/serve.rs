@@ -42,8 +42,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a `main` of one's own calls where [`handed_over`](super::handed_over) answers: serves the parent until it closes the pipe.
-/// [`main!`](crate::main) does it by itself.
+/// What a `main` of one's own calls where [`handed_over`](super::handed_over) answers: serves the parent
+/// until it closes the pipe. [`main!`](crate::main) does it by itself.
 pub fn serve(harness: impl Harness) -> ExitCode {
     serve_with(Arc::new(harness))
 }
@@ -64,7 +64,8 @@ pub(crate) fn serve_with(harness: Arc<dyn Harness>) -> ExitCode {
     let Some(agent) = Agent::start(harness, handed, outside) else {
         return refuse("there are no rules");
     };
-    // This thread is no part of the runtime: a command that waited in the pipe while the process was stopped is read at once.
+    // This thread is no part of the runtime: a command that waited in the pipe while the process was stopped
+    // is read at once.
     for line in io::stdin().lock().lines().map_while(std::result::Result::ok) {
         match serde_json::from_str::<Order>(&line) {
             Ok(order) => agent.obey(order),

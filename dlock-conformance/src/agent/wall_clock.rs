@@ -1,5 +1,5 @@
-//! A wall clock that can be set, for one child: libfaketime where it is installed, or else thirty lines of C that the system's
-//! compiler makes a library of. Both read from one file how far the clock is off.
+//! A wall clock that can be set, for one child: libfaketime where it is installed, or else thirty lines of C
+//! that the system's compiler makes a library of. Both read from one file how far the clock is off.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the holders believed: two who both think that they hold an exclusive lock, at one time, are the accident
-//! that a lock is there to prevent, whatever the store says.
+//! What the holders believed: two who both think that they hold an exclusive lock, at one time, are the
+//! accident that a lock is there to prevent, whatever the store says.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,9 +19,9 @@ struct Belief<'a> {
     ended: u64,
 }
 
-/// Each holder believes from the return of its acquire until its last known local deadline, or until it lets go or is told
-/// that it is lost. Beliefs in modes that do not share must not overlap by more than the skew over that time, and of those that do
-/// no more than the mode allows.
+/// Each holder believes from the return of its acquire until its last known local deadline, or until it lets
+/// go or is told that it is lost. Beliefs in modes that do not share must not overlap by more than the skew
+/// over that time, and of those that do no more than the mode allows.
 pub fn check(events: &[Event], skew: Skew) -> Judgement {
     let mut names: BTreeMap<&str, Vec<Belief<'_>>> = BTreeMap::new();
     for belief in beliefs(events).into_values() {
@@ -40,7 +40,8 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                 return Judgement::Illegal(Violation::new(
                     name,
                     format!(
-                        "operation {} (lane {}) was granted by {}, when {} others still believed to hold it and {} holders are allowed",
+                        "operation {} (lane {}) was granted by {}, when {} others still believed to hold it \
+                            and {} holders are allowed",
                         belief.op_id,
                         belief.lane,
                         ms(belief.from),
@@ -60,7 +61,8 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
                 return Judgement::Illegal(Violation::new(
                     name,
                     format!(
-                        "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) was granted by {}: {} earlier",
+                        "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) \
+                            was granted by {}: {} earlier",
                         other.op_id,
                         other.lane,
                         ms(other.end()),

@@ -1,4 +1,5 @@
-//! Which checkers judge a history: what a rule asks for, and what is written into the head of a stored history.
+//! Which checkers judge a history: what a rule asks for, and what is written into the head of a stored
+//! history.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::history::{Event, Model, spans, validate};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Check {
-    /// Exclusion and the order of tokens: the interval checker, the linearizability checker, and what the holders believed.
+    /// Exclusion and the order of tokens: the interval checker, the linearizability checker, and what the
+    /// holders believed.
     Exclusion,
     /// The same, where acquires of one owner are levels of one hold, as many as that at most.
     Reentrant {
@@ -72,7 +74,8 @@ impl Check {
                     matches!(self.once(part, model, budget / 20), Ok(Judgement::Illegal(_)))
                 })
             }
-            // Without a grant what a watcher was told of it is a phantom, and without a write a refusal has no reason.
+            // Without a grant what a watcher was told of it is a phantom, and without a write a refusal has
+            // no reason.
             Self::Watch { .. } => shrink::about(events, violation),
             Self::Resource => shrink::around(events, violation),
         }

@@ -1,8 +1,9 @@
 //! Holds that overlap for sure.
 //!
-//! Of each grant it is known from when until when it was held at least ([`Span::surely`]). Two such times that intersect, where the
-//! modes do not share, are a violation that needs no search: O(n log n), and one sentence says it all. What it calls legal may still
-//! be illegal; the search of [`wgl`](super::wgl) decides that.
+//! Of each grant it is known from when until when it was held at least ([`Span::surely`]). Two such times
+//! that intersect, where the modes do not share, are a violation that needs no search: O(n log n), and one
+//! sentence says it all. What it calls legal may still be illegal; the search of [`wgl`](super::wgl) decides
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -139,7 +140,8 @@ fn shown(until: u64) -> String {
     }
 }
 
-/// An acquire that began and returned while another held it for sure had no moment at which it can have been granted.
+/// An acquire that began and returned while another held it for sure had no moment at which it can have been
+/// granted.
 fn granted_inside_another(spans: &[Span]) -> Found {
     // Of each mode: sure holds by their begin, each with the one that ends last among those up to it.
     let mut by_mode: BTreeMap<ModeTag, Vec<(u64, usize)>> = BTreeMap::new();
@@ -185,7 +187,8 @@ fn granted_inside_another(spans: &[Span]) -> Found {
     None
 }
 
-/// A grant that began after another had returned has a larger token; a shared one at least that of the last exclusive one.
+/// A grant that began after another had returned has a larger token; a shared one at least that of the last
+/// exclusive one.
 fn tokens_out_of_order(spans: &[Span]) -> Found {
     let mut exclusive = HashMap::new();
     for span in spans.iter().filter(|s| s.mode == ModeTag::Exclusive) {

@@ -1,9 +1,10 @@
 //! Judges histories: several detectors, of which each sees what the others miss.
 //!
-//! [`interval`] is fast, explains itself in one sentence, and is incomplete; [`wgl`] decides whether any order of the operations
-//! explains what the clients saw; [`belief`] looks at what the holders thought. [`reentrant`] reads the levels of one owner as one hold;
-//! [`queue`] looks at who comes first, [`watch`] at what watchers were told, [`resource`] at what a fenced resource accepted.
-//! [`lost_update`] gives a number for people. A [`Check`] says which of them a history is judged by.
+//! [`interval`] is fast, explains itself in one sentence, and is incomplete; [`wgl`] decides whether any
+//! order of the operations explains what the clients saw; [`belief`] looks at what the holders thought.
+//! [`reentrant`] reads the levels of one owner as one hold; [`queue`] looks at who comes first, [`watch`] at
+//! what watchers were told, [`resource`] at what a fenced resource accepted. [`lost_update`] gives a number
+//! for people. A [`Check`] says which of them a history is judged by.
 
 pub mod belief;
 mod check;
@@ -75,11 +76,13 @@ pub fn judge(events: &[Event], model: &Model, budget: u64) -> Result<Judgement, 
     agree(quick, full)
 }
 
-/// What the interval checker refuses has no legal order either; a `Legal` of the other checker shows that one of them is wrong.
+/// What the interval checker refuses has no legal order either; a `Legal` of the other checker shows that one
+/// of them is wrong.
 pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, String> {
     match (quick, full) {
         (Judgement::Illegal(v), Judgement::Legal) => Err(format!(
-            "the checkers contradict each other: the interval checker says {v}, the linearizability checker says that it is legal"
+            "the checkers contradict each other: the interval checker says {v}, the linearizability checker \
+                says that it is legal"
         )),
         // Its sentence is the better one.
         (quick @ Judgement::Illegal(_), _) => Ok(quick),

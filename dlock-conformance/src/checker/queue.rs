@@ -1,9 +1,11 @@
-//! The order of a queue: nobody is granted before somebody who was in line first, or whose priority is higher.
+//! The order of a queue: nobody is granted before somebody who was in line first, or whose priority is
+//! higher.
 //!
-//! A waiter is in line for sure from the moment that it was seen there ([`EventKind::Queued`]) until its acquire ends. A grant
-//! happened after its invoke, and after each exclusive hold that ended before it returned; if all that time somebody who comes first
-//! was in line, and still is when the grant returns, it was overtaken. Between two that may share, and for those that left without a
-//! grant, the last moments in line are not counted: `settle`.
+//! A waiter is in line for sure from the moment that it was seen there ([`EventKind::Queued`]) until its
+//! acquire ends. A grant happened after its invoke, and after each exclusive hold that ended before it
+//! returned; if all that time somebody who comes first was in line, and still is when the grant returns, it
+//! was overtaken. Between two that may share, and for those that left without a grant, the last moments in
+//! line are not counted: `settle`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -141,7 +143,8 @@ fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> 
             return Some(Violation::new(
                 name,
                 format!(
-                    "operation {} (lane {}) was granted between {} and {} although operation {} (lane {}), in line since {}, {why}; it {fate}",
+                    "operation {} (lane {}) was granted between {} and {} although operation {} (lane {}), \
+                        in line since {}, {why}; it {fate}",
                     span.op_id,
                     span.lane,
                     ms(granted_from),
@@ -157,8 +160,8 @@ fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> 
     None
 }
 
-/// The earliest time at which that grant can have been made: an exclusive hold that ended before it returned came before it,
-/// unless it would have been inside, which is another checker's matter.
+/// The earliest time at which that grant can have been made: an exclusive hold that ended before it returned
+/// came before it, unless it would have been inside, which is another checker's matter.
 fn granted_after(span: &Span, spans: &[Span]) -> u64 {
     spans
         .iter()

@@ -1,7 +1,7 @@
 //! Re-entrant locks: the levels of one owner are one hold, of which the last level's end is the end.
 //!
-//! Levels are put together where it is known that the owner held all the while (`fold`); then the holds are judged like any others.
-//! Levels of one hold carry one token, and are no more than the declared depth.
+//! Levels are put together where it is known that the owner held all the while (`fold`); then the holds are
+//! judged like any others. Levels of one hold carry one token, and are no more than the declared depth.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ struct Hold {
     levels: Vec<usize>,
 }
 
-/// A level joins a hold of its owner if that was held for sure while it was acquired. Where it may have ended meanwhile, the level
-/// begins a hold of its own: that allows more, so nothing legal is refused.
+/// A level joins a hold of its owner if that was held for sure while it was acquired. Where it may have ended
+/// meanwhile, the level begins a hold of its own: that allows more, so nothing legal is refused.
 fn fold(spans: &[Span]) -> Vec<Hold> {
     let mut holds: Vec<Hold> = Vec::new();
     for (i, span) in spans.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! A fenced resource: a register that remembers the largest token, and refuses writes with a smaller one.
 //!
-//! Accepted writes have come in the order of their tokens, so there is one order to try: each takes effect as early as its invoke,
-//! the write before it and the reads before it allow. If one of them cannot, or a refusal or a read then has no moment of its own,
-//! nothing explains the history. O(n²) at worst, and complete where all outcomes are known.
+//! Accepted writes have come in the order of their tokens, so there is one order to try: each takes effect as
+//! early as its invoke, the write before it and the reads before it allow. If one of them cannot, or a
+//! refusal or a read then has no moment of its own, nothing explains the history. O(n²) at worst, and
+//! complete where all outcomes are known.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +153,8 @@ fn refused_for_nothing(calls: &[Call], accepted: &[(&Call, u64)]) -> Found {
     })?;
     Some((
         format!(
-            "the write with token {} (operation {}, lane {}) was refused by {}, when no larger token can have come",
+            "the write with token {} (operation {}, lane {}) was refused by {}, when no larger token can \
+                have come",
             call.token,
             call.op_id,
             call.lane,
@@ -183,7 +185,8 @@ fn unreadable(read: &Call, accepted: &[(&Call, u64)]) -> Found {
     (read.by < *at).then(|| {
         (
             format!(
-                "operation {} (lane {}) read token {} by {}, before its write (operation {}, lane {}) can have come at {}",
+                "operation {} (lane {}) read token {} by {}, before its write (operation {}, lane {}) can \
+                    have come at {}",
                 read.op_id,
                 read.lane,
                 read.token,

@@ -1,8 +1,9 @@
 //! From an illegal history to the least of it that is illegal still: what a person has to read.
 //!
-//! Only what cannot make a legal history illegal is left out, so that the rest is illegal for the same kind of reason:
-//! the end of a history, another lock, a whole grant with all that was done to it, an acquire that was granted nothing, a renewal, a
-//! word of belief. A release or a drop is never left out alone: its holder would hold on.
+//! Only what cannot make a legal history illegal is left out, so that the rest is illegal for the same kind
+//! of reason: the end of a history, another lock, a whole grant with all that was done to it, an acquire that
+//! was granted nothing, a renewal, a word of belief. A release or a drop is never left out alone: its holder
+//! would hold on.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,8 @@ use crate::history::{Event, EventKind, Op};
 /// How often a history is judged again at most.
 const LIMIT: usize = 600;
 
-/// The smallest `n` of which the first `n` events are illegal. A prefix of a legal history is legal, so halving finds it.
+/// The smallest `n` of which the first `n` events are illegal. A prefix of a legal history is legal, so
+/// halving finds it.
 pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
     let (mut legal, mut bad) = (0, events.len());
     while bad - legal > 1 {
@@ -61,7 +63,8 @@ pub(super) fn minimal(
     least
 }
 
-/// What is left of it where nothing can be left out safely: the events of the operations that the violation is about.
+/// What is left of it where nothing can be left out safely: the events of the operations that the violation
+/// is about.
 pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
     events
         .iter()

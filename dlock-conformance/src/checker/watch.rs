@@ -1,7 +1,9 @@
-//! What watchers were told, against what the holders saw: a snapshot first, every change after it, and no state that never was.
+//! What watchers were told, against what the holders saw: a snapshot first, every change after it, and no
+//! state that never was.
 //!
-//! A stream may leave changes out only where it says so, by a snapshot marked as skipping, and only if that was declared
-//! ([`Coalescing`]). A grant is known by its id; times are compared by the bounds of its [`Span`].
+//! A stream may leave changes out only where it says so, by a snapshot marked as skipping, and only if that
+//! was declared ([`Coalescing`]). A grant is known by its id; times are compared by the bounds of its
+//! [`Span`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -224,7 +226,8 @@ impl<'a> Judge<'a> {
             if let Some(by) = span.end_by.filter(|by| *by < self.stream.subscribed.0) {
                 return Some((
                     format!(
-                        "it was told at {} of the grant of operation {}, which was over by {}, before it subscribed",
+                        "it was told at {} of the grant of operation {}, which was over by {}, before it \
+                            subscribed",
                         ms(at),
                         span.op_id,
                         ms(by)
@@ -241,7 +244,8 @@ impl<'a> Judge<'a> {
             if let Some(other) = beside {
                 return Some((
                     format!(
-                        "it was told at {} of the grant of operation {} and never of the end of operation {} before it",
+                        "it was told at {} of the grant of operation {} and never of the end of operation \
+                            {} before it",
                         ms(at),
                         span.op_id,
                         other.op_id
@@ -255,7 +259,8 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "it was told at {} of token {token}, after token {largest}: not the order of the grants",
+                        "it was told at {} of token {token}, after token {largest}: not the order of the \
+                            grants",
                         ms(at)
                     ),
                     vec![span.op_id],
@@ -339,7 +344,8 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "it was never told of the end of operation {}, which had come by {}: the last state is missing",
+                        "it was never told of the end of operation {}, which had come by {}: the last state \
+                            is missing",
                         span.op_id,
                         ms(by)
                     ),

@@ -1,9 +1,9 @@
 //! Lease-aware linearizability: is there any order of the operations that explains what the clients saw?
 //!
-//! The search of Wing and Gong (1993) with the memo of Lowe (2017), per name. The sequential lock has holders and the
-//! largest tokens; its operations are *acquire* (admissible by mode, token in order), *renew* (still held) and *end*, each
-//! somewhere between the bounds of its [`Span`]. An end that nobody has confirmed is optional: it may be put
-//! anywhere from the earliest time at which the lease can have run out.
+//! The search of Wing and Gong (1993) with the memo of Lowe (2017), per name. The sequential lock has holders
+//! and the largest tokens; its operations are *acquire* (admissible by mode, token in order), *renew* (still
+//! held) and *end*, each somewhere between the bounds of its [`Span`]. An end that nobody has confirmed is
+//! optional: it may be put anywhere from the earliest time at which the lease can have run out.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -313,7 +313,8 @@ impl<'a> Search<'a> {
         let token = span.token.map_or_else(String::new, |t| format!(", token {t}"));
         Found::Illegal {
             explanation: format!(
-                "no order explains it: after the longest one ({} of {} steps, held by {holders}, largest token {}), {what} of operation {} (lane {}{token}), which was over by {}, has no place",
+                "no order explains it: after the longest one ({} of {} steps, held by {holders}, largest \
+                    token {}), {what} of operation {} (lane {}{token}), which was over by {}, has no place",
                 taken.0 + taken.1.len(),
                 self.steps.len(),
                 state.largest,

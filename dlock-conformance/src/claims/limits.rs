@@ -21,8 +21,8 @@ struct Bound {
     most: Duration,
 }
 
-/// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here. What is declared there is not
-/// refused, so taken back here alone it would be neither tested nor refused.
+/// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here.
+/// What is declared there is not refused, so taken back here alone it would be neither tested nor refused.
 const CARRIED: [Need; 18] = [
     Need::Lease,
     Need::Renew,
@@ -44,8 +44,8 @@ const CARRIED: [Need; 18] = [
     Need::Session,
 ];
 
-/// The shortest lease that rules about time work with, where so short a one is claimed. A skew that is not small beside it forgives
-/// whatever they look for: a lease that ends early, a deadline that is too late.
+/// The shortest lease that rules about time work with, where so short a one is claimed. A skew that is not
+/// small beside it forgives whatever they look for: a lease that ends early, a deadline that is too late.
 const SHORTEST_LEASE: Duration = Duration::from_millis(120);
 
 /// The largest depth of re-entry and backlog of changes that a rule goes up to.
@@ -77,13 +77,15 @@ impl Claims {
         ]
     }
 
-    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything. And whether nothing is
-    /// taken back that the capabilities declare: its rules would not run, and users would find it all the same.
+    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything.
+    /// And whether nothing is taken back that the capabilities declare: its rules would not run, and users
+    /// would find it all the same.
     ///
     /// # Errors
-    /// What is taken back and declared. Or the bounds that are too wide, and the most that can be claimed: slack and `wake_p99` 5 s,
-    /// `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10 s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms,
-    /// or the least that is claimed), starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
+    /// What is taken back and declared. Or the bounds that are too wide, and the most that can be claimed:
+    /// slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10 s, skew
+    /// 10 % + 1 s and a quarter of the shortest lease (120 ms, or the least that is claimed), starvation
+    /// factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
     pub fn check(&self) -> Result<(), String> {
         let is_declared = |need: &Need| match need {
             Need::Lease => self.capabilities.nature == Nature::Lease,
@@ -93,7 +95,8 @@ impl Claims {
         let declared: Vec<Need> = taken_back.filter(is_declared).collect();
         if !declared.is_empty() {
             return Err(format!(
-                "{declared:?} cannot be taken back with `without`: the capabilities declare it; leave it out there, so that it is refused"
+                "{declared:?} cannot be taken back with `without`: the capabilities declare it; leave it \
+                    out there, so that it is refused"
             ));
         }
         let mut too_wide: Vec<String> = self
@@ -107,7 +110,8 @@ impl Claims {
         let (skew, most) = (self.skew.of(lease), lease / 4);
         if skew > most {
             too_wide.push(format!(
-                "the skew over {lease:?}, the shortest lease that is looked at, is {skew:?}, and {most:?} is the most"
+                "the skew over {lease:?}, the shortest lease that is looked at, is {skew:?}, and {most:?} \
+                    is the most"
             ));
         }
         if self.starvation_factor > MOST_STARVATION {

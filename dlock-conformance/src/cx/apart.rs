@@ -9,7 +9,8 @@ use crate::subject::Subject;
 use crate::verdict::{Failure, Verdict};
 
 impl Cx {
-    /// A new client, as by [`connect`](Self::connect), on an executor of its own; `None` if the harness cannot give one.
+    /// A new client, as by [`connect`](Self::connect), on an executor of its own; `None` if the harness
+    /// cannot give one.
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
@@ -30,8 +31,8 @@ impl Cx {
         Ok(Some(connected))
     }
 
-    /// A client that was given that password for a place where it is of no use, or the error of connecting there; `None` if the
-    /// harness cannot give one.
+    /// A client that was given that password for a place where it is of no use, or the error of connecting
+    /// there; `None` if the harness cannot give one.
     ///
     /// # Cancel safety
     /// Dropped, it drops the future of the harness; no client is handed out.

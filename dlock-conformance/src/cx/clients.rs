@@ -29,8 +29,9 @@ impl Cx {
     /// Dropped, it drops the future of the harness; no client is handed out.
     ///
     /// # Errors
-    /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a connection nothing is
-    /// said about the rule, and [`Failure::Kit`] from then on: the store has died meanwhile, or the harness chooses its rules.
+    /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a
+    /// connection nothing is said about the rule, and [`Failure::Kit`] from then on: the store has died
+    /// meanwhile, or the harness chooses its rules.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
         let harness = self.harness()?;
         match harness.connect(self).await {
@@ -38,7 +39,8 @@ impl Cx {
                 self.0.run.connects();
                 if lock(&self.0.clients).iter().any(|c| Arc::ptr_eq(c, &connected)) {
                     return Err(Failure::Kit(
-                        "the harness gave a client that it had given before: `Harness::connect` is to make a new one, which shares nothing"
+                        "the harness gave a client that it had given before: `Harness::connect` is to make \
+                            a new one, which shares nothing"
                             .to_owned(),
                     ));
                 }
@@ -57,7 +59,8 @@ impl Cx {
         }
     }
 
-    /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot give one.
+    /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot
+    /// give one.
     ///
     /// # Cancel safety
     /// Dropped, it drops the future of the harness; no client is handed out.
@@ -82,7 +85,8 @@ impl Cx {
 
     // --- networks ---
 
-    /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults, and nobody else does.
+    /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults,
+    /// and nobody else does.
     ///
     /// # Errors
     /// [`Failure::NotRun`] if the harness names no servers; [`Failure::Kit`] if a proxy cannot be started.
@@ -111,8 +115,8 @@ impl Cx {
             .await
     }
 
-    /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at the proxy before it.
-    /// `None` if it names no such server.
+    /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at
+    /// the proxy before it. `None` if it names no such server.
     pub fn addr(&self, n: usize) -> Option<ServerAddress> {
         match self.route::<ProxyNetwork>() {
             Some(proxies) => proxies.addresses().get(n).cloned(),
@@ -120,7 +124,8 @@ impl Cx {
         }
     }
 
-    /// For a harness with [networks of its own](Harness::network): the one over which the client is to connect.
+    /// For a harness with [networks of its own](Harness::network): the one over which the client is to
+    /// connect.
     pub fn route<T: Network>(&self) -> Option<&T> {
         let network: &dyn Any = &**self.1.as_ref()?;
         network.downcast_ref()

@@ -26,7 +26,8 @@ impl Cx {
         Lane::new(self.0.history.clone(), Arc::clone(client))
     }
 
-    /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if fencing is claimed.
+    /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if
+    /// fencing is claimed.
     pub fn model(&self) -> Model {
         let caps = &self.0.run.claims.capabilities;
         Model {
@@ -42,8 +43,9 @@ impl Cx {
     /// Judges the history by the checkers of [`Check::Exclusion`].
     ///
     /// # Errors
-    /// `Broken` with one sentence and a timeline of the least of the history that is illegal still; `Inconclusive` if the search ran
-    /// out of budget; `Kit` if it is no history or the checkers contradict each other.
+    /// `Broken` with one sentence and a timeline of the least of the history that is illegal still;
+    /// `Inconclusive` if the search ran out of budget; `Kit` if it is no history or the checkers contradict
+    /// each other.
     pub fn check_history(&self) -> Verdict {
         self.check_history_as(&self.model())
     }

@@ -11,7 +11,8 @@ pub struct Event {
     pub t_mono_ns: u64,
     /// In which lane; a lane has one operation in flight at most.
     pub lane: u32,
-    /// Which operation; the same in its invoke and its return. For point events of a grant, the acquire that made it.
+    /// Which operation; the same in its invoke and its return. For point events of a grant, the acquire that
+    /// made it.
     pub op_id: u64,
     /// What kind of event.
     pub kind: EventKind,
@@ -41,8 +42,8 @@ pub struct Event {
     /// With which priority, in invokes of acquires that ask for another than the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// For whom, in invokes of re-entrant acquires: the client and the owner that it named. Those of one owner do not exclude one
-    /// another.
+    /// For whom, in invokes of re-entrant acquires: the client and the owner that it named. Those of one
+    /// owner do not exclude one another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// What a watcher was told.

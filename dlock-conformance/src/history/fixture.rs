@@ -6,10 +6,12 @@ use super::event::{Event, EventKind, ModeTag, Op, OpOutcome, Told};
 
 /// One line per event or operation, in any order. Times are nanoseconds.
 ///
-/// * `begin-end lane verb grant key=value... outcome` is an operation: acquire, try, renew, release, write, read or watch, the outcome is ok
-///   unless another is named. Without an end (`begin-`) it is in flight for ever. The name of a grant is also its id.
+/// * `begin-end lane verb grant key=value... outcome` is an operation: acquire, try, renew, release, write,
+///   read or watch, the outcome is ok unless another is named. Without an end (`begin-`) it is in flight for
+///   ever. The name of a grant is also its id.
 /// * `at lane drop|lost|believe|queued grant` is a point event of that grant or acquire.
-/// * `at lane told watch snapshot A,B | skipped A,B | granted A token=1 | ended A | over` is what that watcher was told.
+/// * `at lane told watch snapshot A,B | skipped A,B | granted A token=1 | ended A | over` is what that
+///   watcher was told.
 /// * `at lane fault`, `at lane healed`, `at - stall ttl=9`.
 ///
 /// Keys: `token`, `ttl`, `name` (x unless given), `mode` (`reader` or a number of permits), `prio`, `owner`.

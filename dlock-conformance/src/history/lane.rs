@@ -26,7 +26,8 @@ pub struct Lane {
 /// The priority of who asks for none.
 const USUAL_PRIORITY: u8 = 5;
 
-/// A guard whose acquire was written down. Renew, release and drop it through a [`Lane`]; look at it as at any [`Held`].
+/// A guard whose acquire was written down. Renew, release and drop it through a [`Lane`]; look at it as at
+/// any [`Held`].
 pub struct Recorded {
     held: Box<dyn Held>,
     op_id: u64,
@@ -133,8 +134,8 @@ impl Lane {
         drop(held.held);
     }
 
-    /// Writes down how long the holder believes yet. Done at acquire, renewal and release; worth doing in between for guards that
-    /// renew themselves.
+    /// Writes down how long the holder believes yet. Done at acquire, renewal and release; worth doing in
+    /// between for guards that renew themselves.
     pub fn believe(&self, held: &Recorded) {
         if held.held.is_valid() {
             self.point(EventKind::GrantedBeliefUntil, held, Some(held.held.remaining()));
@@ -146,8 +147,8 @@ impl Lane {
         self.point(EventKind::Lost, held, None);
     }
 
-    /// Writes down that the acquire in flight was seen in line: from here on nobody who comes later may be granted before it.
-    /// Called from another task; does nothing if there is none.
+    /// Writes down that the acquire in flight was seen in line: from here on nobody who comes later may be
+    /// granted before it. Called from another task; does nothing if there is none.
     pub fn queued(&self) {
         let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that the operation has not returned meanwhile.

@@ -37,7 +37,8 @@ impl Lane {
         result.seen("a writer writes")
     }
 
-    /// Reads a fenced resource that only [`write`](Self::write) writes to, written down. The token whose write it found.
+    /// Reads a fenced resource that only [`write`](Self::write) writes to, written down. The token whose
+    /// write it found.
     ///
     /// # Cancel safety
     /// The drop is written down as a return with unknown outcome.
@@ -61,7 +62,8 @@ impl Lane {
         Ok(token)
     }
 
-    /// Subscribes to the changes of a name, written down. What comes is written down as it is taken from the [`Watching`].
+    /// Subscribes to the changes of a name, written down. What comes is written down as it is taken from the
+    /// [`Watching`].
     ///
     /// # Cancel safety
     /// The drop is written down as a return with unknown outcome.

@@ -40,7 +40,8 @@ impl History {
         }))
     }
 
-    /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the next.
+    /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the
+    /// next.
     pub fn record(&self, mut event: Event) -> u64 {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         event.t_mono_ns = nanos(self.0.runtime.now().since(self.0.started));
@@ -61,7 +62,8 @@ impl History {
         state.ops
     }
 
-    /// The number of that client in this history. Clients live as long as their run, so an address stands for one of them.
+    /// The number of that client in this history. Clients live as long as their run, so an address stands for
+    /// one of them.
     pub(super) fn number_of(&self, client: &Arc<dyn Subject>) -> usize {
         let address = Arc::as_ptr(client).cast::<()>() as usize;
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);

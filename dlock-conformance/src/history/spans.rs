@@ -197,7 +197,8 @@ impl<'a> Reader<'a> {
                 };
                 match outcome {
                     Some(OpOutcome::Ok) if grant.released.is_none() => {
-                        // From the first attempt on: an earlier one whose reply was lost may have been the one.
+                        // From the first attempt on: an earlier one whose reply was lost may have been the
+                        // one.
                         grant.released = Some((grant.let_go_from.unwrap_or(times.0), times.1));
                     }
                     Some(OpOutcome::Lost) => {
@@ -214,7 +215,8 @@ impl<'a> Reader<'a> {
 }
 
 impl Grant<'_> {
-    /// That attempt has not ended it: a release that answers `Lost` found it ended, one that failed has had no effect.
+    /// That attempt has not ended it: a release that answers `Lost` found it ended, one that failed has had
+    /// no effect.
     fn forgive(&mut self, invoked: u64) {
         if self.let_go_from == Some(invoked) {
             self.let_go_from = None;

@@ -20,8 +20,8 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Times never go back; a lane has one operation in flight; each return has its invoke and repeats what that said; renewals,
-/// releases and point events name an acquire that was granted, of the same lock.
+/// Times never go back; a lane has one operation in flight; each return has its invoke and repeats what that
+/// said; renewals, releases and point events name an acquire that was granted, of the same lock.
 ///
 /// # Errors
 /// The first event that breaks this.

@@ -52,8 +52,8 @@ async fn vitals(hooks: &dyn Hooks) -> Verdict<Vitals> {
     done("vitals", hooks.vitals()).await
 }
 
-/// The hooks of the harness, each with its proof. All of them end the rule as *not run* where the hook, or what proves it, is not offered, and
-/// as an error that names the hook where it failed or did nothing.
+/// The hooks of the harness, each with its proof. All of them end the rule as *not run* where the hook, or
+/// what proves it, is not offered, and as an error that names the hook where it failed or did nothing.
 impl Cx {
     fn hands(&self) -> Verdict<Hands> {
         self.harness().map(Hands)
@@ -156,7 +156,8 @@ impl Cx {
         Ok(())
     }
 
-    /// Sets the counter of the tokens of that name: that is what is stored afterwards. `false` if it is beyond that already.
+    /// Sets the counter of the tokens of that name: that is what is stored afterwards. `false` if it is
+    /// beyond that already.
     ///
     /// # Cancel safety
     /// As [`restart`](Self::restart).
@@ -235,8 +236,8 @@ impl Cx {
         Ok(())
     }
 
-    /// Ends the holds of that name behind their holders' backs, and has `by` take it, which proves that. By `force_release` where that is
-    /// claimed, and by the hook of the harness where it is not.
+    /// Ends the holds of that name behind their holders' backs, and has `by` take it, which proves that. By
+    /// `force_release` where that is claimed, and by the hook of the harness where it is not.
     ///
     /// # Cancel safety
     /// As [`restart`](Self::restart).

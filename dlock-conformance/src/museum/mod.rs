@@ -1,8 +1,10 @@
-//! The museum: bugs that lock libraries and their users had in the field, each rebuilt as a planted bug with the rule that catches it.
+//! The museum: bugs that lock libraries and their users had in the field, each rebuilt as a planted bug with
+//! the rule that catches it.
 //!
-//! Where a real bug's mechanism is that of a rule's own planted bug, the exhibit points at that one. Where the real story has
-//! another mechanism or another trigger, the bug is planted a second time, as it was: [`REBUILT`]. `MUSEUM.md` is written from this table
-//! and from what the matrix measured; a change of the kit is done only while the whole museum is still caught.
+//! Where a real bug's mechanism is that of a rule's own planted bug, the exhibit points at that one. Where
+//! the real story has another mechanism or another trigger, the bug is planted a second time, as it was:
+//! [`REBUILT`]. `MUSEUM.md` is written from this table and from what the matrix measured; a change of the kit
+//! is done only while the whole museum is still caught.
 
 mod day;
 mod holders;

@@ -68,7 +68,8 @@ pub fn page(matrix: &Matrix) -> Result<String, String> {
     let rebuilt = all.iter().filter(|e| rebuilt::of(e.bug).is_some()).count();
     let _ = writeln!(
         text,
-        "**{} bugs of {} projects, since {first}; {caught} of them are caught.** {open} are open. {rebuilt} are planted as they were, since no other \
+        "**{} bugs of {} projects, since {first}; {caught} of them are caught.** {open} are open. {rebuilt} \
+            are planted as they were, since no other \
          planted bug has their mechanism.\n",
         all.len(),
         projects.len(),
@@ -133,7 +134,8 @@ fn says(row: &Row) -> String {
 fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
     let _ = writeln!(
         text,
-        "## The catalogue\n\n| bug | project | year | lived | rule | what the rule says of it | caught | planted as |\n|---|---|---|---|---|---|---|---|"
+        "## The catalogue\n\n| bug | project | year | lived | rule | what the rule says of it | caught | \
+            planted as |\n|---|---|---|---|---|---|---|---|"
     );
     for exhibit in exhibits() {
         let row = row_of(matrix, exhibit)?;
@@ -160,7 +162,8 @@ fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
 fn absent(text: &mut String) {
     let _ = writeln!(
         text,
-        "## Waiting for its backend\n\nThese cannot be rebuilt in memory: the fault is in what lies under the lock. They are kept here with the rule that is to catch \
+        "## Waiting for its backend\n\nThese cannot be rebuilt in memory: the fault is in what lies under \
+            the lock. They are kept here with the rule that is to catch \
          them, for the backends to come.\n\n| bug | project | year | needs | rule |\n|---|---|---|---|---|"
     );
     for absent in WAITING {

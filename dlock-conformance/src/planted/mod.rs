@@ -1,8 +1,10 @@
-//! Planted bugs of processes: wrappers around what a correct store, its runtime and its client are in a simulated process.
+//! Planted bugs of processes: wrappers around what a correct store, its runtime and its client are in a
+//! simulated process.
 //!
-//! The bugs that need one process are an `if` in the memory backend or in the engine. These show only between processes, or when one is
-//! killed or stopped, and so they are planted in the processes that the rules start, and not in the clients beside them: that is how a library
-//! is whose tests never leave one process, and how the rules are seen to look at what they are about.
+//! The bugs that need one process are an `if` in the memory backend or in the engine. These show only between
+//! processes, or when one is killed or stopped, and so they are planted in the processes that the rules
+//! start, and not in the clients beside them: that is how a library is whose tests never leave one process,
+//! and how the rules are seen to look at what they are about.
 
 mod clock;
 mod guard;

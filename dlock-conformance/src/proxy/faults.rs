@@ -99,7 +99,8 @@ impl Faults {
         }
     }
 
-    /// Takes a fault that strikes once, if one is there; it goes on until it is healed, and strikes nothing more.
+    /// Takes a fault that strikes once, if one is there; it goes on until it is healed, and strikes nothing
+    /// more.
     pub(super) fn take(&self, fault: Fault) -> Option<(u64, Arc<AtomicU64>)> {
         let active = lock(&self.active);
         let mut armed = active.iter().filter(|a| a.fault == fault);

@@ -74,7 +74,8 @@ impl Door {
             drop(Socket::connect(&self.own));
             state = lock(&self.shared.state);
         }
-        // Bounded: a port that somebody else has taken meanwhile is not worth a hang; the rule then sees that it cannot connect.
+        // Bounded: a port that somebody else has taken meanwhile is not worth a hang; the rule then sees that
+        // it cannot connect.
         let waited = self
             .shared
             .changed

@@ -46,7 +46,8 @@ impl Line {
         Ok(Arc::new(Self { faults, door }))
     }
 
-    /// Begins it here, and says by which number it is ended. `hits` is shared by the lines that it is at work on.
+    /// Begins it here, and says by which number it is ended. `hits` is shared by the lines that it is at work
+    /// on.
     fn begin(&self, fault: Fault, hits: &Arc<AtomicU64>) -> u64 {
         let id = self.faults.begin(fault, hits.clone());
         if fault == Fault::Away {

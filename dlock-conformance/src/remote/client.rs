@@ -199,8 +199,8 @@ impl Lock for RemoteLock {
                 grant.counted_from = reply.sent_at;
                 return Ok(Attempt::Granted(grant));
             }
-            // A push says only that it pays to ask: a grant that is pushed has no request of its own from whose sending its life could
-            // be counted, the answer to the question has.
+            // A push says only that it pays to ask: a grant that is pushed has no request of its own from
+            // whose sending its life could be counted, the answer to the question has.
             Answer::Queued(recheck_in, ahead) => (Wake::Push(pushes.boxed()), recheck_in, ahead, true),
             Answer::Held(recheck_in, ahead) => {
                 reply.connection.forget(reply.number);

@@ -96,7 +96,8 @@ impl Connection {
         }
         pending.calls.insert(number, sender);
         pending.listeners.extend(listener.map(|l| (number, l)));
-        // Under the lock, so that no end comes between. A writer that has gone makes the reader end, which answers this call.
+        // Under the lock, so that no end comes between. A writer that has gone makes the reader end, which
+        // answers this call.
         let _ = self.out.unbounded_send(frame(number, kind::REQUEST, request));
         Ok((number, reply))
     }

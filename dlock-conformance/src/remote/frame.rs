@@ -1,4 +1,5 @@
-//! Frames: four bytes of length, eight of a number that requests and their answers share, one of kind, the rest.
+//! Frames: four bytes of length, eight of a number that requests and their answers share, one of kind, the
+//! rest.
 
 use std::io;
 use std::time::Duration;

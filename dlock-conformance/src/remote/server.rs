@@ -24,8 +24,8 @@ use super::connection::lock;
 use super::frame::{Answer, Request, frame, kind, read_frame};
 use crate::hooks::{MemoryHooks, WallClock};
 
-/// So many changes are sent of which the client has not said that somebody took them. The others wait in the store, which
-/// bounds them: sockets and the client's memory would not.
+/// So many changes are sent of which the client has not said that somebody took them. The others wait in the
+/// store, which bounds them: sockets and the client's memory would not.
 const WINDOW: usize = 32;
 
 /// A lock server on a port of this machine, on a thread of its own. It ends when this is dropped.
@@ -94,7 +94,8 @@ impl RemoteServer {
         self.state.store.sizes()
     }
 
-    /// Stops it at once, as by a power cut. Its store keeps that; nobody listens until [`restart`](Self::restart).
+    /// Stops it at once, as by a power cut. Its store keeps that; nobody listens until
+    /// [`restart`](Self::restart).
     ///
     /// Blocks until its sockets are closed: not to be called on its own runtime.
     pub fn crash(&self, memory: Survives) {
@@ -141,7 +142,8 @@ impl State {
         lock(&self.tasks).values().for_each(AbortHandle::abort);
     }
 
-    /// Returns when all have ended, with their sockets closed: before that nobody else can listen at the address.
+    /// Returns when all have ended, with their sockets closed: before that nobody else can listen at the
+    /// address.
     fn end_all(&self) {
         let mut tasks = lock(&self.tasks);
         while !tasks.is_empty() {
@@ -159,7 +161,8 @@ impl State {
         let state = self.clone();
         self.runtime.spawn(
             async move {
-                // What it owns, its socket too, is dropped with this statement, and so before the end is told.
+                // What it owns, its socket too, is dropped with this statement, and so before the end is
+                // told.
                 let _ = Abortable::new(task, registration).await;
                 lock(&state.tasks).remove(&number);
                 state.ended.notify_all();
@@ -212,7 +215,8 @@ impl State {
                     return;
                 };
                 let (state, link, peer) = (self.clone(), link.clone(), peer.clone());
-                // In the order in which they came: the word that it is not wanted any more may be carried out before the watch.
+                // In the order in which they came: the word that it is not wanted any more may be carried out
+                // before the watch.
                 let entered = matches!(request, Request::Watch(_)).then(|| peer.enter(frame.number));
                 // In a task of its own: it is carried out whatever becomes of the connection.
                 self.runtime.spawn(

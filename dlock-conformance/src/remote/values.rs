@@ -1,6 +1,7 @@
 //! The requests and replies of the service provider interface as bytes.
 //!
-//! Their types are open for more: what is not known here travels as a kind that nobody reads, and the other end says so.
+//! Their types are open for more: what is not known here travels as a kind that nobody reads, and the other
+//! end says so.
 
 use std::sync::Arc;
 

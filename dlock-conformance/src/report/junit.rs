@@ -14,7 +14,8 @@ pub(super) fn xml(report: &Report) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         xml,
-        "<testsuites>\n<testsuite name=\"dlock-conformance {}-{}\" tests=\"{}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
+        "<testsuites>\n<testsuite name=\"dlock-conformance {}-{}\" tests=\"{}\" failures=\"{failures}\" \
+            errors=\"{errors}\" skipped=\"{skipped}\" time=\"{:.3}\">",
         escape(report.backend),
         escape(report.runtime),
         report.rules.len(),

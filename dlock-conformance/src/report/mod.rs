@@ -70,7 +70,8 @@ pub struct Report {
     pub counts: BTreeMap<Kind, usize>,
     /// The rules, in the order of their numbers.
     pub rules: Vec<RuleReport>,
-    /// What went wrong beside the rules: claims that cannot be judged, panics in the background, reports that were not written.
+    /// What went wrong beside the rules: claims that cannot be judged, panics in the background, reports that
+    /// were not written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
@@ -263,7 +264,8 @@ impl Report {
             .min()
     }
 
-    /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has none.
+    /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has
+    /// none.
     pub fn run_count(&self) -> usize {
         let not_run = [Kind::NotRun, Kind::Untested, Kind::Unsupported, Kind::Waived];
         self.rules
@@ -272,9 +274,10 @@ impl Report {
             .count()
     }
 
-    /// 0 only if something passed, and nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an inconclusive, 3 for an
-    /// error of the kit, of the harness or of the report, or a panic in the background; 4 if nothing passed, or
-    /// an exclusive lock, a try or a wait is not claimed, so that there is no profile.
+    /// 0 only if something passed, and nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an
+    /// inconclusive, 3 for an error of the kit, of the harness or of the report, or a panic in the
+    /// background; 4 if nothing passed, or an exclusive lock, a try or a wait is not claimed, so that there
+    /// is no profile.
     pub fn exit_code(&self) -> u8 {
         match self.total() {
             _ if !self.problems.is_empty() => 3,
@@ -291,8 +294,8 @@ impl Report {
         summary::markdown(self)
     }
 
-    /// Writes `report.json`, `junit.xml` and `summary.md` to `<directory>/<backend>-<runtime>/`, and this run's line into
-    /// `<directory>/summary.json`.
+    /// Writes `report.json`, `junit.xml` and `summary.md` to `<directory>/<backend>-<runtime>/`, and this
+    /// run's line into `<directory>/summary.json`.
     ///
     /// # Errors
     /// Those of the file system.
@@ -305,8 +308,9 @@ impl Report {
         summary::merge(self, &directory.join("summary.json"))
     }
 
-    /// Writes the histories of rules that did not pass, or of all, to `<directory>/<backend>-<runtime>/<rule>-<seed>.jsonl`. From
-    /// then on the failure texts say where they are. Histories of the same rules that an earlier run left there are removed.
+    /// Writes the histories of rules that did not pass, or of all, to
+    /// `<directory>/<backend>-<runtime>/<rule>-<seed>.jsonl`. From then on the failure texts say where they
+    /// are. Histories of the same rules that an earlier run left there are removed.
     ///
     /// # Errors
     /// Those of the file system.

@@ -88,14 +88,16 @@ fn not_proven(text: &mut String, report: &Report) {
     if report.rules.iter().any(no_network) {
         let _ = writeln!(
             text,
-            "- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)"
+            "- what happens when the network fails: the harness names no server to put a proxy before \
+                (`Harness::servers`)"
         );
     }
     let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);
     if report.rules.iter().any(no_hands) {
         let _ = writeln!(
             text,
-            "- what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)"
+            "- what a restart, a step of its clock or foreign data does to the store, as far as the harness \
+                has no hands at it (`Harness::hooks`)"
         );
     }
     if !report.missing_basis.is_empty() {
@@ -127,7 +129,8 @@ fn not_proven(text: &mut String, report: &Report) {
     }
     let _ = writeln!(
         text,
-        "- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay within the claims\n"
+        "- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and \
+            pauses stay within the claims\n"
     );
 }
 
@@ -141,7 +144,8 @@ pub(super) fn profiles(text: &mut String, report: &Report, open: impl Iterator<I
             if kind == Kind::Pass {
                 reached.push(declared.access);
             }
-            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by the letters.
+            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by
+            // the letters.
             if kind == Kind::NotRun && matches!(declared.access, Access::H | Access::S) {
                 continue;
             }

@@ -242,11 +242,13 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
 - what tighter bounds would show; claimed are wide ones: slack 9s, skew 2
 - this run was filtered: most rules were not asked for
 - 1 rules are kept by the engine of dlock-core, not by the backend
-- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay within the claims"
+- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
+within the claims"
     );
     assert_eq!(
         paragraph(&report, "## Counts"),
-        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- unsupported: 1"
+        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- \
+            unsupported: 1"
     );
 }
 
@@ -267,7 +269,8 @@ fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
         paragraph(&report, "**Not proven by this run:**"),
         "\
 - not run (1): 1.02
-- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay within the claims"
+- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
+within the claims"
     );
     // Of what did not occur nothing is counted.
     assert_eq!(paragraph(&report, "## Counts"), "- not run: 1\n- pass: 3");
@@ -423,11 +426,13 @@ fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
         rule("2.05", Kind::Waived),
     ]);
     let xml = junit::xml(&report);
-    let suite = "<testsuite name=\"dlock-conformance store-sim\" tests=\"7\" failures=\"2\" errors=\"1\" skipped=\"3\" time=\"1.500\">";
+    let suite = "<testsuite name=\"dlock-conformance store-sim\" tests=\"7\" failures=\"2\" errors=\"1\" \
+        skipped=\"3\" time=\"1.500\">";
     assert!(xml.lines().any(|l| l == suite), "{xml}");
     let cases = [
         "<testcase classname=\"section 1\" name=\"must_1_01\" time=\"0.000\"></testcase>\n",
-        "<testcase classname=\"section 1\" name=\"must_1_02\" time=\"0.750\"><failure message=\"fail: why\">rule 1.02 Must: One | two\n",
+        "<testcase classname=\"section 1\" name=\"must_1_02\" time=\"0.750\"><failure message=\"fail: \
+            why\">rule 1.02 Must: One | two\n",
         "name=\"must_2_01\" time=\"0.000\"><error message=\"error: why\">rule 2.01 Must: One",
         "name=\"must_2_02\" time=\"0.000\"><failure message=\"inconclusive: why\">rule 2.02",
         "name=\"must_2_03\" time=\"0.000\"><skipped message=\"not run: why\"/></testcase>\n",

@@ -43,8 +43,8 @@ pub(super) const HASHES: [Hash; 5] = [
 impl Hash {
     /// Two different names that begin like that and have the same hash.
     ///
-    /// Where no ending collides behind every beginning they are looked for: among 2^18 names two share one of 2^32 hashes
-    /// with a chance of 1 - e^-8.
+    /// Where no ending collides behind every beginning they are looked for: among 2^18 names two share one of
+    /// 2^32 hashes with a chance of 1 - e^-8.
     pub(super) fn pair(&self, beginning: &[u8]) -> Option<[Vec<u8>; 2]> {
         if let Some((a, b)) = self.endings {
             return Some([a, b].map(|ending| [beginning, ending.as_bytes()].concat()));
@@ -63,8 +63,8 @@ impl Hash {
     }
 }
 
-/// Overwrites the last eight bytes. Numbers in a row make names that differ everywhere: the hashes that are no mixers collide
-/// less among neighbours than by chance.
+/// Overwrites the last eight bytes. Numbers in a row make names that differ everywhere: the hashes that are
+/// no mixers collide less among neighbours than by chance.
 fn write_number(name: &mut [u8], n: u32) {
     let n = n.wrapping_mul(0x9e37_79b1);
     for (i, byte) in name.iter_mut().rev().take(8).enumerate() {

@@ -70,8 +70,8 @@ pub(super) async fn a_cut_is_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The connection of the watcher breaks, and B hands over to C. Without another change after that: a stream that has died says nothing
-/// until there is one.
+/// The connection of the watcher breaks, and B hands over to C. Without another change after that: a stream
+/// that has died says nothing until there is one.
 async fn hand_over(
     cx: &Cx,
     f: &Faulty,
@@ -132,7 +132,8 @@ async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Tim
         let limit = cx.now().until(by);
         let change = match cx.timeout(limit, changes.next()).await {
             None => fail!(
-                "silent for {:?}: neither an error nor a snapshot, and not the hand-over that came after the cut",
+                "silent for {:?}: neither an error nor a snapshot, and not the hand-over that came after \
+                    the cut",
                 from.until(cx.now())
             ),
             Some(None) => fail!("ended without an error"),
@@ -150,7 +151,8 @@ async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Tim
             Change::Granted(holder) if holder.id.to_string() == after => {
                 ensure!(
                     unbroken,
-                    "went on with the grant after the cut, and neither told of the release before it nor that it is missing"
+                    "went on with the grant after the cut, and neither told of the release before it nor \
+                        that it is missing"
                 );
                 return Ok(Told::WentOn);
             }
@@ -257,7 +259,8 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     Ok(())
 }
 
-/// A watches, and is cut off while the lock changes hands. What it is shown then is what is, and nothing from before.
+/// A watches, and is cut off while the lock changes hands. What it is shown then is what is, and nothing from
+/// before.
 async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("back-{taken}")), cx.ask());
     let first = f.b.acquire(&name, &ask).await.seen("B acquires")?;

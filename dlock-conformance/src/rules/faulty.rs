@@ -1,4 +1,5 @@
-//! What the rules about networks have in common: a client whose network is in the rule's hands, and one beside it.
+//! What the rules about networks have in common: a client whose network is in the rule's hands, and one
+//! beside it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -37,7 +37,8 @@ pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
                     .await
                     .seen("A releases what it was granted in the end")?;
             }
-            // `Unavailable` of a session that ended meanwhile: nothing of it is left, and there is no other one yet.
+            // `Unavailable` of a session that ended meanwhile: nothing of it is left, and there is no other
+            // one yet.
             Err(e) => ensure!(
                 matches!(
                     e.kind(),
@@ -70,7 +71,8 @@ pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let most = cx.now() + (ask.ttl - delay);
     ensure!(
         held.deadline() <= most,
-        "the deadline is {:?} later than the send of the request and the ttl allow, {delay:?} after which the reply came",
+        "the deadline is {:?} later than the send of the request and the ttl allow, {delay:?} after which \
+            the reply came",
         most.until(held.deadline())
     );
     ensure!(slow.hits() > 0, "the reply was not slow");

@@ -1,4 +1,5 @@
-//! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late: 4.04, 10.05, 15.07, 15.09.
+//! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late:
+//! 4.04, 10.05, 15.07, 15.09.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     release_retried_after_a_relock(&cx, &f, &*c).await
 }
 
-/// `false`: A asked for something else at that moment, whose reply was kept instead, and gave up its connection, behind which the release had waited.
+/// `false`: A asked for something else at that moment, whose reply was kept instead, and gave up its
+/// connection, behind which the release had waited.
 async fn release_retried_after_a_cut(
     cx: &Cx,
     f: &Faulty,
@@ -68,7 +70,8 @@ async fn release_retried_after_a_cut(
     Ok(was_cut)
 }
 
-/// The successor is the same client, by another of its tasks: what the retry ends by client, session or connection is that one's.
+/// The successor is the same client, by another of its tasks: what the retry ends by client, session or
+/// connection is that one's.
 async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
     let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
@@ -78,7 +81,8 @@ async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) ->
         cx.spawn(async move { held.release().await })
     };
     struck(cx, &hold, "the reply to A's release is kept").await?;
-    // While nothing gets through the client tries again ever more seldom: A has time to take the lock before the next try.
+    // While nothing gets through the client tries again ever more seldom: A has time to take the lock before
+    // the next try.
     let away = f.net.begin(Fault::Away);
     drop(hold);
     cx.evidence("lost_replies");
@@ -142,7 +146,8 @@ pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Unknown => continue,
             Err(e) => return Err(e).seen(what),
         };
-        // Where a level is taken at the store, its reply is lost as well; where it is only counted here nothing is.
+        // Where a level is taken at the store, its reply is lost as well; where it is only counted here
+        // nothing is.
         let hold = f.net.begin(Fault::Hold(Direction::ToClient));
         let entering = f.a_acquires(&cx, &name, &ask, None);
         cx.sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,5 @@
-//! When a lease ends, seen by somebody who waits for it, and what an operation on a hold that is over must answer.
+//! When a lease ends, seen by somebody who waits for it, and what an operation on a hold that is over must
+//! answer.
 
 use std::fmt;
 use std::time::Duration;

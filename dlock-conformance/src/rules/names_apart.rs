@@ -15,7 +15,8 @@ pub(super) enum Refusal {
     InvalidInput,
 }
 
-/// Holds all of these at once, sees that each is held under its own name, and that a release ends that one alone.
+/// Holds all of these at once, sees that each is held under its own name, and that a release ends that one
+/// alone.
 pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();

@@ -12,7 +12,8 @@ use crate::network::{Direction, Fault};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail, inconclusive};
 
-/// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on their way.
+/// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on
+/// their way.
 const IN_LINE: Duration = Duration::from_millis(50);
 
 /// 3.09.
@@ -43,7 +44,8 @@ pub(super) async fn a_lapsed_place_is_not_granted(cx: Cx) -> Verdict {
         cx.evidence("lapsed_places");
         match before.release().await {
             Ok(()) => {}
-            // A was cut off in the midst of a request, and keeps the store busy for a while; B says it again by itself.
+            // A was cut off in the midst of a request, and keeps the store busy for a while; B says it again
+            // by itself.
             Err(e) if e.kind() == ErrorKind::Unknown => cx.sleep(patience(&cx)).await,
             Err(e) => return Err(e).seen("B releases"),
         }

@@ -95,7 +95,8 @@ pub(super) async fn exercise(
     }
 }
 
-/// Raises the token of a lease that is held, as a quorum does. A request of its own, which the client knows nothing of.
+/// Raises the token of a lease that is held, as a quorum does. A request of its own, which the client knows
+/// nothing of.
 async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> Result<Answer> {
     let Some(fencing) = backend.fencing() else {
         return Ok(Answer::Absent);

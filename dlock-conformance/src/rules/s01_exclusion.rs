@@ -49,7 +49,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Backend, access: A, test: D,
         title: "one winner of a race",
         statement: "Of any number of simultaneous acquires of a free name exactly one is granted.",
-        intent: "Reading and then writing works in every demo, and grants two the first time that two come at once.",
+        intent: "Reading and then writing works in every demo, and grants two the first time that two come \
+            at once.",
         check_first: "Is the lock taken by one conditional write, or by a read and a write?",
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
@@ -61,7 +62,8 @@ pub(super) static RULES: &[Rule] = &[
         "1.04" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: X,
         title: "no lost update",
-        statement: "Read-modify-write of unsynchronised data under the lock loses no element while no lease lapses.",
+        statement: "Read-modify-write of unsynchronised data under the lock loses no element while no lease \
+            lapses.",
         intent: "The number that people ask for: how much of the data is lost under this lock.",
         check_first: "Is the lock released when the guard ends, or at an earlier end of scope?",
         evidence: ["updates" >= 60, "contended" >= 20],
@@ -74,8 +76,10 @@ pub(super) static RULES: &[Rule] = &[
         "1.05" MUST phase 1 [Lock, Wait, Lease]
         layer: Engine, access: P, test: T,
         title: "a grant is live",
-        statement: "A grant that is already over is never handed out: the call errs, or goes on waiting within its deadline.",
-        intent: "The reply came after the lease had run out; whoever is handed that guard works beside the next holder from the first moment.",
+        statement: "A grant that is already over is never handed out: the call errs, or goes on waiting \
+            within its deadline.",
+        intent: "The reply came after the lease had run out; whoever is handed that guard works beside the \
+            next holder from the first moment.",
         check_first: "Is the deadline of a grant looked at when it arrives, before there is a guard?",
         evidence: ["late_grants" >= 2],
         budget: 120 s,
@@ -89,7 +93,8 @@ pub(super) static RULES: &[Rule] = &[
         title: "grant ids are unique",
         statement: "No two grants have the same id, over clients, processes and restarts.",
         intent: "Two holders with one id are one to the store: each releases and renews the other's lock.",
-        check_first: "Is the id made of something that two processes can share, such as a process number and a time?",
+        check_first: "Is the id made of something that two processes can share, such as a process number \
+            and a time?",
         evidence: ["ids" >= 130, "processes" >= 8],
         budget: 120 s,
         bug: OwnerFromPidTime deterministic,
@@ -100,8 +105,10 @@ pub(super) static RULES: &[Rule] = &[
         "1.07" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "handles of one client exclude each other",
-        statement: "Without re-entrancy, two handles of one client exclude one another exactly like two clients.",
-        intent: "A lock that knows clients instead of acquisitions lets two tasks of one process in together.",
+        statement: "Without re-entrancy, two handles of one client exclude one another exactly like two \
+            clients.",
+        intent: "A lock that knows clients instead of acquisitions lets two tasks of one process in \
+            together.",
         check_first: "Is ownership kept per acquisition, or per client, session or connection?",
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
@@ -142,7 +149,8 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
                 }
                 cx.sleep(rng.duration(Duration::from_millis(3), Duration::from_millis(6)))
                     .await;
-                // Some end their hold by a drop: the history only knows then that it ended at some time later.
+                // Some end their hold by a drop: the history only knows then that it ended at some time
+                // later.
                 if rng.one_in(4) {
                     lane.drop_guard(held);
                 } else {
@@ -232,7 +240,8 @@ async fn no_lost_update(cx: Cx) -> Verdict {
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                // Read, think, write: the mutex is held for neither, only the lock under test spans the three.
+                // Read, think, write: the mutex is held for neither, only the lock under test spans the
+                // three.
                 let mut copy = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
                     .await;

@@ -35,7 +35,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "no spurious refusal",
         statement: "try_acquire on a free, uncontended name succeeds.",
-        intent: "A turn that is skipped because of a false `held` is work that is not done, and nobody sees an error.",
+        intent: "A turn that is skipped because of a false `held` is work that is not done, and nobody sees \
+            an error.",
         check_first: "Is a transient failure, a full pool or an unknown reply reported as `held`?",
         evidence: ["grants" >= 120],
         budget: 60 s,
@@ -60,9 +61,12 @@ pub(super) static RULES: &[Rule] = &[
         "2.04" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: T,
         title: "timeout at the deadline",
-        statement: "Timeout is answered not before the wait limit has passed and not later than slack after it.",
-        intent: "Too early gives up on a lock that would have come; too late blows the caller's own deadline.",
-        check_first: "In which unit does the limit reach the store, and is it the rest or the whole on each retry?",
+        statement: "Timeout is answered not before the wait limit has passed and not later than slack after \
+            it.",
+        intent: "Too early gives up on a lock that would have come; too late blows the caller's own \
+            deadline.",
+        check_first: "In which unit does the limit reach the store, and is it the rest or the whole on each \
+            retry?",
         evidence: ["timeouts" >= 4],
         budget: 60 s,
         bug: DeadlineHalf deterministic,
@@ -73,9 +77,12 @@ pub(super) static RULES: &[Rule] = &[
         "2.05" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "a timeout leaves nothing",
-        statement: "After Timeout nothing is held and nothing is queued: after the release the next client acquires at once.",
-        intent: "An orphan in the queue gets the lock that nobody then holds, and everybody waits for a lease to run out.",
-        check_first: "Is the queue entry withdrawn, and its withdrawal confirmed, before Timeout is answered?",
+        statement: "After Timeout nothing is held and nothing is queued: after the release the next client \
+            acquires at once.",
+        intent: "An orphan in the queue gets the lock that nobody then holds, and everybody waits for a \
+            lease to run out.",
+        check_first: "Is the queue entry withdrawn, and its withdrawal confirmed, before Timeout is \
+            answered?",
         evidence: ["timeouts" >= 5],
         budget: 60 s,
         bug: OrphanWaiter deterministic,
@@ -86,7 +93,8 @@ pub(super) static RULES: &[Rule] = &[
         "2.06" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "zero wait is a try",
-        statement: "A wait limit of zero equals a try, and a limit that is as good as past has no side effect.",
+        statement: "A wait limit of zero equals a try, and a limit that is as good as past has no side \
+            effect.",
         intent: "Zero means `for ever` in more than one lock library; the caller meant `now`.",
         check_first: "Is zero a magic number on the way to the store?",
         evidence: ["granted" >= 3, "refused" >= 6],
@@ -99,7 +107,8 @@ pub(super) static RULES: &[Rule] = &[
         "2.07" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: X,
         title: "live guard or timeout",
-        statement: "When a grant races with the wait limit, the answer is either a live guard, or Timeout and nothing is held.",
+        statement: "When a grant races with the wait limit, the answer is either a live guard, or Timeout \
+            and nothing is held.",
         intent: "A grant that arrives as the waiter gives up belongs to nobody and blocks everybody.",
         check_first: "Who gives back a grant that arrives after the limit?",
         evidence: ["grants" >= 5, "timeouts" >= 5],
@@ -112,8 +121,10 @@ pub(super) static RULES: &[Rule] = &[
         "2.08" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "invalid arguments change nothing",
-        statement: "A ttl of zero, a ttl outside of the declared range and a name beyond the declared length fail with InvalidInput and change nothing.",
-        intent: "A ttl of zero that means `no expiry` turns a typing error into a lock that is held for ever.",
+        statement: "A ttl of zero, a ttl outside of the declared range and a name beyond the declared \
+            length fail with InvalidInput and change nothing.",
+        intent: "A ttl of zero that means `no expiry` turns a typing error into a lock that is held for \
+            ever.",
         check_first: "What does the store make of zero, and of a number that does not fit?",
         evidence: ["refusals" >= 6],
         budget: 60 s,
@@ -126,8 +137,10 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "cycles leave nothing behind",
         statement: "Thousands of acquire-release cycles on one name by one client all succeed.",
-        intent: "What is left behind by each cycle is found after a week in production, and never in a test of ten.",
-        check_first: "What does a cycle leave in the store or in the client: a row, a node, a subscription, a timer?",
+        intent: "What is left behind by each cycle is found after a week in production, and never in a test \
+            of ten.",
+        check_first: "What does a cycle leave in the store or in the client: a row, a node, a subscription, \
+            a timer?",
         evidence: ["cycles" >= 1100],
         budget: 120 s,
         bug: EntryLeak deterministic,
@@ -138,9 +151,12 @@ pub(super) static RULES: &[Rule] = &[
         "2.10" MUST phase 2 [Lock, Try, Wait, Lease]
         layer: Both, access: A, test: D,
         title: "huge durations never wrap",
-        statement: "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is declared, or refused; none becomes a short one.",
-        intent: "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its holder, or ends a wait that was to be endless.",
-        check_first: "Into which unit and width is the duration converted, and what happens to what does not fit?",
+        statement: "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is \
+            declared, or refused; none becomes a short one.",
+        intent: "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its \
+            holder, or ends a wait that was to be endless.",
+        check_first: "Into which unit and width is the duration converted, and what happens to what does \
+            not fit?",
         evidence: ["huge_ttls" >= 8, "huge_waits" >= 8],
         budget: 60 s,
         bug: TtlU32Wrap deterministic,
@@ -151,9 +167,12 @@ pub(super) static RULES: &[Rule] = &[
         "2.11" MUST phase 2 [Lock, Wait]
         layer: Engine, access: A, test: T,
         title: "unbounded wait has no end",
-        statement: "A wait without a limit outlives three times the longest time limit that the subject has of its own.",
-        intent: "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends the wait during the first long job.",
-        check_first: "Does the time limit of a request, of a socket or of the pool also end the wait for the holder?",
+        statement: "A wait without a limit outlives three times the longest time limit that the subject has \
+            of its own.",
+        intent: "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends \
+            the wait during the first long job.",
+        check_first: "Does the time limit of a request, of a socket or of the pool also end the wait for \
+            the holder?",
         evidence: ["waits_outlived" >= 1],
         budget: 120 s,
         bug: HiddenDefaultTimeout deterministic,
@@ -164,9 +183,12 @@ pub(super) static RULES: &[Rule] = &[
         "2.12" SHOULD phase 2 [Lock, Try]
         layer: Both, access: P, test: D,
         title: "round trips are few",
-        statement: "An acquire of a lock that nobody holds and its release cost at most the claimed number of round trips, for a try and a wait, for a name that is new and one that is not.",
-        intent: "Where the store is far away every question more is what a lock costs; a look before the grant and another after it make it three times as slow.",
-        check_first: "Which requests are sent besides the one that asks and the one that lets go: a look before, a confirmation after, a sign of life for each lock?",
+        statement: "An acquire of a lock that nobody holds and its release cost at most the claimed number \
+            of round trips, for a try and a wait, for a name that is new and one that is not.",
+        intent: "Where the store is far away every question more is what a lock costs; a look before the \
+            grant and another after it make it three times as slow.",
+        check_first: "Which requests are sent besides the one that asks and the one that lets go: a look \
+            before, a confirmation after, a sign of life for each lock?",
         evidence: ["cycles" >= 100, "round_trips" >= 20],
         budget: 60 s,
         bug: ChattyAcquire deterministic,

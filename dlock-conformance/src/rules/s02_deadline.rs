@@ -106,8 +106,9 @@ pub(super) async fn grant_xor_timeout(cx: Cx) -> Verdict {
     let (name, ask) = (cx.name("raced"), cx.ask());
     let mut limit = Duration::from_millis(12);
     let mut rng = cx.rng();
-    // When the release is sent, counted from the wait's begin. It hunts the border between the two outcomes, wherever a network
-    // puts it: earlier after a timeout, later after a grant. A store that is slower than the limit gets a longer one.
+    // When the release is sent, counted from the wait's begin. It hunts the border between the two outcomes,
+    // wherever a network puts it: earlier after a timeout, later after a grant. A store that is slower than
+    // the limit gets a longer one.
     let mut aim = limit;
     for round in 0..cx.rounds(60, 2_000) {
         let held = a

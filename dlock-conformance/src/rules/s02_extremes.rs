@@ -135,7 +135,8 @@ async fn huge_limits(cx: &Cx) -> Verdict {
     Ok(())
 }
 
-/// How long to wait for the claimed longest default to show; a run in real time that is to be short looks for shorter ones.
+/// How long to wait for the claimed longest default to show; a run in real time that is to be short looks for
+/// shorter ones.
 pub(super) fn endurance(cx: &Cx) -> Duration {
     let whole = (cx.claims().largest_default * 3).max(Duration::from_secs(1));
     if cx.is_virtual() || cx.effort() == Effort::Full {

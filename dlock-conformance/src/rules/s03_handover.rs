@@ -84,7 +84,8 @@ pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 if let Some(before) = believes(&last, held.deadline()) {
                     ensure!(
                         before <= granted + cx.skew(held.ttl()),
-                        "holder {number} was granted {:?} before the end that the holder before it believed in",
+                        "holder {number} was granted {:?} before the end that the holder before it believed \
+                            in",
                         granted.until(before)
                     );
                     cx.evidence("hand_overs");

@@ -20,7 +20,8 @@ pub(super) static RULES: &[Rule] = &[
         "3.01" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: T,
         title: "an unrenewed lease lapses",
-        statement: "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after its last success.",
+        statement: "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after \
+            its last success.",
         intent: "A holder that dies must not keep the lock for ever; that is what the lease is for.",
         check_first: "Does the store itself end the lease, or does it wait for the holder to say so?",
         evidence: ["lapsed" >= 2],
@@ -33,9 +34,12 @@ pub(super) static RULES: &[Rule] = &[
         "3.02" MUST phase 1 [Lease, Try, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "no early grant",
-        statement: "A lease is not grantable to another before the send time of its last successful acquire or renewal plus its ttl, less the skew.",
-        intent: "The holder works until its deadline; a store that gives the lock away sooner makes two holders of one lease.",
-        check_first: "Does the store round a ttl down, or expire by another clock than the one it counted the lease with?",
+        statement: "A lease is not grantable to another before the send time of its last successful acquire \
+            or renewal plus its ttl, less the skew.",
+        intent: "The holder works until its deadline; a store that gives the lock away sooner makes two \
+            holders of one lease.",
+        check_first: "Does the store round a ttl down, or expire by another clock than the one it counted \
+            the lease with?",
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
         bug: EarlyExpiry deterministic,
@@ -46,8 +50,10 @@ pub(super) static RULES: &[Rule] = &[
         "3.03" MUST phase 1 [Lock, Lease, PerGrantTtl]
         layer: Both, access: P, test: T,
         title: "the deadline counts from the send",
-        statement: "The guard's own deadline is computed from the time at which the request was sent, less the drift margin, never from the reply.",
-        intent: "The store has counted since the request arrived; a reply that took a second gives a holder that believes a second too long.",
+        statement: "The guard's own deadline is computed from the time at which the request was sent, less \
+            the drift margin, never from the reply.",
+        intent: "The store has counted since the request arrived; a reply that took a second gives a holder \
+            that believes a second too long.",
         check_first: "At which moment is the clock read to which the ttl is added?",
         evidence: ["slow_replies" >= 1],
         budget: 120 s,
@@ -59,8 +65,10 @@ pub(super) static RULES: &[Rule] = &[
         "3.04" MUST phase 1 [Lock, Lease]
         layer: Engine, access: A, test: D,
         title: "validity is computed",
-        statement: "Past the deadline is_valid is false and remaining is zero, with no I/O and with the executor blocked for longer than the ttl.",
-        intent: "A flag that a background task clears is still set when the pause that lost the lock is over.",
+        statement: "Past the deadline is_valid is false and remaining is zero, with no I/O and with the \
+            executor blocked for longer than the ttl.",
+        intent: "A flag that a background task clears is still set when the pause that lost the lock is \
+            over.",
         check_first: "Is validity computed from the clock at each call, or kept by a timer?",
         evidence: ["stalls" >= 2],
         budget: 60 s,
@@ -72,7 +80,8 @@ pub(super) static RULES: &[Rule] = &[
         "3.05" MUST phase 2 [Lock, Wait, Lease, Try]
         layer: Engine, access: C, test: T,
         title: "validity ignores the wall clock",
-        statement: "A step of the holder's wall clock by an hour, in either direction, changes nothing about the validity of its guard.",
+        statement: "A step of the holder's wall clock by an hour, in either direction, changes nothing \
+            about the validity of its guard.",
         intent: "A clock that is set ends a lock that is held, or keeps its holder believing for an hour.",
         check_first: "Is any deadline a time of day?",
         evidence: ["steps" >= 2],
@@ -85,8 +94,10 @@ pub(super) static RULES: &[Rule] = &[
         "3.06" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: T,
         title: "an expired guard harms no successor",
-        statement: "Release or renewal through a guard whose lease is over answers Lost and leaves the successor untouched.",
-        intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the classic bug of DEL after SET NX.",
+        statement: "Release or renewal through a guard whose lease is over answers Lost and leaves the \
+            successor untouched.",
+        intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the \
+            classic bug of DEL after SET NX.",
         check_first: "Is release conditional on the acquisition, in one step with the deletion?",
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
@@ -124,9 +135,13 @@ pub(super) static RULES: &[Rule] = &[
         "3.09" MUST phase 2 [Lock, Wait, Try, Lease, PerGrantTtl]
         layer: Both, access: P, test: T,
         title: "lapsed place is not granted",
-        statement: "A waiter that was cut off until its place in line lapsed is not granted by that place: not by the store, which passes on to those who are there, and not by its own belief when it is back.",
-        intent: "A waiter that takes the end of the wait for the grant, when it was its own session that ended, is a second holder (etcd 11456).",
-        check_first: "When the wait ends, does the waiter ask whether its own entry is still there, or only whether those before it have gone?",
+        statement: "A waiter that was cut off until its place in line lapsed is not granted by that place: \
+            not by the store, which passes on to those who are there, and not by its own belief when it is \
+            back.",
+        intent: "A waiter that takes the end of the wait for the grant, when it was its own session that \
+            ended, is a second holder (etcd 11456).",
+        check_first: "When the wait ends, does the waiter ask whether its own entry is still there, or only \
+            whether those before it have gone?",
         evidence: ["lapsed_places" >= 1, "held_back" >= 1],
         budget: 120 s,
         bug: StaleWaiterGranted deterministic,
@@ -137,9 +152,12 @@ pub(super) static RULES: &[Rule] = &[
         "3.10" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "finer ttls round up",
-        statement: "A ttl finer than the declared granularity is rounded up to it, never down, and by no more than one step.",
-        intent: "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two hold it for up to a second.",
-        check_first: "Does the conversion to the unit of the store divide, or round up? Is the effective ttl what the guard is told?",
+        statement: "A ttl finer than the declared granularity is rounded up to it, never down, and by no \
+            more than one step.",
+        intent: "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two \
+            hold it for up to a second.",
+        check_first: "Does the conversion to the unit of the store divide, or round up? Is the effective \
+            ttl what the guard is told?",
         evidence: ["fine_ttls" >= 5],
         budget: 60 s,
         bug: TtlRoundsDown deterministic,
@@ -150,7 +168,8 @@ pub(super) static RULES: &[Rule] = &[
         "3.11" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: T,
         title: "the least ttl works",
-        statement: "The smallest declared ttl works and lapses; a smaller one is refused, and never makes an immortal lock.",
+        statement: "The smallest declared ttl works and lapses; a smaller one is refused, and never makes \
+            an immortal lock.",
         intent: "A ttl that is divided down to zero means `no expiry` to more than one store.",
         check_first: "In which unit does the ttl reach the store, and what does zero mean there?",
         evidence: ["lapsed" >= 2, "refusals" >= 1],
@@ -163,9 +182,12 @@ pub(super) static RULES: &[Rule] = &[
         "3.12" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
         layer: Both, access: A, test: X,
         title: "beliefs do not overlap",
-        statement: "When a lease passes on by running out, the local deadline of the holder before is not later than the return of the next one's acquire, by more than the skew.",
-        intent: "The store may be right and the accident happens all the same: what counts is what the two holders believe.",
-        check_first: "Is the drift margin subtracted from the lease, and from which time is the deadline counted?",
+        statement: "When a lease passes on by running out, the local deadline of the holder before is not \
+            later than the return of the next one's acquire, by more than the skew.",
+        intent: "The store may be right and the accident happens all the same: what counts is what the two \
+            holders believe.",
+        check_first: "Is the drift margin subtracted from the lease, and from which time is the deadline \
+            counted?",
         evidence: ["hand_overs" >= 8],
         budget: 60 s,
         bug: NegativeMargin deterministic,
@@ -176,7 +198,8 @@ pub(super) static RULES: &[Rule] = &[
         "3.13" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
         layer: Backend, access: P, test: T,
         title: "a retried grant keeps its end",
-        statement: "An acquire whose reply was lost and that is sent again answers the remaining life of its grant: the local deadline is not past the store's.",
+        statement: "An acquire whose reply was lost and that is sent again answers the remaining life of \
+            its grant: the local deadline is not past the store's.",
         intent: "A store that answers the full ttl to a retry promises more than it will keep.",
         check_first: "What does the store answer for a request id that it has granted already?",
         evidence: ["lost_replies" >= 1],
@@ -243,9 +266,11 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after `latest`.
+/// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after
+/// `latest`.
 ///
-/// The store cannot have begun to count before the request was sent, so before that nobody else may be granted.
+/// The store cannot have begun to count before the request was sent, so before that nobody else may be
+/// granted.
 pub(super) async fn first_grant(
     cx: &Cx,
     client: &dyn Subject,
@@ -302,10 +327,12 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
             "a guard with a ttl of {ttl:?} has {remaining:?} left"
         );
         if round == 0 {
-            // Nothing of the subject runs between the pause and the question, as after a long garbage collection.
+            // Nothing of the subject runs between the pause and the question, as after a long garbage
+            // collection.
             cx.stall(ttl + Duration::from_millis(20));
         } else {
-            // The client may hear of its session meanwhile, on another thread: then the lease goes on with that, until its ttl is over.
+            // The client may hear of its session meanwhile, on another thread: then the lease goes on with
+            // that, until its ttl is over.
             let over = match cx.claims().capabilities.nature {
                 Nature::Session => ttl,
                 _ => remaining,
@@ -336,7 +363,8 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
     let short = brief(&cx);
     let long = cx.ttl(short * 3);
     for ttl in [short, long, short] {
-        // A holder of its own for each, so that it can vanish: what ends the lease is the store's clock alone.
+        // A holder of its own for each, so that it can vanish: what ends the lease is the store's clock
+        // alone.
         let holder = cx.connect().await?;
         let ask = cx.ask().ttl(ttl);
         let asked = cx.now();

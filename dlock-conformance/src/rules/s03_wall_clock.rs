@@ -9,7 +9,8 @@ use crate::{ensure, inconclusive};
 
 const STEP: i64 = 3600;
 
-/// Sets the child's wall clock that far off, and says by how many seconds it has moved beyond the time that passed.
+/// Sets the child's wall clock that far off, and says by how many seconds it has moved beyond the time that
+/// passed.
 async fn set(cx: &Cx, child: &Child, seconds: i64) -> Verdict<f64> {
     let before = child.wall_clock().await.seen("the child reads its wall clock")?;
     child.set_wall_clock(seconds)?;

@@ -23,8 +23,10 @@ pub(super) static RULES: &[Rule] = &[
         "4.01" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "released is free at once",
-        statement: "When release answers Ok, with no waiter queued and no minimum hold, another client's try_acquire succeeds at once.",
-        intent: "A release that takes effect some time later makes every hand-over slow and every cron job skip a turn.",
+        statement: "When release answers Ok, with no waiter queued and no minimum hold, another client's \
+            try_acquire succeeds at once.",
+        intent: "A release that takes effect some time later makes every hand-over slow and every cron job \
+            skip a turn.",
         check_first: "Does release answer before the store has confirmed it?",
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
@@ -36,8 +38,10 @@ pub(super) static RULES: &[Rule] = &[
         "4.02" MUST phase 1 [Lock, Lease, Try]
         layer: Both, access: A, test: D,
         title: "release names the grant",
-        statement: "Release is checked against the grant, not the name, the client or the session: a stale guard cannot free a later grant of the same client.",
-        intent: "A second task of the same process inherits the lock, and the first one's late release takes it away.",
+        statement: "Release is checked against the grant, not the name, the client or the session: a stale \
+            guard cannot free a later grant of the same client.",
+        intent: "A second task of the same process inherits the lock, and the first one's late release \
+            takes it away.",
         check_first: "What does the store compare: the session, or an id that is new with each acquisition?",
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
@@ -51,7 +55,8 @@ pub(super) static RULES: &[Rule] = &[
         title: "no second release",
         statement: "A second release is impossible by type, or answers Lost and has no effect.",
         intent: "A release in the body and one more in the clean-up must not end the next holder's turn.",
-        check_first: "Does the guard know that it was released, and does the store know whose lock it deletes?",
+        check_first: "Does the guard know that it was released, and does the store know whose lock it \
+            deletes?",
         evidence: ["second_releases" >= 5],
         budget: 60 s,
         bug: DoubleReleaseFreesNext deterministic,
@@ -62,9 +67,12 @@ pub(super) static RULES: &[Rule] = &[
         "4.04" MUST phase 2 [Lock, Try]
         layer: Both, access: P, test: D,
         title: "retried release frees nobody else",
-        statement: "A release whose reply was lost can be asked for again, by the user and by the client itself: it answers Ok, Lost or Unknown, and never frees whoever was granted meanwhile.",
-        intent: "The second copy of a release finds another holder, and a release that does not ask whose lock it ends ends that one.",
-        check_first: "Does the retry of a release name the grant, and what does it do when that is not there any more?",
+        statement: "A release whose reply was lost can be asked for again, by the user and by the client \
+            itself: it answers Ok, Lost or Unknown, and never frees whoever was granted meanwhile.",
+        intent: "The second copy of a release finds another holder, and a release that does not ask whose \
+            lock it ends ends that one.",
+        check_first: "Does the retry of a release name the grant, and what does it do when that is not \
+            there any more?",
         evidence: ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2],
         budget: 120 s,
         bug: ReleaseRetryBlindDelete deterministic,
@@ -76,7 +84,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: P, test: D,
         title: "release says how it went",
         statement: "Release tells apart: released, Lost, and Unknown where the transport failed.",
-        intent: "Whoever is told `released` reports that the work was done under the lock; after a loss it was not.",
+        intent: "Whoever is told `released` reports that the work was done under the lock; after a loss it \
+            was not.",
         check_first: "Which answers of the store and which errors of the driver become Ok?",
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
@@ -88,8 +97,10 @@ pub(super) static RULES: &[Rule] = &[
         "4.06" MUST phase 1 [Lock, Lease, Try, AutoRenew]
         layer: Engine, access: P, test: T,
         title: "a failed release lapses",
-        statement: "If a release fails in transport the lock still lapses by its ttl: renewal has stopped before.",
-        intent: "A renewer that survives the failed release keeps a lock that nobody holds and nobody can release.",
+        statement: "If a release fails in transport the lock still lapses by its ttl: renewal has stopped \
+            before.",
+        intent: "A renewer that survives the failed release keeps a lock that nobody holds and nobody can \
+            release.",
         check_first: "Is renewal stopped before the release is sent, or when it has succeeded?",
         evidence: ["failed_releases" >= 1],
         budget: 120 s,
@@ -101,7 +112,8 @@ pub(super) static RULES: &[Rule] = &[
         "4.07" MUST phase 1 [Lock, Try]
         layer: Backend, access: A, test: D,
         title: "lock and unlock on one session",
-        statement: "Lock and unlock run on the same backend session, however busy the client is: after many interleaved cycles everything is free.",
+        statement: "Lock and unlock run on the same backend session, however busy the client is: after many \
+            interleaved cycles everything is free.",
         intent: "A connection pool that hands the unlock to another connection leaks a lock with each cycle.",
         check_first: "On which connection does the unlock run?",
         evidence: ["cycles" >= 200],
@@ -114,8 +126,10 @@ pub(super) static RULES: &[Rule] = &[
         "4.08" MUST phase 1 [Lock, Try]
         layer: Engine, access: A, test: D,
         title: "drop works anywhere",
-        statement: "Dropping a guard outside of any runtime, on any thread, and in the unwinding of a panic neither panics nor blocks.",
-        intent: "A destructor that needs a runtime panics in the one place where panicking aborts the process.",
+        statement: "Dropping a guard outside of any runtime, on any thread, and in the unwinding of a panic \
+            neither panics nor blocks.",
+        intent: "A destructor that needs a runtime panics in the one place where panicking aborts the \
+            process.",
         check_first: "Does the destructor spawn, block, or ask for the current runtime?",
         evidence: ["drops" >= 2],
         budget: 60 s,
@@ -127,7 +141,8 @@ pub(super) static RULES: &[Rule] = &[
         "4.09" MUST phase 1 [Lock, Lease, AutoRenew, Try]
         layer: Engine, access: A, test: T,
         title: "renewal ends with the guard",
-        statement: "The lock of a dropped guard is free by its ttl plus slack at the latest: renewal ends with the guard.",
+        statement: "The lock of a dropped guard is free by its ttl plus slack at the latest: renewal ends \
+            with the guard.",
         intent: "A background task that outlives its guard renews a lock for ever that nobody holds.",
         check_first: "What stops the renewal when the guard is dropped, and not released?",
         evidence: ["renewed" >= 1, "freed" >= 1],
@@ -140,8 +155,10 @@ pub(super) static RULES: &[Rule] = &[
         "4.10" SHOULD phase 2 [Lock, Try]
         layer: Engine, access: A, test: T,
         title: "a drop frees promptly",
-        statement: "While its client and runtime live, a dropped guard's lock is free within the claimed bound, not only at the end of its ttl.",
-        intent: "An early return with `?` drops the guard; if that costs the others the whole ttl, every error becomes a standstill.",
+        statement: "While its client and runtime live, a dropped guard's lock is free within the claimed \
+            bound, not only at the end of its ttl.",
+        intent: "An early return with `?` drops the guard; if that costs the others the whole ttl, every \
+            error becomes a standstill.",
         check_first: "Who sends the release of a dropped guard, and is it woken for that?",
         evidence: ["drops" >= 6],
         budget: 120 s,
@@ -166,9 +183,12 @@ pub(super) static RULES: &[Rule] = &[
         "4.12" MUST phase 2 [Lock, Try, Lease]
         layer: Both, access: A, test: T,
         title: "a leaked guard lapses",
-        statement: "A leaked guard that does not renew itself lapses by its ttl, whatever else its client renews; one that does renew itself ends with its client at the latest.",
-        intent: "A guard in a leaked task or a reference cycle is never dropped; nothing but the lease can end its hold.",
-        check_first: "What decides whether a lease is renewed: its own options, or that the client renews at all?",
+        statement: "A leaked guard that does not renew itself lapses by its ttl, whatever else its client \
+            renews; one that does renew itself ends with its client at the latest.",
+        intent: "A guard in a leaked task or a reference cycle is never dropped; nothing but the lease can \
+            end its hold.",
+        check_first: "What decides whether a lease is renewed: its own options, or that the client renews \
+            at all?",
         evidence: ["lapsed" >= 1],
         budget: 60 s,
         bug: ForgetIsImmortal deterministic,
@@ -179,9 +199,12 @@ pub(super) static RULES: &[Rule] = &[
         "4.13" MUST phase 2 [Lock, Try, MinimumHold]
         layer: Both, access: A, test: T,
         title: "a minimum hold is kept",
-        statement: "A lock that is released before its minimum hold is over stays taken until then and is free promptly after it; one that was held for longer is free at once.",
-        intent: "A job that takes a second on one machine runs again on another whose clock is two seconds late.",
-        check_first: "Does the release put the end of the lease off, or does the client wait before it releases?",
+        statement: "A lock that is released before its minimum hold is over stays taken until then and is \
+            free promptly after it; one that was held for longer is free at once.",
+        intent: "A job that takes a second on one machine runs again on another whose clock is two seconds \
+            late.",
+        check_first: "Does the release put the end of the lease off, or does the client wait before it \
+            releases?",
         evidence: ["kept" >= 2, "free_at_once" >= 2],
         budget: 60 s,
         bug: MinHoldForgotten deterministic,
@@ -266,7 +289,8 @@ async fn a_minimum_hold_is_waited_for(
     let (next, _b) = cx.within(bound, &what, waiting).await?.seen("B waits")?;
     ensure!(
         asked.until(cx.now()) >= least - cx.skew(least),
-        "B, who waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of {least:?}",
+        "B, who waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of \
+            {least:?}",
         asked.until(cx.now()),
         released.until(cx.now())
     );

@@ -166,7 +166,8 @@ pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(1200))).auto_renew();
     let mut held = Vec::new();
     let names: Vec<_> = (0..wish.min(limit)).map(|n| cx.name(n)).collect();
-    // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm too.
+    // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm
+    // too.
     for some in names.chunks(100) {
         let guards = try_join_all(some.iter().map(|name| a.acquire(name, &ask)));
         held.extend(guards.await.seen("A acquires a hundred locks")?);
@@ -190,7 +191,8 @@ pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         let valid = held.iter().filter(|guard| guard.is_valid()).count();
         ensure!(
             valid == held.len(),
-            "{} of {} guards of one client that renew themselves are lost, {:?} before the end of 2 ttls; the first: {:?}",
+            "{} of {} guards of one client that renew themselves are lost, {:?} before the end of 2 ttls; \
+                the first: {:?}",
             held.len() - valid,
             held.len(),
             cx.now().until(until),

@@ -21,8 +21,10 @@ pub(super) static RULES: &[Rule] = &[
         "5.01" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "renewal postpones the end",
-        statement: "A confirmed renewal of a live grant postpones its expiry to the time of the renewal plus the ttl.",
-        intent: "A holder that renews in time works on; if the store counts from the first grant, two work at once.",
+        statement: "A confirmed renewal of a live grant postpones its expiry to the time of the renewal \
+            plus the ttl.",
+        intent: "A holder that renews in time works on; if the store counts from the first grant, two work \
+            at once.",
         check_first: "Does the renewal write the new expiry, or only answer Ok?",
         evidence: ["refusals" >= 5],
         budget: 60 s,
@@ -34,8 +36,10 @@ pub(super) static RULES: &[Rule] = &[
         "5.02" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "renewal is a reset",
-        statement: "A renewal never shortens what was promised, and starts the ttl anew instead of adding to what is left.",
-        intent: "If each renewal adds a ttl, a holder that dies after an hour of renewing keeps the lock for hours.",
+        statement: "A renewal never shortens what was promised, and starts the ttl anew instead of adding \
+            to what is left.",
+        intent: "If each renewal adds a ttl, a holder that dies after an hour of renewing keeps the lock \
+            for hours.",
         check_first: "Is the new expiry counted from now, or from the old expiry?",
         evidence: ["renewals" >= 4, "refusals" >= 5],
         budget: 60 s,
@@ -47,7 +51,8 @@ pub(super) static RULES: &[Rule] = &[
         "5.03" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "renewal after the end is lost",
-        statement: "A renewal after the lease has ended answers Lost, even if nobody holds the name now, and takes nothing.",
+        statement: "A renewal after the lease has ended answers Lost, even if nobody holds the name now, \
+            and takes nothing.",
         intent: "Another may have come and gone meanwhile: what the holder knows of the resource is stale.",
         check_first: "Is the renewal an upsert that writes the record anew if it is gone?",
         evidence: ["renewals_after_the_end" >= 2],
@@ -61,7 +66,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: T,
         title: "stale renewal spares the successor",
         statement: "A renewal by a guard whose lease has ended never extends the lease of its successor.",
-        intent: "A store that renews by name lets a stale holder keep a dead successor's lock alive, and tells it that it holds.",
+        intent: "A store that renews by name lets a stale holder keep a dead successor's lock alive, and \
+            tells it that it holds.",
         check_first: "Does the renewal compare the grant id, in one step with the write?",
         evidence: ["stale_renewals" >= 3],
         budget: 60 s,
@@ -74,8 +80,10 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "renewal after release is lost",
         statement: "A renewal after the release answers Lost, and the name stays free.",
-        intent: "A renewal that comes last would take the lock back for somebody who has gone (ShedLock tests for it).",
-        check_first: "Does the guard know that it was released, and does the store refuse a key that it does not hold?",
+        intent: "A renewal that comes last would take the lock back for somebody who has gone (ShedLock \
+            tests for it).",
+        check_first: "Does the guard know that it was released, and does the store refuse a key that it \
+            does not hold?",
         evidence: ["renewals_after_release" >= 5],
         budget: 60 s,
         bug: RenewRecreates deterministic,
@@ -86,8 +94,10 @@ pub(super) static RULES: &[Rule] = &[
         "5.06" MUST phase 1 [Lock, Try, Renew]
         layer: Both, access: A, test: X,
         title: "renewal racing release ends released",
-        statement: "When a renewal and the release of one grant race, in whichever order they arrive, the name is free afterwards.",
-        intent: "The background renewal of a guard is often on its way when it is released; it must not bring the lock back.",
+        statement: "When a renewal and the release of one grant race, in whichever order they arrive, the \
+            name is free afterwards.",
+        intent: "The background renewal of a guard is often on its way when it is released; it must not \
+            bring the lock back.",
         check_first: "Does a renewal that arrives after the release write the record again?",
         evidence: ["races" >= 20],
         budget: 60 s,
@@ -100,7 +110,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Engine, access: P, test: D,
         title: "only an answer moves the deadline",
         statement: "The local deadline moves only on a confirmed renewal.",
-        intent: "A renewal that is on its way may never arrive; a holder that counts on it works past its lease.",
+        intent: "A renewal that is on its way may never arrive; a holder that counts on it works past its \
+            lease.",
         check_first: "When is the new deadline written: before the request, or with the answer?",
         evidence: ["unconfirmed" >= 1, "confirmed" >= 1],
         budget: 120 s,
@@ -113,7 +124,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "renewal keeps id and token",
         statement: "A renewal keeps the grant id and the fencing token, at the holder and in the store.",
-        intent: "A resource that has seen the new token would refuse the holder that still carries the old one.",
+        intent: "A resource that has seen the new token would refuse the holder that still carries the old \
+            one.",
         check_first: "Is the token minted by the statement that the renewal uses too?",
         evidence: ["renewals" >= 5],
         budget: 60 s,
@@ -125,9 +137,11 @@ pub(super) static RULES: &[Rule] = &[
         "5.09" MUST phase 1 [Lease, Try, AutoRenew]
         layer: Engine, access: A, test: T,
         title: "auto renewal lasts",
-        statement: "A guard that renews itself keeps the lock for ten ttls and more when nothing fails: a writer's, a reader's, a downgraded one, and one of a name that the same client had lost before.",
+        statement: "A guard that renews itself keeps the lock for ten ttls and more when nothing fails: a \
+            writer's, a reader's, a downgraded one, and one of a name that the same client had lost before.",
         intent: "Renewal that stops after a while loses long jobs their lock (Redisson 5698).",
-        check_first: "Is each renewal scheduled by the one before it, and what ends that chain? Does an entry of an earlier hold stand in its way?",
+        check_first: "Is each renewal scheduled by the one before it, and what ends that chain? Does an \
+            entry of an earlier hold stand in its way?",
         evidence: ["refusals" >= 20],
         budget: 120 s,
         bug: AutorenewStopsAfter5 deterministic,
@@ -138,8 +152,10 @@ pub(super) static RULES: &[Rule] = &[
         "5.10" MUST phase 1 [Lock, Lease, Try, AutoRenew, LossSignal]
         layer: Engine, access: P, test: T,
         title: "renewal ends with the hold",
-        statement: "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not made anew.",
-        intent: "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an upserting store it takes the lock again.",
+        statement: "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the \
+            lock is not made anew.",
+        intent: "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an \
+            upserting store it takes the lock again.",
         check_first: "Which task renews, and who tells it each of the three ends?",
         evidence: ["quiet_windows" >= 3],
         budget: 120 s,
@@ -164,9 +180,12 @@ pub(super) static RULES: &[Rule] = &[
         "5.12" SHOULD phase 2 [Lock, Lease, AutoRenew]
         layer: Engine, access: P, test: T,
         title: "renewals leave time for another",
-        statement: "A guard that renews itself does so twice in a ttl at least, and clients that begin together do not renew in step for ever.",
-        intent: "Whoever renews at the last moment loses the lock with one lost packet; a thousand clients that came back in one moment hit the store in one moment, three times in each ttl.",
-        check_first: "What is the period of a renewal, is it counted from the last send, and is any part of it chosen at random?",
+        statement: "A guard that renews itself does so twice in a ttl at least, and clients that begin \
+            together do not renew in step for ever.",
+        intent: "Whoever renews at the last moment loses the lock with one lost packet; a thousand clients \
+            that came back in one moment hit the store in one moment, three times in each ttl.",
+        check_first: "What is the period of a renewal, is it counted from the last send, and is any part of \
+            it chosen at random?",
         evidence: ["renewals" >= 12],
         budget: 120 s,
         bug: RenewAt95pct deterministic,
@@ -177,8 +196,10 @@ pub(super) static RULES: &[Rule] = &[
         "5.13" MAY phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold]
         layer: Engine, access: A, test: T,
         title: "a maximum hold ends the hold",
-        statement: "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, and is told as the reason of the loss.",
-        intent: "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and the reason tells it from an outage.",
+        statement: "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, \
+            and is told as the reason of the loss.",
+        intent: "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and \
+            the reason tells it from an outage.",
         check_first: "Is the end of the hold part of the deadline, also after a renewal?",
         evidence: ["ended" >= 2],
         budget: 60 s,
@@ -190,9 +211,12 @@ pub(super) static RULES: &[Rule] = &[
         "5.14" MUST phase 2 [Lock, Lease, AutoRenew]
         layer: Engine, access: A, test: T,
         title: "a thousand guards stay renewed",
-        statement: "A thousand guards of one client (as many as are declared, three hundred in a quick run) all stay renewed while the client is busy.",
-        intent: "Renewals that are made one after the other take longer than the ttl once there are enough of them, and all are lost in one minute.",
-        check_first: "Are renewals batched or made side by side, and is the first of them due early enough for the last?",
+        statement: "A thousand guards of one client (as many as are declared, three hundred in a quick run) \
+            all stay renewed while the client is busy.",
+        intent: "Renewals that are made one after the other take longer than the ttl once there are enough \
+            of them, and all are lost in one minute.",
+        check_first: "Are renewals batched or made side by side, and is the first of them due early enough \
+            for the last?",
         evidence: ["guards" >= 100, "other_operations" >= 20],
         budget: 120 s,
         bug: SerialRenewerStarves deterministic,
@@ -273,7 +297,8 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
         ),
     ];
     let over = cx.now() + ask.ttl + cx.slack();
-    // Ended in the store without the holder's knowledge: only then does a renewal of a well-behaved client get that far.
+    // Ended in the store without the holder's knowledge: only then does a renewal of a well-behaved client
+    // get that far.
     if cx.claims().has(Need::ForceRelease)
         && let Some(operator) = b.observe()
     {
@@ -315,7 +340,8 @@ async fn stale_renewal_spares_the_successor(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A's lease ends (by an operator if that is why, else by time), B is granted, A renews, and B's lease ends when it would have.
+/// A's lease ends (by an operator if that is why, else by time), B is granted, A renews, and B's lease ends
+/// when it would have.
 async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::Ask) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name(why);

@@ -98,7 +98,8 @@ pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
         true => {
             let before = f.net.traffic().requests;
             cx.sleep(ask.ttl * 2).await;
-            // Signs of life do not keep step with the clock that this is measured by: one more may come, or one less.
+            // Signs of life do not keep step with the clock that this is measured by: one more may come, or
+            // one less.
             f.net.traffic().requests - before + 1
         }
         false => 0,

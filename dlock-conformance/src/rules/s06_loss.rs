@@ -21,7 +21,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Engine, access: P, test: T,
         title: "loss is told by the deadline",
         statement: "If renewals fail, the loss signal fires no later than the local deadline.",
-        intent: "After the deadline somebody else may hold the lock; a signal that comes later comes too late.",
+        intent: "After the deadline somebody else may hold the lock; a signal that comes later comes too \
+            late.",
         check_first: "What arms the signal: the deadline itself, or an answer of the store?",
         evidence: ["losses" >= 1],
         budget: 120 s,
@@ -33,8 +34,10 @@ pub(super) static RULES: &[Rule] = &[
         "6.02" MUST phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal]
         layer: Engine, access: H, test: T,
         title: "a refusal is told soon",
-        statement: "When the store says that a hold is over, the loss signal fires within one renewal period, and at once if a renewal by hand is what was refused.",
-        intent: "An operator ended the hold and the next one has begun; until the deadline there would be two.",
+        statement: "When the store says that a hold is over, the loss signal fires within one renewal \
+            period, and at once if a renewal by hand is what was refused.",
+        intent: "An operator ended the hold and the next one has begun; until the deadline there would be \
+            two.",
         check_first: "Is the store's `not held` told from a renewal that merely failed?",
         evidence: ["refusals" >= 2],
         budget: 60 s,
@@ -60,7 +63,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Engine, access: P, test: D,
         title: "loss is sticky",
         statement: "The loss signal is sticky: an observer that comes late sees it at once.",
-        intent: "Code that begins to listen after the loss would wait for ever for what has happened already.",
+        intent: "Code that begins to listen after the loss would wait for ever for what has happened \
+            already.",
         check_first: "Is the signal an event, or a state that is looked at first?",
         evidence: ["late_observers" >= 2],
         budget: 120 s,
@@ -72,7 +76,8 @@ pub(super) static RULES: &[Rule] = &[
         "6.05" MUST phase 1 [Lease, AutoRenew, LossSignal]
         layer: Engine, access: A, test: T,
         title: "no spurious loss",
-        statement: "The loss signal does not fire during a healthy hold of twenty ttls, while the client is busy with other locks.",
+        statement: "The loss signal does not fire during a healthy hold of twenty ttls, while the client is \
+            busy with other locks.",
         intent: "A false alarm stops a job that was safe; after a few of them people switch the signal off.",
         check_first: "Does a renewal that is merely late, or one refused for another lock, count as a loss?",
         evidence: ["ttls_held" >= 20, "other_operations" >= 20],
@@ -98,9 +103,12 @@ pub(super) static RULES: &[Rule] = &[
         "6.07" MUST phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl]
         layer: Engine, access: P, test: D,
         title: "lost is for ever",
-        statement: "A lost guard never becomes valid again, even if the answer to a renewal arrives late and says that it was renewed.",
-        intent: "Whoever was told of the loss has stopped; another part of the program that asks again later would go on.",
-        check_first: "Does the answer to a renewal check whether the deadline has passed, in one step with moving it?",
+        statement: "A lost guard never becomes valid again, even if the answer to a renewal arrives late \
+            and says that it was renewed.",
+        intent: "Whoever was told of the loss has stopped; another part of the program that asks again \
+            later would go on.",
+        check_first: "Does the answer to a renewal check whether the deadline has passed, in one step with \
+            moving it?",
         evidence: ["late_confirmations" >= 1],
         budget: 120 s,
         bug: LostRecovers deterministic,
@@ -124,8 +132,10 @@ pub(super) static RULES: &[Rule] = &[
         "6.09" SHOULD phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl]
         layer: Engine, access: H, test: D,
         title: "loss says why",
-        statement: "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is away is an expiry.",
-        intent: "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: one is mended, the other obeyed.",
+        statement: "The loss carries its reason: expired, refused, closed, held for as long as it may be; a \
+            server that is away is an expiry.",
+        intent: "`Expired` says that the machine or the network is too slow, `refused` that somebody ended \
+            the hold: one is mended, the other obeyed.",
         check_first: "Where a lease is ended: does what ends it say why?",
         evidence: ["reasons" >= 3],
         budget: 60 s,
@@ -196,7 +206,8 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         let signals = held.iter().map(|h| h.lost());
         if let Some((reason, which, _)) = cx.timeout(ask.ttl, select_all(signals)).await {
             fail!(
-                "guard {which}, which renews itself, was told that it is lost after {:?} of a hold that nothing disturbed: {reason:?}",
+                "guard {which}, which renews itself, was told that it is lost after {:?} of a hold that \
+                    nothing disturbed: {reason:?}",
                 from.until(cx.now())
             );
         }
@@ -215,7 +226,8 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Long enough for the stalls that do not make the rule inconclusive, up to half of the slack: a renewal is due at a third of it.
+/// Long enough for the stalls that do not make the rule inconclusive, up to half of the slack: a renewal is
+/// due at a third of it.
 fn healthy_ttl(cx: &Cx) -> Duration {
     cx.ttl(Duration::from_millis(120).max(cx.slack()))
 }

@@ -24,8 +24,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.01" MUST phase 1 [Lock, Try, Wait, Fence]
         layer: Both, access: A, test: D,
         title: "every grant has a token",
-        statement: "Every exclusive grant carries a fencing token, however it came about; none is absent or 0.",
-        intent: "A holder without a token cannot be told from a stale one by the resource, and is refused or, worse, let in.",
+        statement: "Every exclusive grant carries a fencing token, however it came about; none is absent or \
+            0.",
+        intent: "A holder without a token cannot be told from a stale one by the resource, and is refused \
+            or, worse, let in.",
         check_first: "Do hand-offs to waiters and immediate grants take the token from the same place?",
         evidence: ["tokens" >= 20],
         budget: 60 s,
@@ -38,7 +40,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: X,
         title: "tokens increase",
         statement: "Tokens strictly increase in the order of the grants of a name.",
-        intent: "Two holders with one token are the same to the resource; a smaller one locks the new holder out.",
+        intent: "Two holders with one token are the same to the resource; a smaller one locks the new \
+            holder out.",
         check_first: "Is the counter incremented for each grant, in the same step?",
         evidence: ["grants" >= 40],
         budget: 120 s,
@@ -63,8 +66,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.04" MUST phase 1 [Lock, Try, Lease, Fence, PerGrantTtl]
         layer: Both, access: A, test: T,
         title: "tokens increase across expiry",
-        statement: "A token is larger than that of a lease which ended because its time ran out, be it the same client's.",
-        intent: "After an expiry the stale holder still lives: then of all times the token must tell the two apart.",
+        statement: "A token is larger than that of a lease which ended because its time ran out, be it the \
+            same client's.",
+        intent: "After an expiry the stale holder still lives: then of all times the token must tell the \
+            two apart.",
         check_first: "Does the counter live in the record that expires?",
         evidence: ["expiries" >= 3],
         budget: 60 s,
@@ -90,8 +95,10 @@ pub(super) static RULES: &[Rule] = &[
         layer: Backend, access: H, test: D,
         title: "tokens survive a restart",
         statement: "Tokens increase across a restart of the store.",
-        intent: "A counter that begins again after a restart gives the next holders tokens that the resource has seen: all are refused, or a zombie with an old one is let in.",
-        check_first: "Is the counter stored where the restart reaches nothing, before its token is handed out?",
+        intent: "A counter that begins again after a restart gives the next holders tokens that the \
+            resource has seen: all are refused, or a zombie with an old one is let in.",
+        check_first: "Is the counter stored where the restart reaches nothing, before its token is handed \
+            out?",
         evidence: ["restarts" >= 1],
         budget: 60 s,
         bug: TokenInMemory deterministic,
@@ -103,7 +110,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Backend, access: H, test: D,
         title: "tokens survive a clock step",
         statement: "Tokens increase across steps of the server's clock, back and forward.",
-        intent: "A token made of the time is smaller than those before it after the clock was set back: the live holder is refused for an hour.",
+        intent: "A token made of the time is smaller than those before it after the clock was set back: the \
+            live holder is refused for an hour.",
         check_first: "Is any part of the token a time?",
         evidence: ["steps" >= 2],
         budget: 60 s,
@@ -115,9 +123,12 @@ pub(super) static RULES: &[Rule] = &[
         "7.08" MUST phase 2 [Lock, Try, Fence]
         layer: Backend, access: H, test: D,
         title: "tokens grow very large",
-        statement: "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart there.",
-        intent: "A counter of 32 bits wraps after some years of use, and one that passes through a floating point number stands still; nobody tests that far.",
-        check_first: "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a sequential node's name?",
+        statement: "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart \
+            there.",
+        intent: "A counter of 32 bits wraps after some years of use, and one that passes through a floating \
+            point number stands still; nobody tests that far.",
+        check_first: "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a \
+            sequential node's name?",
         evidence: ["boundaries" >= 3],
         budget: 60 s,
         bug: TokenI32Wrap deterministic,
@@ -128,7 +139,8 @@ pub(super) static RULES: &[Rule] = &[
         "7.09" MUST phase 1 [Lock, Try, Fence]
         layer: Both, access: A, test: X,
         title: "token and grant are one step",
-        statement: "A larger token never belongs to an earlier grant. Tokens may be burnt; none is given twice.",
+        statement: "A larger token never belongs to an earlier grant. Tokens may be burnt; none is given \
+            twice.",
         intent: "A token drawn before the lock is taken is overtaken by the one of somebody who was faster.",
         check_first: "Is the counter incremented by a request of its own before the one that takes the lock?",
         evidence: ["grants" >= 30, "refusals" >= 10],
@@ -141,8 +153,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.10" MUST phase 2 [Fence, Reentrant, Wait]
         layer: Engine, access: A, test: D,
         title: "reentry keeps the token",
-        statement: "Every level of a re-entrant hold has the token of the hold; the next grant has a larger one.",
-        intent: "A new token on re-entry makes the outer level a stale holder of its own lock, which the resource refuses.",
+        statement: "Every level of a re-entrant hold has the token of the hold; the next grant has a larger \
+            one.",
+        intent: "A new token on re-entry makes the outer level a stale holder of its own lock, which the \
+            resource refuses.",
         check_first: "Does re-entry draw a token, or show that of the lease?",
         evidence: ["reentries" >= 20],
         budget: 60 s,
@@ -154,8 +168,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.11" MUST phase 2 [Lock, Wait, Fence, Shared, FencedReads]
         layer: Both, access: A, test: X,
         title: "readers' tokens lie between",
-        statement: "A reader's token is at least that of the last writer before it, and smaller than that of the next one.",
-        intent: "A resource that has seen the writer's token refuses a reader with an older one; one with a newer one would lock the next writer out.",
+        statement: "A reader's token is at least that of the last writer before it, and smaller than that \
+            of the next one.",
+        intent: "A resource that has seen the writer's token refuses a reader with an older one; one with a \
+            newer one would lock the next writer out.",
         check_first: "Is the reader's token read in the step that grants, or kept from an earlier one?",
         evidence: ["read_tokens" >= 20, "write_tokens" >= 12],
         budget: 60 s,
@@ -167,8 +183,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.12" MUST phase 1 [Lock, Fence, Resource]
         layer: Both, access: A, test: D,
         title: "resource refuses stale tokens",
-        statement: "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses neither of two live readers; each resource by itself, however many there are.",
-        intent: "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped here.",
+        statement: "The fenced resource refuses a token below the highest seen, accepts the same one again, \
+            and refuses neither of two live readers; each resource by itself, however many there are.",
+        intent: "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped \
+            here.",
         check_first: "Is the highest token kept with the value, and are readers barred by writers only?",
         evidence: ["stale_writes" >= 6],
         budget: 60 s,
@@ -180,8 +198,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.13" MUST phase 1 [Lock, Fence, Resource]
         layer: Both, access: A, test: X,
         title: "check and write are one step",
-        statement: "The resource's check of the token and its write are one step: no older write lands after a newer one.",
-        intent: "Between a check and a write of its own a newer holder's write fits, and is then overwritten.",
+        statement: "The resource's check of the token and its write are one step: no older write lands \
+            after a newer one.",
+        intent: "Between a check and a write of its own a newer holder's write fits, and is then \
+            overwritten.",
         check_first: "Is the comparison part of the statement that writes?",
         evidence: ["races" >= 10, "reads" >= 10],
         budget: 120 s,
@@ -194,7 +214,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Backend, access: H, test: D,
         title: "resource survives a restart",
         statement: "The fenced resource remembers the highest token across a restart of the store.",
-        intent: "A restart is when stale holders write: they were cut off, and try again as soon as the store answers.",
+        intent: "A restart is when stale holders write: they were cut off, and try again as soon as the \
+            store answers.",
         check_first: "Is the highest token stored with the value, in the same commit?",
         evidence: ["restarts" >= 1],
         budget: 60 s,
@@ -206,7 +227,8 @@ pub(super) static RULES: &[Rule] = &[
         "7.15" MUST phase 1 [Lock, Wait, Try, Lease, Fence, Resource]
         layer: Backend, access: C, test: T,
         title: "a zombie is refused",
-        statement: "A holder that was stopped for longer than its ttl, while another was granted and wrote, is refused when it goes on and writes.",
+        statement: "A holder that was stopped for longer than its ttl, while another was granted and wrote, \
+            is refused when it goes on and writes.",
         intent: "The story that fencing is for: a pause of the process, and two who write.",
         check_first: "Does the resource compare the token of the write itself, or that of whoever asks last?",
         evidence: ["stories" >= 2, "late_writes" >= 4],
@@ -219,8 +241,10 @@ pub(super) static RULES: &[Rule] = &[
         "7.16" SHOULD phase 3 [Lock, Fence, BoundedTokens]
         layer: Both, access: A, test: T,
         title: "dead names keep no tokens",
-        statement: "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is declared.",
-        intent: "One counter for each name that ever was fills the store with 25 million keys that nothing will ever delete (Redisson 6510).",
+        statement: "What a store keeps for the tokens of names that nobody uses any more is bounded, or its \
+            growth is declared.",
+        intent: "One counter for each name that ever was fills the store with 25 million keys that nothing \
+            will ever delete (Redisson 6510).",
         check_first: "Where does a name's counter live, and what deletes it?",
         evidence: ["dead_names" >= 400],
         budget: 60 s,
@@ -374,7 +398,8 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
         if round > 0 {
             cx.evidence("expiries");
         }
-        // Not a sleep: a client that is awake gives the lease back at its deadline, and the store never sees it expire.
+        // Not a sleep: a client that is awake gives the lease back at its deadline, and the store never sees
+        // it expire.
         cx.stall(ask.ttl + cx.skew(ask.ttl));
         // Now another client is next, now the same one again: it is no less stale to itself.
         if round % 2 == 0 {
@@ -411,7 +436,8 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let name: LockName = cx.name("raced");
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
-    // All are connected before the first one tries: to connect may take longer than all that one of them does.
+    // All are connected before the first one tries: to connect may take longer than all that one of them
+    // does.
     let mut clients = Vec::new();
     for _ in 0..6 {
         clients.push(cx.connect().await?);
@@ -432,7 +458,8 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                     Some(held) => {
                         order.push(token_of(&*held, "try_acquire")?);
                         task.evidence("grants");
-                        // Held for a moment, or nobody would ever be refused where the store takes a microsecond.
+                        // Held for a moment, or nobody would ever be refused where the store takes a
+                        // microsecond.
                         task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
                             .await;
                         lane.release(&held).await.seen("release")?;

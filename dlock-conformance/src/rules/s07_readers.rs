@@ -89,7 +89,8 @@ fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
     cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
 }
 
-/// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the last writer.
+/// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the
+/// last writer.
 fn between(given: &Given) -> Verdict {
     let given = given.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut highest, mut written) = (0, 0);
@@ -138,7 +139,8 @@ pub(super) async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     }
 }
 
-/// What the store keeps when nobody does anything, of a harness that counts: names that are held are kept somewhere.
+/// What the store keeps when nobody does anything, of a harness that counts: names that are held are kept
+/// somewhere.
 async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
     const HELD: u64 = 20;
     let mut seen = (0, 0);
@@ -171,13 +173,15 @@ async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
         seen = (before, with);
     }
     Err(Failure::Kit(format!(
-        "the harness counts {} records, and {} with {HELD} names held: it does not count what the store keeps",
+        "the harness counts {} records, and {} with {HELD} names held: it does not count what the store \
+            keeps",
         seen.0, seen.1
     )))
 }
 
-/// What the store keeps when nobody does anything: a release that was answered may still be carried out at some member of
-/// a quorum that nobody waited for, and what is read meanwhile counts a record that is not there to stay.
+/// What the store keeps when nobody does anything: a release that was answered may still be carried out at
+/// some member of a quorum that nobody waited for, and what is read meanwhile counts a record that is not
+/// there to stay.
 async fn settled(cx: &Cx) -> Verdict<u64> {
     const ALIKE: u32 = 10;
     let by = cx.now() + cx.claims().op_bound;

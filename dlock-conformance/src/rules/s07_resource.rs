@@ -19,7 +19,8 @@ fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
     }
 }
 
-/// That many tokens of grants of one name, in the order of the grants, for writers that are all stale but the last.
+/// That many tokens of grants of one name, in the order of the grants, for writers that are all stale but the
+/// last.
 async fn tokens(cx: &Cx, client: &dyn Subject, name: &LockName, n: usize) -> Verdict<Vec<Token>> {
     let mut tokens = Vec::new();
     for _ in 0..n {
@@ -155,7 +156,8 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
     Ok(())
 }
 
-/// Two readers that hold at the same time: whoever comes first, the other is not refused. The writer before them is.
+/// Two readers that hold at the same time: whoever comes first, the other is not refused. The writer before
+/// them is.
 async fn live_readers(
     cx: &Cx,
     a: &dyn Subject,
@@ -230,7 +232,8 @@ pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
                 );
                 ensure!(
                     !answer.is_admitted() || stored >= Some(token),
-                    "the write with token {} was admitted, and afterwards the resource has the value of {stored:?}",
+                    "the write with token {} was admitted, and afterwards the resource has the value of \
+                        {stored:?}",
                     token.get()
                 );
                 cx.evidence("reads");
@@ -242,7 +245,8 @@ pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
         let last = read(gate_of(&*a)?, &resource).await?;
         ensure!(
             highest.is_some_and(|t| encode(t) == last.value),
-            "round {round}: the last value is that of token {}, and the highest token that was admitted is {highest:?}",
+            "round {round}: the last value is that of token {}, and the highest token that was admitted is \
+                {highest:?}",
             String::from_utf8_lossy(&last.value)
         );
         cx.evidence("races");

@@ -170,7 +170,8 @@ pub(super) async fn resource_survives_a_restart(cx: Cx) -> Verdict {
             .seen("writes with a token of before the restart")?;
         ensure!(
             answer == Admission::Refused { highest: newest },
-            "after a restart ({how:?}) a write with token {} answers {answer:?}, although token {} was there before",
+            "after a restart ({how:?}) a write with token {} answers {answer:?}, although token {} was \
+                there before",
             stale.get(),
             newest.get()
         );

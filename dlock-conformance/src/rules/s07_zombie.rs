@@ -40,7 +40,8 @@ pub(super) async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             written.is_admitted(),
             "the newest holder's write was refused: {written:?}"
         );
-        // On its way before A goes on: the first thing that it does. And once more, as one who was not told tries again.
+        // On its way before A goes on: the first thing that it does. And once more, as one who was not told
+        // tries again.
         let late = [
             a.write(&resource, old, b"A's late one"),
             a.write(&resource, old, b"A's late one, again"),
@@ -51,7 +52,8 @@ pub(super) async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             let answer = answer.seen("A goes on, and writes")?.value;
             ensure!(
                 answer == Admission::Refused { highest: new },
-                "A was stopped for longer than its ttl, B was granted and wrote with token {}; A's late write with token {} was to be refused, and was answered {answer:?}",
+                "A was stopped for longer than its ttl, B was granted and wrote with token {}; A's late \
+                    write with token {} was to be refused, and was answered {answer:?}",
                 new.get(),
                 old.get()
             );

@@ -64,14 +64,16 @@ pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
     cx.note(format_args!("mean wait {mean:?}, longest {longest:?}"));
     ensure!(
         longest <= mean * factor + cx.slack(),
-        "client {who} of {CLIENTS} waited for {longest:?}, when the mean wait was {mean:?}; {factor} times that is the claimed bound"
+        "client {who} of {CLIENTS} waited for {longest:?}, when the mean wait was {mean:?}; {factor} times \
+            that is the claimed bound"
     );
     Ok(())
 }
 
 pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
     let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
-    // A store that every client looks at after each hand-over takes its time for so many: in real time a short run has fewer.
+    // A store that every client looks at after each hand-over takes its time for so many: in real time a
+    // short run has fewer.
     let (most, connections) = match cx.effort() {
         Effort::Quick if !cx.is_virtual() => (40, 4),
         _ => (500, 10),

@@ -33,8 +33,9 @@ async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
     Ok(())
 }
 
-/// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some stores a process that is stopped
-/// at that moment keeps everybody from everything; that is no matter of the queue's.
+/// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some
+/// stores a process that is stopped at that moment keeps everybody from everything; that is no matter of the
+/// queue's.
 async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
     for attempt in 0..20 {
         child.stop()?;
@@ -98,7 +99,8 @@ pub(super) async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             cx.evidence("heads_gone");
             let Some(granted) = cx.timeout(bound, waiting).await else {
                 fail!(
-                    "the head of the queue was {how}; {:?} after the release the one behind it is not granted",
+                    "the head of the queue was {how}; {:?} after the release the one behind it is not \
+                        granted",
                     from.until(cx.now())
                 );
             };

@@ -67,7 +67,8 @@ impl Line {
             .clone()
     }
 
-    /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to get there.
+    /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to
+    /// get there.
     pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
         let look = client.observe().filter(|_| self.cx.claims().has(Need::Inspect));
         let Some(look) = look else {
@@ -231,7 +232,8 @@ pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
     let mut waits = Vec::new();
-    // Uneven, so that whoever falls out after a fixed time, and comes back, changes the order whenever one looks.
+    // Uneven, so that whoever falls out after a fixed time, and comes back, changes the order whenever one
+    // looks.
     for (number, percent) in [0, 37, 61, 113, 149].into_iter().enumerate() {
         cx.sleep_until(from + ask.ttl * percent / 100).await;
         waits.push(line.join(&client, &ask, number));
@@ -250,7 +252,8 @@ pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let order = line.order();
     ensure!(
         order.is_sorted(),
-        "after {long:?} of waiting those who waited were granted in the order {order:?}; they came in the order of their numbers"
+        "after {long:?} of waiting those who waited were granted in the order {order:?}; they came in the \
+            order of their numbers"
     );
     cx.note(format_args!("waited for {long:?}, {:?} each", ask.ttl));
     cx.evidence_by("kept_places", order.len() as u64);
@@ -284,7 +287,8 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
         due.sort_by_key(|n| std::cmp::Reverse(priorities[*n]));
         ensure!(
             order == due,
-            "waiters of the priorities {priorities:?} were granted in the order {order:?}, and {due:?} is right"
+            "waiters of the priorities {priorities:?} were granted in the order {order:?}, and {due:?} is \
+                right"
         );
         cx.evidence_by("hand_overs", order.len() as u64);
     }
@@ -294,7 +298,8 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     }
 }
 
-/// Whether they read or write: the readers are apart in the order that is due, or two of them would come at once.
+/// Whether they read or write: the readers are apart in the order that is due, or two of them would come at
+/// once.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
     let line = Line::new(cx, cx.name("readers-and-writers"));
     let held = holder
@@ -314,7 +319,8 @@ async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<d
     let (order, due) = (line.order(), [1, 3, 0, 4, 2]);
     ensure!(
         order == due,
-        "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?}, and {due:?} is right"
+        "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?}, and \
+            {due:?} is right"
     );
     Ok(())
 }

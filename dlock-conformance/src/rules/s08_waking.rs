@@ -22,9 +22,12 @@ pub(super) static RULES: &[Rule] = &[
         "8.01" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: X,
         title: "no lost wake-up",
-        statement: "A waiter is granted after each release within the hand-over bound and slack, whenever it began to wait.",
-        intent: "A release between the refusal and the registration is missed by a store that registers second; the waiter sleeps on.",
-        check_first: "Is the waiter registered in the step that refused it, and if not, does it look again afterwards?",
+        statement: "A waiter is granted after each release within the hand-over bound and slack, whenever \
+            it began to wait.",
+        intent: "A release between the refusal and the registration is missed by a store that registers \
+            second; the waiter sleeps on.",
+        check_first: "Is the waiter registered in the step that refused it, and if not, does it look again \
+            afterwards?",
         evidence: ["hand_overs" >= 60],
         budget: 300 s,
         bug: NotifyBeforeRegister stochastic,
@@ -35,7 +38,8 @@ pub(super) static RULES: &[Rule] = &[
         "8.02" SHOULD phase 1 [Lock, Wait]
         layer: Both, access: A, test: T,
         title: "prompt hand-over",
-        statement: "From a release to the next waiter's grant it takes at most the claimed bound, 99 times of 100.",
+        statement: "From a release to the next waiter's grant it takes at most the claimed bound, 99 times \
+            of 100.",
         intent: "Waiters that poll every few seconds make a lock that is mostly idle and always waited for.",
         check_first: "Is the waiter told, or does it look, and how often?",
         evidence: ["hand_overs" >= 20],
@@ -48,9 +52,11 @@ pub(super) static RULES: &[Rule] = &[
         "8.03" SHOULD phase 2 [Lock, Wait]
         layer: Both, access: A, test: X,
         title: "nobody starves",
-        statement: "While clients come, wait, give up and come again, none waits longer than the claimed factor times the mean wait, plus slack.",
+        statement: "While clients come, wait, give up and come again, none waits longer than the claimed \
+            factor times the mean wait, plus slack.",
         intent: "A client that loses every race has no error to show, only a job that never runs.",
-        check_first: "In which order are waiters served, and does a slow or distant one have the same chance?",
+        check_first: "In which order are waiters served, and does a slow or distant one have the same \
+            chance?",
         evidence: ["grants" >= 60, "gave_up" >= 2],
         budget: 120 s,
         bug: StarveClient0 deterministic,
@@ -62,7 +68,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "first come, first served",
         statement: "Those who wait are granted in the order in which they came.",
-        intent: "That is what a queue is claimed for; without the order the one who waits longest is nobody in particular.",
+        intent: "That is what a queue is claimed for; without the order the one who waits longest is nobody \
+            in particular.",
         check_first: "At which end do new waiters enter, and by what are they sorted?",
         evidence: ["hand_overs" >= 16],
         budget: 60 s,
@@ -74,7 +81,8 @@ pub(super) static RULES: &[Rule] = &[
         "8.05" MUST phase 2 [Lock, Try, Wait, Fair]
         layer: Both, access: A, test: D,
         title: "a try does not overtake",
-        statement: "A try, or a wait that begins later, is not granted before those who wait already, also where the holders would not mind it.",
+        statement: "A try, or a wait that begins later, is not granted before those who wait already, also \
+            where the holders would not mind it.",
         intent: "Under a steady stream of readers that overtake, a writer in the queue never gets its turn.",
         check_first: "Does the path that grants at once look at the queue, or only at the holders?",
         evidence: ["tries" >= 12],
@@ -87,9 +95,12 @@ pub(super) static RULES: &[Rule] = &[
         "8.06" MUST phase 2 [Lock, Wait, Lease, Fair]
         layer: Both, access: C, test: T,
         title: "a dead head does not block",
-        statement: "A waiter at the head of the queue that dies or is cancelled keeps those behind it waiting for its ttl and slack at most.",
-        intent: "A queue of waiters without leases stands still for ever behind the first one whose process was killed.",
-        check_first: "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an ordinary lease?",
+        statement: "A waiter at the head of the queue that dies or is cancelled keeps those behind it \
+            waiting for its ttl and slack at most.",
+        intent: "A queue of waiters without leases stands still for ever behind the first one whose process \
+            was killed.",
+        check_first: "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an \
+            ordinary lease?",
         evidence: ["heads_gone" >= 3, "granted_behind" >= 3],
         budget: 120 s,
         bug: DeadHeadBlocks deterministic,
@@ -101,7 +112,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: T,
         title: "a live waiter keeps its place",
         statement: "A waiter that lives keeps its place in the queue however long it waits.",
-        intent: "An entry that is dropped after a fixed time puts the one who waited longest at the end, again and again (Redisson 3004).",
+        intent: "An entry that is dropped after a fixed time puts the one who waited longest at the end, \
+            again and again (Redisson 3004).",
         check_first: "What keeps a queue entry alive, and is that done for as long as the waiter waits?",
         evidence: ["kept_places" >= 5],
         budget: 120 s,
@@ -113,8 +125,10 @@ pub(super) static RULES: &[Rule] = &[
         "8.08" MUST phase 2 [Lock, Wait, Fair, Priority]
         layer: Both, access: A, test: D,
         title: "the most urgent is next",
-        statement: "Of those who wait the one with the highest priority is next, and of equals the one who came first.",
-        intent: "A priority that is accepted and not applied lets the urgent repair wait behind a hundred nightly jobs.",
+        statement: "Of those who wait the one with the highest priority is next, and of equals the one who \
+            came first.",
+        intent: "A priority that is accepted and not applied lets the urgent repair wait behind a hundred \
+            nightly jobs.",
         check_first: "Is the priority part of what the queue is sorted by, before the arrival?",
         evidence: ["hand_overs" >= 24],
         budget: 60 s,
@@ -126,8 +140,10 @@ pub(super) static RULES: &[Rule] = &[
         "8.09" SHOULD phase 3 [Lock, Wait, Fair, Priority]
         layer: Both, access: A, test: X,
         title: "the least urgent is served",
-        statement: "The least urgent waiter is served within the claimed ageing bound; with strict priorities, as soon as nobody more urgent waits.",
-        intent: "What everybody may overtake is easily forgotten altogether: the lock is free, and the last in line sleeps on.",
+        statement: "The least urgent waiter is served within the claimed ageing bound; with strict \
+            priorities, as soon as nobody more urgent waits.",
+        intent: "What everybody may overtake is easily forgotten altogether: the lock is free, and the last \
+            in line sleeps on.",
         check_first: "Does every way in which a more urgent hold ends look at the whole queue?",
         evidence: ["served" >= 2, "overtaken" >= 6],
         budget: 60 s,
@@ -139,9 +155,12 @@ pub(super) static RULES: &[Rule] = &[
         "8.10" SHOULD phase 3 [Lock, Wait, BoundedWakes]
         layer: Both, access: A, test: D,
         title: "one release wakes few",
-        statement: "One release wakes a few of those who wait, however many they are: in one client by the tasks that are polled, and of many clients by the requests that are sent.",
-        intent: "When each release wakes everybody the store answers a thousand questions to grant one lock, and the next release comes before the last answer.",
-        check_first: "Is the news of a release sent to the next in line, or to everybody who watches the name?",
+        statement: "One release wakes a few of those who wait, however many they are: in one client by the \
+            tasks that are polled, and of many clients by the requests that are sent.",
+        intent: "When each release wakes everybody the store answers a thousand questions to grant one \
+            lock, and the next release comes before the last answer.",
+        check_first: "Is the news of a release sent to the next in line, or to everybody who watches the \
+            name?",
         evidence: ["releases" >= 2],
         budget: 120 s,
         bug: HerdWakeup deterministic,
@@ -152,7 +171,8 @@ pub(super) static RULES: &[Rule] = &[
         "8.11" MUST phase 2 [Lock, Wait]
         layer: Both, access: A, test: X,
         title: "every waiter once",
-        statement: "500 waiters on one name (or as many as the declared limit allows) are each granted exactly once.",
+        statement: "500 waiters on one name (or as many as the declared limit allows) are each granted \
+            exactly once.",
         intent: "A queue with a size that nobody declared drops or refuses the waiters of the one bad day.",
         check_first: "Is there a limit to a queue, a channel or a set of listeners, and is it declared?",
         evidence: ["granted" >= 10],
@@ -165,8 +185,10 @@ pub(super) static RULES: &[Rule] = &[
         "8.12" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: X,
         title: "cancelled waiters pass it on",
-        statement: "When waiters are cancelled while the lock is handed over, those who stay are granted all the same, in time.",
-        intent: "A cancelled waiter that was just being granted takes the wake-up with it, and the queue stands still.",
+        statement: "When waiters are cancelled while the lock is handed over, those who stay are granted \
+            all the same, in time.",
+        intent: "A cancelled waiter that was just being granted takes the wake-up with it, and the queue \
+            stands still.",
         check_first: "What happens to a grant whose receiver has gone, and does undoing it admit the next?",
         evidence: ["cancelled" >= 10, "granted" >= 20],
         budget: 300 s,
@@ -188,7 +210,8 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("ping-pong");
     let ask = cx.ask();
-    // A lost wake-up is made up for by a look much later, a third of the ttl say; what a busy machine costs is not one.
+    // A lost wake-up is made up for by a look much later, a third of the ttl say; what a busy machine costs
+    // is not one.
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;

@@ -24,9 +24,12 @@ pub(super) static RULES: &[Rule] = &[
         "9.01" MUST phase 1 [Lock, Try, Wait, Lease, PerGrantTtl]
         layer: Both, access: A, test: Z,
         title: "cancelled acquire leaves nothing",
-        statement: "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and nothing in the queue.",
-        intent: "A select or a timeout around an acquire is everyday code; a grant without an owner blocks the name (sqlx 4198).",
-        check_first: "Who undoes a request that was sent when its future is dropped, and who renews what it was granted?",
+        statement: "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and \
+            nothing in the queue.",
+        intent: "A select or a timeout around an acquire is everyday code; a grant without an owner blocks \
+            the name (sqlx 4198).",
+        check_first: "Who undoes a request that was sent when its future is dropped, and who renews what it \
+            was granted?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
         bug: CancelLeaksGrant deterministic,
@@ -37,7 +40,8 @@ pub(super) static RULES: &[Rule] = &[
         "9.02" SHOULD phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: Z,
         title: "cancelled acquire is undone promptly",
-        statement: "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl is over.",
+        statement: "An acquire dropped at any poll leaves the name acquirable within the claimed bound, \
+            long before its ttl is over.",
         intent: "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes.",
         check_first: "Is the dropped request taken back by a message, or left to lapse?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
@@ -50,8 +54,10 @@ pub(super) static RULES: &[Rule] = &[
         "9.03" MUST phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl]
         layer: Engine, access: A, test: Z,
         title: "cancelled release still ends it",
-        statement: "A release dropped at any poll after it has begun releases, or lets the lease lapse by its ttl: renewal has stopped.",
-        intent: "A guard that nobody uses any more and that is renewed for ever holds the lock until the process ends.",
+        statement: "A release dropped at any poll after it has begun releases, or lets the lease lapse by \
+            its ttl: renewal has stopped.",
+        intent: "A guard that nobody uses any more and that is renewed for ever holds the lock until the \
+            process ends.",
         check_first: "Does renewal stop when the release begins, or when it has been confirmed?",
         evidence: ["sweeps_completed" >= 3],
         budget: 300 s,
@@ -63,7 +69,8 @@ pub(super) static RULES: &[Rule] = &[
         "9.04" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
         layer: Both, access: A, test: Z,
         title: "cancelled renewal promises nothing",
-        statement: "After a renewal was dropped at any poll, the local validity is the old or the new one, and never beyond the store's.",
+        statement: "After a renewal was dropped at any poll, the local validity is the old or the new one, \
+            and never beyond the store's.",
         intent: "Whoever counts an unconfirmed renewal as done works on under a lease that has ended.",
         check_first: "Is the deadline moved when the renewal is sent, or when it is confirmed?",
         evidence: ["sweeps_completed" >= 3, "ends_seen" >= 4],
@@ -76,8 +83,10 @@ pub(super) static RULES: &[Rule] = &[
         "9.05" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: Z,
         title: "client is sane after a drop",
-        statement: "After an operation was dropped at any poll, ten further operations of the client get the replies that are theirs.",
-        intent: "A reply that nobody took is read by the next request on that connection, and from then on all are one off.",
+        statement: "After an operation was dropped at any poll, ten further operations of the client get \
+            the replies that are theirs.",
+        intent: "A reply that nobody took is read by the next request on that connection, and from then on \
+            all are one off.",
         check_first: "Are replies matched by an id, or by their order on the connection?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
         budget: 300 s,
@@ -89,9 +98,12 @@ pub(super) static RULES: &[Rule] = &[
         "9.06" MUST phase 2 [Watch]
         layer: Both, access: A, test: T,
         title: "watching leaks nothing",
-        statement: "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are no more tasks, descriptors and registrations at the store than before.",
-        intent: "A page that shows who holds a lock subscribes once for each visitor, and the process dies on a Friday.",
-        check_first: "What does dropping the stream do: is the task told to end, and the store that nobody listens?",
+        statement: "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are \
+            no more tasks, descriptors and registrations at the store than before.",
+        intent: "A page that shows who holds a lock subscribes once for each visitor, and the process dies \
+            on a Friday.",
+        check_first: "What does dropping the stream do: is the task told to end, and the store that nobody \
+            listens?",
         evidence: ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1],
         budget: 60 s,
         bug: WatchLeak deterministic,
@@ -102,7 +114,8 @@ pub(super) static RULES: &[Rule] = &[
         "9.07" MUST phase 1 [Lock, Try, Wait, LossSignal]
         layer: Engine, access: A, test: D,
         title: "close ends everything",
-        statement: "Closing a client ends its operations in flight with Closed, tells its guards that they are lost, and frees what it held.",
+        statement: "Closing a client ends its operations in flight with Closed, tells its guards that they \
+            are lost, and frees what it held.",
         intent: "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse.",
         check_first: "Is a waiting operation woken by the close?",
         evidence: ["waiting_when_closed" >= 3, "guards_told" >= 3],
@@ -115,8 +128,10 @@ pub(super) static RULES: &[Rule] = &[
         "9.08" MUST phase 2 [Lock, Try, Wait, Lease, PerGrantTtl]
         layer: Both, access: A, test: D,
         title: "shutdown ends everything",
-        statement: "When the executor is shut down with operations in flight, every call ends, guards say that they are over, nothing panics or waits for ever, and the locks lapse.",
-        intent: "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a destructor.",
+        statement: "When the executor is shut down with operations in flight, every call ends, guards say \
+            that they are over, nothing panics or waits for ever, and the locks lapse.",
+        intent: "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a \
+            destructor.",
         check_first: "Who answers a caller if the task that was to do it is dropped unfinished?",
         evidence: ["calls_ended" >= 4, "locks_lapsed" >= 2],
         budget: 60 s,
@@ -141,8 +156,10 @@ pub(super) static RULES: &[Rule] = &[
         "9.10" MUST phase 1 [Lock, Wait]
         layer: Both, access: A, test: T,
         title: "blocked acquire is quiet",
-        statement: "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, and wakes the latest waker.",
-        intent: "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock in hand.",
+        statement: "A blocked acquire is polled no more often than it has reason to, tolerates polls that \
+            nobody asked for, and wakes the latest waker.",
+        intent: "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with \
+            the lock in hand.",
         check_first: "Is the stored waker replaced at each poll?",
         evidence: ["blocked" >= 3],
         budget: 60 s,
@@ -154,9 +171,13 @@ pub(super) static RULES: &[Rule] = &[
         "9.11" MUST phase 2 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "any executor will do",
-        statement: "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is claimed.",
-        intent: "The guard ends up in a thread of the program's own, a callback of a C library or another runtime, and `there is no reactor running`.",
-        check_first: "Is a timer, socket or task of the runtime made in a future, where the runtime of the moment is taken rather than the client's?",
+        statement: "Every operation works from a thread on which no runtime is entered, polled by an \
+            executor that knows of none, while the client's own runtime runs elsewhere. The smoke set runs \
+            this on each runtime that is claimed.",
+        intent: "The guard ends up in a thread of the program's own, a callback of a C library or another \
+            runtime, and `there is no reactor running`.",
+        check_first: "Is a timer, socket or task of the runtime made in a future, where the runtime of the \
+            moment is taken rather than the client's?",
         evidence: ["operations_elsewhere" >= 7],
         budget: 60 s,
         bug: HiddenTokio deterministic,
@@ -182,8 +203,8 @@ const MOST_POLLS: usize = 200;
 
 /// Counts a sweep of that operation, and says how much of it there was to cut.
 ///
-/// An operation that completes at its first poll, as that of a store in this process may, has no point at which it could be cut
-/// short; that its sweep came to the end is all there is to see.
+/// An operation that completes at its first poll, as that of a store in this process may, has no point at
+/// which it could be cut short; that its sweep came to the end is all there is to see.
 fn swept(cx: &Cx, sweep: &Sweep, what: &str) -> Verdict {
     let cuts = sweep.cut_points();
     if !sweep.is_complete() {
@@ -421,7 +442,8 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 now.until(deadline),
                 stage.ask.ttl
             );
-            // When the store gives it to another, the holder must have stopped believing. All of them at once.
+            // When the store gives it to another, the holder must have stopped believing. All of them at
+            // once.
             let (cx, b, ask) = (cx.clone(), stage.b.clone(), stage.ask.clone());
             ends.push(async move {
                 let by = now + ask.ttl + cx.slack();

@@ -139,7 +139,8 @@ pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Polls each time on a thread of its own; only in a simulation, where nothing asks for the threads of a runtime.
+/// Polls each time on a thread of its own; only in a simulation, where nothing asks for the threads of a
+/// runtime.
 pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     poll_fn(|task| {
         cx.evidence("polls_elsewhere");
@@ -153,7 +154,8 @@ pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<
     .await
 }
 
-/// Hands the future from task to task, once for each poll: a runtime with several threads moves it between them.
+/// Hands the future from task to task, once for each poll: a runtime with several threads moves it between
+/// them.
 pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     let mut threads = std::collections::HashSet::new();
     loop {
@@ -216,7 +218,8 @@ pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             "{what}: granted only {:?} after the release",
             released_at.until(granted_at)
         );
-        // What it takes to begin to wait and to be granted is not counted as being busy. Of a quorum each member has its share in that.
+        // What it takes to begin to wait and to be granted is not counted as being busy. Of a quorum each
+        // member has its share in that.
         let members = cx.claims().members.unwrap_or(1);
         let most = 20 * members + (blocked.as_secs_f64() * MOST_PER_SECOND) as usize;
         let polled = polls.load(Ordering::Relaxed);

@@ -20,8 +20,10 @@ pub(super) static RULES: &[Rule] = &[
         "10.01" MUST phase 2 [Reentrant, Try, Wait]
         layer: Engine, access: A, test: D,
         title: "reentry up to the declared depth",
-        statement: "An owner may acquire what it holds up to the declared depth, in every way there is; beyond it the answer is LimitReached, and the hold stands.",
-        intent: "A count without a limit hides a loop that acquires and never releases, until the count wraps or the memory is full.",
+        statement: "An owner may acquire what it holds up to the declared depth, in every way there is; \
+            beyond it the answer is LimitReached, and the hold stands.",
+        intent: "A count without a limit hides a loop that acquires and never releases, until the count \
+            wraps or the memory is full.",
         check_first: "Is the count compared before it is raised, for try, wait and timed wait alike?",
         evidence: ["levels" >= 2, "refused_beyond_depth" >= 6],
         budget: 60 s,
@@ -33,7 +35,8 @@ pub(super) static RULES: &[Rule] = &[
         "10.02" MUST phase 2 [Reentrant, Wait]
         layer: Engine, access: A, test: X,
         title: "last release frees",
-        statement: "A re-entrant lock is free after as many releases as acquires, in whichever order the guards go, and not before.",
+        statement: "A re-entrant lock is free after as many releases as acquires, in whichever order the \
+            guards go, and not before.",
         intent: "A helper that takes and releases the lock of its caller leaves the caller without it.",
         check_first: "Does the release of one level count down, or end the lease?",
         evidence: ["inner_releases" >= 20, "grants" >= 20],
@@ -46,9 +49,11 @@ pub(super) static RULES: &[Rule] = &[
         "10.03" MUST phase 2 [Reentrant, Try, Wait]
         layer: Engine, access: A, test: X,
         title: "others are excluded at every depth",
-        statement: "At every depth everybody else is excluded: other clients under the same number, other owners of the client, and handles without an owner.",
+        statement: "At every depth everybody else is excluded: other clients under the same number, other \
+            owners of the client, and handles without an owner.",
         intent: "Re-entry that asks only whether the lock is held re-entrantly, and not by whom, is no lock.",
-        check_first: "Is the owner compared on re-entry, or only the client, or only that the lock is re-entrant?",
+        check_first: "Is the owner compared on re-entry, or only the client, or only that the lock is \
+            re-entrant?",
         evidence: ["refusals" >= 30, "deepest" >= 4],
         budget: 120 s,
         bug: ReentForAll deterministic,
@@ -59,9 +64,11 @@ pub(super) static RULES: &[Rule] = &[
         "10.04" MUST phase 2 [Reentrant, Wait, Lease, PerGrantTtl, LossSignal]
         layer: Engine, access: A, test: T,
         title: "loss ends every level",
-        statement: "When the lease is lost every level is lost at once: no guard is valid, each is told, and no re-entry revives it.",
+        statement: "When the lease is lost every level is lost at once: no guard is valid, each is told, \
+            and no re-entry revives it.",
         intent: "The inner level that counts its own time works on under a lock that the outer one has lost.",
-        check_first: "Do the levels share one deadline and one loss, or does re-entry begin a hold of its own?",
+        check_first: "Do the levels share one deadline and one loss, or does re-entry begin a hold of its \
+            own?",
         evidence: ["levels_told" >= 3, "refused_after_loss" >= 1],
         budget: 60 s,
         bug: PartialLoss deterministic,
@@ -72,8 +79,10 @@ pub(super) static RULES: &[Rule] = &[
         "10.05" MUST phase 2 [Reentrant, Try, Wait, OutlivesConnection]
         layer: Both, access: P, test: D,
         title: "retry is one level",
-        statement: "An acquire that is sent again after a lost reply is one level, not two: after as many releases as acquires the lock is free.",
-        intent: "A level that nobody has is released by nobody; the lock stays with an owner who believes to have let go.",
+        statement: "An acquire that is sent again after a lost reply is one level, not two: after as many \
+            releases as acquires the lock is free.",
+        intent: "A level that nobody has is released by nobody; the lock stays with an owner who believes \
+            to have let go.",
         check_first: "Is the count raised by the request, or by each copy of it that arrives?",
         evidence: ["lost_replies" >= 1, "freed" >= 1],
         budget: 120 s,
@@ -85,8 +94,10 @@ pub(super) static RULES: &[Rule] = &[
         "10.06" MUST phase 2 [Reentrant, Try, Wait]
         layer: Engine, access: A, test: D,
         title: "owner is the key",
-        statement: "The owner is the declared key: it may re-enter from any task and thread, and the thread that holds the lock may not under another key.",
-        intent: "A task that wakes on another thread deadlocks with itself, and two tasks on one thread walk in together.",
+        statement: "The owner is the declared key: it may re-enter from any task and thread, and the thread \
+            that holds the lock may not under another key.",
+        intent: "A task that wakes on another thread deadlocks with itself, and two tasks on one thread \
+            walk in together.",
         check_first: "Is the owner kept with the guard's key, or taken from the thread or task that asks?",
         evidence: ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
         budget: 60 s,

@@ -16,8 +16,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.14" MUST phase 1 [Shared, Wait]
         layer: Both, access: A, test: D,
         title: "everyone admissible is admitted",
-        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one release admits every admissible reader.",
-        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long given up.",
+        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now \
+            admissible, and one release admits every admissible reader.",
+        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long \
+            given up.",
         check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
         evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
         budget: 60 s,
@@ -29,9 +31,13 @@ pub(super) static RULES: &[Rule] = &[
         "11.15" MUST phase 1 [Permits, Try, Wait]
         layer: Both, access: A, test: D,
         title: "mismatched permits are refused",
-        statement: "Of n permits of a name n are held at once and no more. While they are in use, asking for it with another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin.",
-        intent: "Two deployments that disagree about the limit would each let in as many as they think right.",
-        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as the grant?",
+        statement: "Of n permits of a name n are held at once and no more. While they are in use, asking \
+            for it with another count, or as a reader, is InvalidInput before queueing; once it is free any \
+            class may begin.",
+        intent: "Two deployments that disagree about the limit would each let in as many as they think \
+            right.",
+        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as \
+            the grant?",
         evidence: ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6],
         budget: 60 s,
         bug: MixedLimits deterministic,

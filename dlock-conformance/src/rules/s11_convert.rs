@@ -20,8 +20,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.10" MUST phase 3 [Shared, Downgrade, Wait]
         layer: Backend, access: A, test: X,
         title: "downgrade is one step",
-        statement: "A downgrade is atomic: no writer that waits is let in between the exclusive hold and the shared one.",
-        intent: "Who writes, downgrades and reads back what was written reads what somebody else has written since.",
+        statement: "A downgrade is atomic: no writer that waits is let in between the exclusive hold and \
+            the shared one.",
+        intent: "Who writes, downgrades and reads back what was written reads what somebody else has \
+            written since.",
         check_first: "Is it one request that changes the mode, or a release and an acquire?",
         evidence: ["writers_waiting" >= 5, "looks" >= 20],
         budget: 60 s,
@@ -33,7 +35,9 @@ pub(super) static RULES: &[Rule] = &[
         "11.11" MUST phase 3 [Shared, Upgrade, Try]
         layer: Backend, access: A, test: D,
         title: "upgraders never deadlock",
-        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or the others are told WouldDeadlock. Who wins holds exclusively, with a new token where there are any, for no longer than its ttl.",
+        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on \
+            asking: one wins, or the others are told WouldDeadlock. Who wins holds exclusively, with a new \
+            token where there are any, for no longer than its ttl.",
         intent: "Two readers that each wait for the other to leave wait for ever.",
         check_first: "Does the second upgrader learn that another one is at it?",
         evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
@@ -46,7 +50,8 @@ pub(super) static RULES: &[Rule] = &[
         "11.12" MUST phase 3 [Shared, Upgrade, Try]
         layer: Both, access: A, test: D,
         title: "failed upgrade keeps the read",
-        statement: "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it was.",
+        statement: "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it \
+            was.",
         intent: "A reader that loses its hold by asking for more reads on without a lock.",
         check_first: "Is the shared hold given up before the exclusive one is certain?",
         evidence: ["failed_upgrades" >= 4],
@@ -59,8 +64,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.13" MUST phase 2 [Shared, Try, Wait]
         layer: Both, access: A, test: D,
         title: "write beside own read ends",
-        statement: "Asking for a name exclusively while holding it shared, without an upgrade, ends by its deadline, and leaves the shared hold and nothing else.",
-        intent: "Code that locks for writing in a function called under a read lock waits for itself; with a deadline it must at least end.",
+        statement: "Asking for a name exclusively while holding it shared, without an upgrade, ends by its \
+            deadline, and leaves the shared hold and nothing else.",
+        intent: "Code that locks for writing in a function called under a read lock waits for itself; with \
+            a deadline it must at least end.",
         check_first: "Is the wait limit kept where the client itself is in the way?",
         evidence: ["ended" >= 3],
         budget: 60 s,
@@ -76,7 +83,8 @@ fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
         .ok_or_else(|| Failure::Broken("a guard has no conversions although they are claimed".to_owned()))
 }
 
-/// A conversion starts the ttl anew at most: who believes in more holds on when the store has let go. The ttl is that of before.
+/// A conversion starts the ttl anew at most: who believes in more holds on when the store has let go. The ttl
+/// is that of before.
 fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     let left = held.remaining();
     ensure!(
@@ -179,7 +187,8 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                             cx.evidence("upgraded");
                             ensure!(
                                 !cx.claims().has(Need::Fence) || held.token() > newest,
-                                "round {round}: an upgrade answers token {:?}, and a reader before it had {newest:?}",
+                                "round {round}: an upgrade answers token {:?}, and a reader before it had \
+                                    {newest:?}",
                                 held.token()
                             );
                             within_its_ttl(&*held, ttl, "an upgrade")?;

@@ -20,7 +20,8 @@ pub(super) static RULES: &[Rule] = &[
         "11.06" SHOULD phase 2 [Shared, RwOrder, Wait]
         layer: Backend, access: A, test: T,
         title: "nobody starves",
-        statement: "Under the declared policy a writer gets in while readers come and go without a gap, and a reader while writers do.",
+        statement: "Under the declared policy a writer gets in while readers come and go without a gap, and \
+            a reader while writers do.",
         intent: "A configuration that is read all the time is never written again, and nobody sees why.",
         check_first: "Do waiting readers pass a waiting writer when some other reader leaves?",
         evidence: ["served" >= 2, "storm_grants" >= 20],
@@ -33,7 +34,8 @@ pub(super) static RULES: &[Rule] = &[
         "11.07" MUST phase 2 [Shared, WriterPreference, Try, Wait]
         layer: Backend, access: A, test: D,
         title: "new readers wait behind a writer",
-        statement: "Where writers are not to be overtaken, a reader that comes while a writer waits is not let in before it, by try or by wait.",
+        statement: "Where writers are not to be overtaken, a reader that comes while a writer waits is not \
+            let in before it, by try or by wait.",
         intent: "One reader that may always come in beside the others keeps every writer out.",
         check_first: "Does a new reader look at the queue, or only at who holds?",
         evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
@@ -46,9 +48,12 @@ pub(super) static RULES: &[Rule] = &[
         "11.08" MUST phase 2 [Shared, Try, Wait]
         layer: Both, access: A, test: Z,
         title: "withdrawn writer blocks nobody",
-        statement: "A waiting writer that was dropped at any poll, or timed out, stops holding back readers within the claimed bound.",
-        intent: "A writer that gave up and still counts as waiting locks every reader out until its queue entry lapses.",
-        check_first: "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant takes down?",
+        statement: "A waiting writer that was dropped at any poll, or timed out, stops holding back readers \
+            within the claimed bound.",
+        intent: "A writer that gave up and still counts as waiting locks every reader out until its queue \
+            entry lapses.",
+        check_first: "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant \
+            takes down?",
         evidence: ["sweeps_completed" >= 3, "readers_let_in" >= 6],
         budget: 120 s,
         bug: CancelledWriterBlocks deterministic,
@@ -59,8 +64,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.09" MUST phase 2 [Shared, Wait]
         layer: Both, access: A, test: D,
         title: "mixed queue drains",
-        statement: "A queue of readers and writers in any order behind a writer drains completely, each of them granted once.",
-        intent: "A reader that waits for the writer behind it, which waits for the reader, is a deadlock that outlives everybody's patience (kazoo 649, etcd 6408).",
+        statement: "A queue of readers and writers in any order behind a writer drains completely, each of \
+            them granted once.",
+        intent: "A reader that waits for the writer behind it, which waits for the reader, is a deadlock \
+            that outlives everybody's patience (kazoo 649, etcd 6408).",
         check_first: "Does anybody wait for an entry that is behind its own?",
         evidence: ["granted" >= 12],
         budget: 60 s,
@@ -155,7 +162,8 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
         Ok(_) if beside > 0 => fail!("{who} was let in beside {beside} of those who came and went"),
         Ok(held) => held.release().await.seen(format_args!("{who} releases"))?,
         Err(e) if e.kind() == ErrorKind::Timeout => fail!(
-            "{who} was not let in within {bound:?}, while {STORMERS} others came and went, each for {GUST:?} at most"
+            "{who} was not let in within {bound:?}, while {STORMERS} others came and went, each for \
+                {GUST:?} at most"
         ),
         Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
     }

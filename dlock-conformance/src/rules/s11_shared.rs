@@ -17,7 +17,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "readers share",
         statement: "Any number of readers, of one client and of several, hold a name at the same time.",
-        intent: "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that read twice.",
+        intent: "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that \
+            read twice.",
         check_first: "Is the reader's mode stored and compared, or is the name simply taken?",
         evidence: ["shared_grants" >= 10],
         budget: 60 s,
@@ -30,7 +31,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: X,
         title: "writers exclude everybody",
         statement: "A writer excludes readers and writers, and readers exclude writers.",
-        intent: "A reader beside a writer sees half a change; it is the one thing that a read-write lock is for.",
+        intent: "A reader beside a writer sees half a change; it is the one thing that a read-write lock is \
+            for.",
         check_first: "Is the check for a writer and the entry of the reader one step in the store?",
         evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
         budget: 60 s,
@@ -55,7 +57,8 @@ pub(super) static RULES: &[Rule] = &[
         "11.04" MUST phase 1 [Shared, Lease, PerGrantTtl, Try]
         layer: Both, access: A, test: T,
         title: "expiry frees one share",
-        statement: "When one reader's lease lapses, only its own share is free: the other readers hold on and writers stay out.",
+        statement: "When one reader's lease lapses, only its own share is free: the other readers hold on \
+            and writers stay out.",
         intent: "One ttl on the record of all readers ends everybody's hold when the shortest lease ends.",
         check_first: "Does every reader's lease have an expiry of its own in the store?",
         evidence: ["refusals_after_expiry" >= 1],
@@ -68,8 +71,10 @@ pub(super) static RULES: &[Rule] = &[
         "11.05" MUST phase 1 [Shared, Try]
         layer: Both, access: A, test: D,
         title: "readers release their own",
-        statement: "A reader's release ends that grant alone, however many of the same client there are, and a second or a late release ends nobody else's.",
-        intent: "A release that decrements a count, or removes any entry of the client, lets a writer in beside a reader.",
+        statement: "A reader's release ends that grant alone, however many of the same client there are, \
+            and a second or a late release ends nobody else's.",
+        intent: "A release that decrements a count, or removes any entry of the client, lets a writer in \
+            beside a reader.",
         check_first: "Does the release name the grant, or only the client or the name?",
         evidence: ["own_releases" >= 3],
         budget: 60 s,
@@ -190,7 +195,8 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     writer.release().await.seen("the writer releases")
 }
 
-/// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in one of the two.
+/// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in
+/// one of the two.
 async fn expiry_frees_one_share(cx: Cx) -> Verdict {
     for lapsing_first in [false, true] {
         one_share_lapses(&cx, lapsing_first).await?;

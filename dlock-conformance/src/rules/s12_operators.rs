@@ -1,4 +1,5 @@
-//! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in [`s12_watch`](super::s12_watch).
+//! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in
+//! [`s12_watch`](super::s12_watch).
 
 use dlock_core::{ErrorKind, Inspection, LockName, Mode};
 
@@ -95,7 +96,8 @@ pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
         look.shows("while A holds", &[&*held], &ask, 0).await?;
         let waiting = acquiring(&cx, &b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
-        // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be true, not complete.
+        // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be
+        // true, not complete.
         while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
             cx.sleep(std::time::Duration::from_millis(2)).await;
         }

@@ -25,8 +25,10 @@ pub(super) static RULES: &[Rule] = &[
         "12.01" MUST phase 2 [Watch, Wait]
         layer: Backend, access: A, test: X,
         title: "snapshot and then every change",
-        statement: "A stream begins with a snapshot of what is, and tells every change from then on: none falls between the two.",
-        intent: "A watcher that misses the release between its snapshot and its first event waits for it for ever.",
+        statement: "A stream begins with a snapshot of what is, and tells every change from then on: none \
+            falls between the two.",
+        intent: "A watcher that misses the release between its snapshot and its first event waits for it \
+            for ever.",
         check_first: "Is the watcher entered in the same step in which the snapshot is taken, or before?",
         evidence: ["watches_begun" >= 8, "changes_after_a_snapshot" >= 20],
         budget: 120 s,
@@ -38,9 +40,11 @@ pub(super) static RULES: &[Rule] = &[
         "12.02" MUST phase 2 [Watch, Wait]
         layer: Backend, access: A, test: X,
         title: "events are in grant order",
-        statement: "The grants of a name are told in the order in which they were made, with tokens that never fall.",
+        statement: "The grants of a name are told in the order in which they were made, with tokens that \
+            never fall.",
         intent: "A watcher that is told of the old holder last believes in it until the next change.",
-        check_first: "Are events written down in the step that makes the change, or sent from tasks that overtake each other?",
+        check_first: "Are events written down in the step that makes the change, or sent from tasks that \
+            overtake each other?",
         evidence: ["grants_told" >= 30],
         budget: 120 s,
         bug: WatchReorder deterministic,
@@ -51,7 +55,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.03" MUST phase 2 [Watch, Wait]
         layer: Backend, access: A, test: X,
         title: "last state is told",
-        statement: "Changes are merged only as is declared, and the state in which a name is left is always told, to fast and to slow readers.",
+        statement: "Changes are merged only as is declared, and the state in which a name is left is always \
+            told, to fast and to slow readers.",
         intent: "A dashboard that shows a holder who left an hour ago is worse than none.",
         check_first: "Is the last change held back until there is another one to send with it?",
         evidence: ["final_states" >= 12],
@@ -64,7 +69,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.04" MUST phase 2 [Watch, Lease, PerGrantTtl, Wait]
         layer: Backend, access: A, test: T,
         title: "expiry is told in time",
-        statement: "When the holder has vanished, a watcher is told of the expiry, not before the lease has ended and within the slack after it, though nobody else touches the name.",
+        statement: "When the holder has vanished, a watcher is told of the expiry, not before the lease has \
+            ended and within the slack after it, though nobody else touches the name.",
         intent: "Nobody sends an event when a process dies; a watcher that waits for one is never told.",
         check_first: "Who looks for what has run out while nobody asks for the name?",
         evidence: ["expiries_told" >= 2],
@@ -77,9 +83,13 @@ pub(super) static RULES: &[Rule] = &[
         "12.05" MUST phase 2 [Watch, Lock, Wait]
         layer: Both, access: P, test: T,
         title: "cut is told",
-        statement: "A stream whose connection breaks ends with an error, or goes on with a snapshot that says that changes are missing, or misses none; it is never silent, and watching again shows what is.",
-        intent: "A stream that has died and says nothing looks like a lock that nobody touches; the follower waits for the end of a leader that has long gone.",
-        check_first: "Who hears that the connection of a watch broke, and what does the reader of the stream see of it?",
+        statement: "A stream whose connection breaks ends with an error, or goes on with a snapshot that \
+            says that changes are missing, or misses none; it is never silent, and watching again shows \
+            what is.",
+        intent: "A stream that has died and says nothing looks like a lock that nobody touches; the \
+            follower waits for the end of a leader that has long gone.",
+        check_first: "Who hears that the connection of a watch broke, and what does the reader of the \
+            stream see of it?",
         evidence: ["cuts_told" >= 4],
         budget: 120 s,
         bug: WatchSilentStall deterministic,
@@ -90,9 +100,12 @@ pub(super) static RULES: &[Rule] = &[
         "12.06" MUST phase 2 [Watch, Lock, Wait, Try, Renew]
         layer: Both, access: P, test: D,
         title: "nothing is told that never was",
-        statement: "No watcher is told of a hold that is none: a late sign of life of a former holder is no grant, and a watcher that comes back from a cut is shown what is, and nothing from before it.",
-        intent: "A leader that is seen once more after its end is followed once more; that is how two of them come to be at work (CURATOR-604).",
-        check_first: "Are changes told from what the store has done, or from what it was asked to do? Is anything of a connection that broke kept for the next?",
+        statement: "No watcher is told of a hold that is none: a late sign of life of a former holder is no \
+            grant, and a watcher that comes back from a cut is shown what is, and nothing from before it.",
+        intent: "A leader that is seen once more after its end is followed once more; that is how two of \
+            them come to be at work (CURATOR-604).",
+        check_first: "Are changes told from what the store has done, or from what it was asked to do? Is \
+            anything of a connection that broke kept for the next?",
         evidence: ["late_messages" >= 2, "snapshots_after_a_cut" >= 2],
         budget: 120 s,
         bug: WatchPhantom deterministic,
@@ -103,7 +116,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.07" MUST phase 3 [Watch, Wait]
         layer: Backend, access: A, test: D,
         title: "slow consumer is told",
-        statement: "A reader that takes nothing costs a bounded number of changes, no more than the declared backlog, and is told by a snapshot that others are missing.",
+        statement: "A reader that takes nothing costs a bounded number of changes, no more than the \
+            declared backlog, and is told by a snapshot that others are missing.",
         intent: "One dashboard that hangs fills the memory of the server that feeds it.",
         check_first: "Is the buffer of a stream bounded, and is what did not fit replaced by a snapshot?",
         evidence: ["slow_consumers" >= 2, "changes_not_taken" >= 100],
@@ -116,7 +130,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.08" MUST phase 2 [Watch, Try, Wait]
         layer: Backend, access: A, test: D,
         title: "watching slows nobody",
-        statement: "Watchers of a name, however many, neither hold it nor stand in its queue, and do not slow those who use it.",
+        statement: "Watchers of a name, however many, neither hold it nor stand in its queue, and do not \
+            slow those who use it.",
         intent: "A dashboard that queues for the lock that it shows takes it one day.",
         check_first: "Does a watcher have an entry among those who hold or wait?",
         evidence: ["watchers" >= 20, "cycles_watched" >= 30],
@@ -129,7 +144,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.09" SHOULD phase 3 [Watch, Wait]
         layer: Backend, access: A, test: X,
         title: "hand-over is visible",
-        statement: "A hand-over from one holder to the next is told, though the name was never free in between.",
+        statement: "A hand-over from one holder to the next is told, though the name was never free in \
+            between.",
         intent: "Who shows or bills the holder goes on with the former one when only held and free are told.",
         check_first: "Is a release that grants the next one reported as no change at all?",
         evidence: ["hand_overs" >= 5],
@@ -142,7 +158,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.10" MUST phase 2 [Inspect, Lock, Try, Wait]
         layer: Backend, access: A, test: D,
         title: "inspection is true",
-        statement: "inspect shows who holds a name, every one of them, in which mode, with which token and label and for how long, and nobody who does not.",
+        statement: "inspect shows who holds a name, every one of them, in which mode, with which token and \
+            label and for how long, and nobody who does not.",
         intent: "Whoever is called at night ends by force what they see there.",
         check_first: "Is what is shown read in one step, and what has been released left out?",
         evidence: ["holders_shown" >= 9],
@@ -155,7 +172,8 @@ pub(super) static RULES: &[Rule] = &[
         "12.11" MUST phase 2 [ForceRelease, Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "force ends every hold",
-        statement: "force_release ends every hold of the name and says how many there were: the name is free or the next waiter's, the token grows, and a late release of what was ended harms nobody.",
+        statement: "force_release ends every hold of the name and says how many there were: the name is \
+            free or the next waiter's, the token grows, and a late release of what was ended harms nobody.",
         intent: "An operator who has ended a hung holder must be able to rely on it.",
         check_first: "Does it end one entry or all of them, and does it admit whoever is next?",
         evidence: ["ended" >= 1, "late_releases" >= 1],

@@ -23,8 +23,10 @@ pub(super) static RULES: &[Rule] = &[
         "13.11" MUST phase 2 [Lock, Try, Namespaces]
         layer: Engine, access: A, test: D,
         title: "namespaces isolate",
-        statement: "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that is one text when it is joined.",
-        intent: "Two teams share one store, and one day the one's name is the other's namespace and name in one.",
+        statement: "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other \
+            pair that is one text when it is joined.",
+        intent: "Two teams share one store, and one day the one's name is the other's namespace and name in \
+            one.",
         check_first: "Is the namespace joined to the name with a separator that either of them may contain?",
         evidence: ["held_apart" >= 12],
         budget: 60 s,
@@ -36,9 +38,12 @@ pub(super) static RULES: &[Rule] = &[
         "13.12" MUST phase 2 [Lock, Try]
         layer: Both, access: A, test: X,
         title: "many names are held",
-        statement: "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows, each with an id of its own, and releases each.",
-        intent: "A table that was made for a thousand locks is full on the day that a tenant has more orders than that.",
-        check_first: "Is there a table, pool, descriptor or parameter list of a fixed size for what a client holds?",
+        statement: "One client holds 10,000 names at once (1,100 in a quick run), or as many as the \
+            declared limit allows, each with an id of its own, and releases each.",
+        intent: "A table that was made for a thousand locks is full on the day that a tenant has more \
+            orders than that.",
+        check_first: "Is there a table, pool, descriptor or parameter list of a fixed size for what a \
+            client holds?",
         evidence: ["held_at_once" >= 64],
         budget: 120 s,
         bug: HeldCap1024 deterministic,
@@ -49,8 +54,10 @@ pub(super) static RULES: &[Rule] = &[
         "13.13" SHOULD phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames]
         layer: Backend, access: A, test: T,
         title: "dead names leave nothing",
-        statement: "What is kept of names that nobody released and nobody asks for any more is bounded by what is in use, or its growth is declared.",
-        intent: "A store that clears a name up only when somebody asks for it keeps the order number of every process that was ever killed.",
+        statement: "What is kept of names that nobody released and nobody asks for any more is bounded by \
+            what is in use, or its growth is declared.",
+        intent: "A store that clears a name up only when somebody asks for it keeps the order number of \
+            every process that was ever killed.",
         check_first: "Who deletes the record of a lease that ran out, if that name is never used again?",
         evidence: ["dead_names" >= 400],
         budget: 60 s,
@@ -62,7 +69,8 @@ pub(super) static RULES: &[Rule] = &[
         "13.14" MUST phase 3 [Lock, Try, OwnerLabel, Inspect]
         layer: Both, access: A, test: D,
         title: "labels come back",
-        statement: "An owner label of up to the declared length comes back from inspect byte for byte; a longer one answers InvalidInput, and nothing is held.",
+        statement: "An owner label of up to the declared length comes back from inspect byte for byte; a \
+            longer one answers InvalidInput, and nothing is held.",
         intent: "The label is what an operator goes by at night: half of a host name is another host.",
         check_first: "Is the label cut, trimmed or written in another encoding on its way to the store?",
         evidence: ["labels" >= 6],
@@ -75,9 +83,12 @@ pub(super) static RULES: &[Rule] = &[
         "13.15" MUST phase 2 [Lock, Try, Wait, Limits]
         layer: Backend, access: A, test: D,
         title: "limits are exact",
-        statement: "The declared limits of holds per client and of waiters per name are met at exactly the declared number, with LimitReached at once, and one that goes makes room for one.",
-        intent: "Who plans by a declared limit runs into another one, or finds that there is none when the store is out of memory.",
-        check_first: "Is the number that is declared the one that is compared with, and is what ends taken off it however it ends?",
+        statement: "The declared limits of holds per client and of waiters per name are met at exactly the \
+            declared number, with LimitReached at once, and one that goes makes room for one.",
+        intent: "Who plans by a declared limit runs into another one, or finds that there is none when the \
+            store is out of memory.",
+        check_first: "Is the number that is declared the one that is compared with, and is what ends taken \
+            off it however it ends?",
         evidence: ["limits_met" >= 1],
         budget: 120 s,
         bug: LimitOffBy10x deterministic,
@@ -128,7 +139,8 @@ pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
                 "{what} is refused although nobody holds it there; held are {:?}",
                 &PAIRS[..held.len()]
             ),
-            // Control characters may be refused (13.05); what is not taken cannot be mistaken for something else.
+            // Control characters may be refused (13.05); what is not taken cannot be mistaken for something
+            // else.
             Err(e) if e.kind() == ErrorKind::InvalidInput && name.to_string().contains("\\") => {}
             Err(e) => return Err(e).seen(what),
         }

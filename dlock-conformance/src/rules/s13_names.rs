@@ -16,9 +16,12 @@ pub(super) static RULES: &[Rule] = &[
         "13.01" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "names up to the limit work",
-        statement: "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, exclude and are released.",
-        intent: "A name that is longer than a column or a key limit fails on the day that somebody's tenant has a long name.",
-        check_first: "Is there a column, key or path limit below the declared one, or a prefix that was not counted?",
+        statement: "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, \
+            exclude and are released.",
+        intent: "A name that is longer than a column or a key limit fails on the day that somebody's tenant \
+            has a long name.",
+        check_first: "Is there a column, key or path limit below the declared one, or a prefix that was not \
+            counted?",
         evidence: ["lengths" >= 8],
         budget: 60 s,
         bug: NameMax255 deterministic,
@@ -29,9 +32,12 @@ pub(super) static RULES: &[Rule] = &[
         "13.02" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "different bytes different locks",
-        statement: "Names that differ in one byte, the last one at the greatest length, and bytes that are no text, are different locks or are refused.",
-        intent: "A name that is cut silently makes strangers wait for each other, and one release frees what another holds.",
-        check_first: "Is the name cut to a column's width, ended at a zero byte, or turned into text with replacement characters?",
+        statement: "Names that differ in one byte, the last one at the greatest length, and bytes that are \
+            no text, are different locks or are refused.",
+        intent: "A name that is cut silently makes strangers wait for each other, and one release frees \
+            what another holds.",
+        check_first: "Is the name cut to a column's width, ended at a zero byte, or turned into text with \
+            replacement characters?",
         evidence: ["names_held_at_once" >= 6],
         budget: 60 s,
         bug: NameTruncated deterministic,
@@ -42,8 +48,10 @@ pub(super) static RULES: &[Rule] = &[
         "13.03" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "colliding hashes stay apart",
-        statement: "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are different locks.",
-        intent: "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, and nobody finds out why.",
+        statement: "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are \
+            different locks.",
+        intent: "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, \
+            and nobody finds out why.",
         check_first: "Is the store's key a 32-bit hash of the name, an advisory lock number say?",
         evidence: ["names_held_at_once" >= 8],
         budget: 60 s,
@@ -56,7 +64,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: A, test: D,
         title: "case matters",
         statement: "Names that differ only in case are different locks.",
-        intent: "MySQL's GET_LOCK and many collations fold case; a program moved there from another store changes its meaning silently.",
+        intent: "MySQL's GET_LOCK and many collations fold case; a program moved there from another store \
+            changes its meaning silently.",
         check_first: "Does the column have a case-insensitive collation?",
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
@@ -68,8 +77,10 @@ pub(super) static RULES: &[Rule] = &[
         "13.05" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "blanks are significant",
-        statement: "Leading and trailing blanks, tabs, line ends and control characters are significant or refused with InvalidInput; never folded.",
-        intent: "SQL compares padded strings as equal; a name that was read from a file with its line end is another name.",
+        statement: "Leading and trailing blanks, tabs, line ends and control characters are significant or \
+            refused with InvalidInput; never folded.",
+        intent: "SQL compares padded strings as equal; a name that was read from a file with its line end \
+            is another name.",
         check_first: "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?",
         evidence: ["names_held_at_once" >= 2],
         budget: 60 s,
@@ -81,9 +92,12 @@ pub(super) static RULES: &[Rule] = &[
         "13.06" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "unicode is not normalised",
-        statement: "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks and zero-width characters make names that work and are distinct.",
-        intent: "Two spellings that look alike are one lock in one store and two in another, unless bytes are all that counts.",
-        check_first: "Does the collation compare by Unicode equivalence, or ignore characters without a weight?",
+        statement: "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks \
+            and zero-width characters make names that work and are distinct.",
+        intent: "Two spellings that look alike are one lock in one store and two in another, unless bytes \
+            are all that counts.",
+        check_first: "Does the collation compare by Unicode equivalence, or ignore characters without a \
+            weight?",
         evidence: ["names_held_at_once" >= 20],
         budget: 60 s,
         bug: NameNfc deterministic,
@@ -94,8 +108,10 @@ pub(super) static RULES: &[Rule] = &[
         "13.07" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "names are no paths",
-        statement: "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents and children.",
-        intent: "In a tree-shaped store a lock on `orders` must not block, hide or remove one on `orders/42`.",
+        statement: "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents \
+            and children.",
+        intent: "In a tree-shaped store a lock on `orders` must not block, hide or remove one on \
+            `orders/42`.",
         check_first: "Is the name put into a path as it is, rather than escaped into one element of it?",
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
@@ -120,9 +136,11 @@ pub(super) static RULES: &[Rule] = &[
         "13.09" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "names are never executed",
-        statement: "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were held before survive them.",
+        statement: "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were \
+            held before survive them.",
         intent: "Lock names carry what users type; a name that is pasted into a statement is an injection.",
-        check_first: "Is the name bound as a parameter everywhere, in scripts, notifications and error paths too?",
+        check_first: "Is the name bound as a parameter everywhere, in scripts, notifications and error \
+            paths too?",
         evidence: ["payloads" >= 12],
         budget: 60 s,
         bug: NameInterpolated deterministic,
@@ -133,7 +151,8 @@ pub(super) static RULES: &[Rule] = &[
         "13.10" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "oversize names are refused",
-        statement: "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is held under them, under their beginning or under a hash of them.",
+        statement: "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is \
+            held under them, under their beginning or under a hash of them.",
         intent: "Silent cutting or hashing of long names makes two locks one, only for the longest of them.",
         check_first: "Is the length checked against the declared maximum, in bytes, before anything is sent?",
         evidence: ["refusals" >= 6],
@@ -157,7 +176,8 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     );
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.short_ttl());
-    // A name of one byte cannot be this run's own. Whoever has it keeps it; of these somebody else hardly has all.
+    // A name of one byte cannot be this run's own. Whoever has it keeps it; of these somebody else hardly has
+    // all.
     let mut single = None;
     for byte in *b"\x7f~^q7" {
         let name = LockName::new([byte]).map_err(Failure::from)?;
@@ -318,7 +338,8 @@ async fn names_are_no_paths(cx: Cx) -> Verdict {
 }
 
 async fn names_are_no_patterns(cx: Cx) -> Verdict {
-    // The plain names first, so that a pattern has something to match when it comes; then once more in the other order.
+    // The plain names first, so that a pattern has something to match when it comes; then once more in the
+    // other order.
     let mut set = names(
         &cx,
         &[

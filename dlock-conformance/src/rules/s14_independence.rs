@@ -18,8 +18,10 @@ pub(super) static RULES: &[Rule] = &[
         "14.01" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: T,
         title: "no head of line blocking",
-        statement: "A client that waits for 100 contended names acquires and releases an uncontended one within the bound of an operation.",
-        intent: "One connection, or a small pool of them, that waiters occupy makes every other lock of the process wait too.",
+        statement: "A client that waits for 100 contended names acquires and releases an uncontended one \
+            within the bound of an operation.",
+        intent: "One connection, or a small pool of them, that waiters occupy makes every other lock of the \
+            process wait too.",
         check_first: "Does a waiter occupy a connection, a thread or a slot while it waits?",
         evidence: ["uncontended_rounds" >= 3],
         budget: 60 s,
@@ -31,8 +33,10 @@ pub(super) static RULES: &[Rule] = &[
         "14.02" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: X,
         title: "one client many operations",
-        statement: "One client carries 256 concurrent operations, and every one of them ends as if it were alone.",
-        intent: "A service has one client and thousands of requests; replies that are mixed up give two of them the same lock.",
+        statement: "One client carries 256 concurrent operations, and every one of them ends as if it were \
+            alone.",
+        intent: "A service has one client and thousands of requests; replies that are mixed up give two of \
+            them the same lock.",
         check_first: "How are replies matched to requests, and what happens when the pool is used up?",
         evidence: ["at_once" >= 200],
         budget: 60 s,
@@ -57,7 +61,8 @@ pub(super) static RULES: &[Rule] = &[
         "14.04" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "clones share no ownership",
-        statement: "What one task of a client does with a name (a try, a wait that times out, one that is cancelled, a dropped handle) leaves the guard of another task alone.",
+        statement: "What one task of a client does with a name (a try, a wait that times out, one that is \
+            cancelled, a dropped handle) leaves the guard of another task alone.",
         intent: "Undoing by client identity gives away the lock that another task of the same process holds.",
         check_first: "Does the undoing of an attempt name that attempt, or its client?",
         evidence: ["guards_left_alone" >= 3],
@@ -83,9 +88,12 @@ pub(super) static RULES: &[Rule] = &[
         "14.06" MUST phase 2 [Lock, Try, Wait]
         layer: Both, access: A, test: T,
         title: "held locks use up no pool",
-        statement: "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases each within the bound of an operation, or answers LimitReached; it never waits for itself.",
-        intent: "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of the first, by the same program.",
-        check_first: "Does a held lock keep a connection, and what does the release need when all of them are kept?",
+        statement: "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases \
+            each within the bound of an operation, or answers LimitReached; it never waits for itself.",
+        intent: "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of \
+            the first, by the same program.",
+        check_first: "Does a held lock keep a connection, and what does the release need when all of them \
+            are kept?",
         evidence: ["held_at_once" >= 16],
         budget: 60 s,
         bug: PoolDeadlock deterministic,
@@ -190,7 +198,8 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    // All the names are held: each must come to wait beside the others, however slow the store. A few may still have failed.
+    // All the names are held: each must come to wait beside the others, however slow the store. A few may
+    // still have failed.
     let mut seen = 0;
     for _ in 0..200 {
         cx.sleep(Duration::from_millis(50)).await;

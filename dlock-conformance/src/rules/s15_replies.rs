@@ -20,8 +20,10 @@ pub(super) static RULES: &[Rule] = &[
         "15.01" MUST phase 1 [Lock, Wait, Lease, Try]
         layer: Both, access: P, test: D,
         title: "a lost reply lapses",
-        statement: "An acquire whose reply is lost ends as a live guard or as Unknown; after Unknown the name is free by the ttl.",
-        intent: "The store has granted and nobody knows: if anything keeps that grant alive, the lock is held by nobody for ever.",
+        statement: "An acquire whose reply is lost ends as a live guard or as Unknown; after Unknown the \
+            name is free by the ttl.",
+        intent: "The store has granted and nobody knows: if anything keeps that grant alive, the lock is \
+            held by nobody for ever.",
         check_first: "After an acquire that failed, is its request withdrawn, and does anything renew it?",
         evidence: ["unknown" >= 1, "guards" >= 1],
         budget: 120 s,
@@ -33,9 +35,12 @@ pub(super) static RULES: &[Rule] = &[
         "15.02" MUST phase 1 [Lock, Try]
         layer: Both, access: P, test: D,
         title: "a retry knows its own grant",
-        statement: "An acquire that is sent again after a lost reply recognises its own earlier grant instead of waiting for itself.",
-        intent: "Without an identity that survives the retry, a client is refused by its own first request for a whole ttl.",
-        check_first: "Is the retry sent with the same request id, and does the store answer a known id with its grant?",
+        statement: "An acquire that is sent again after a lost reply recognises its own earlier grant \
+            instead of waiting for itself.",
+        intent: "Without an identity that survives the retry, a client is refused by its own first request \
+            for a whole ttl.",
+        check_first: "Is the retry sent with the same request id, and does the store answer a known id with \
+            its grant?",
         evidence: ["lost_replies" >= 1],
         budget: 120 s,
         bug: RetrySeesStranger deterministic,
@@ -46,8 +51,10 @@ pub(super) static RULES: &[Rule] = &[
         "15.03" MUST phase 1 [Lock, Wait, Try]
         layer: Both, access: P, test: D,
         title: "one call, one entry",
-        statement: "One call never makes two grants or two queue entries, however often its replies are lost.",
-        intent: "The second entry is granted to nobody when its turn comes, and the queue stands still for a ttl.",
+        statement: "One call never makes two grants or two queue entries, however often its replies are \
+            lost.",
+        intent: "The second entry is granted to nobody when its turn comes, and the queue stands still for \
+            a ttl.",
         check_first: "Does the retry of a queued request find its own entry, or join again at the end?",
         evidence: ["lost_replies" >= 2],
         budget: 120 s,
@@ -59,7 +66,8 @@ pub(super) static RULES: &[Rule] = &[
         "15.04" MUST phase 1 [Lock, Wait, OutlivesConnection]
         layer: Both, access: P, test: X,
         title: "retries make no second holder",
-        statement: "Acquires, releases and retries over connections that break again and again never make two holders.",
+        statement: "Acquires, releases and retries over connections that break again and again never make \
+            two holders.",
         intent: "A client that takes a broken connection for a yes is a second holder.",
         check_first: "What does the driver answer for a request that was sent and not answered?",
         evidence: ["grants" >= 20, "cuts" >= 10],
@@ -72,7 +80,8 @@ pub(super) static RULES: &[Rule] = &[
         "15.05" MUST phase 1 [Lock, Try, Wait, Renew]
         layer: Both, access: P, test: D,
         title: "no success without an answer",
-        statement: "A transport error is never reported as success: not as a grant, a refusal, a renewal or a release.",
+        statement: "A transport error is never reported as success: not as a grant, a refusal, a renewal or \
+            a release.",
         intent: "A release that was only attempted leaves a lock that its holder believes to be free.",
         check_first: "Which branch handles an I/O error of the driver, and what does it answer?",
         evidence: ["failed_calls" >= 4],
@@ -85,9 +94,12 @@ pub(super) static RULES: &[Rule] = &[
         "15.06" MUST phase 2 [Lock, Wait, Try]
         layer: Both, access: S, test: X,
         title: "duplicates are harmless",
-        statement: "A request that arrives twice, the second time after later ones, does no more than one that arrives once.",
-        intent: "Proxies and drivers send again what they believe to be lost; a second release that arrives late frees the next holder.",
-        check_first: "Does every request name the grant that it is about, and is what is over remembered or refused?",
+        statement: "A request that arrives twice, the second time after later ones, does no more than one \
+            that arrives once.",
+        intent: "Proxies and drivers send again what they believe to be lost; a second release that arrives \
+            late frees the next holder.",
+        check_first: "Does every request name the grant that it is about, and is what is over remembered or \
+            refused?",
         evidence: ["grants" >= 30, "duplicates" >= 30],
         budget: 120 s,
         bug: DupReleaseFreesNext stochastic,
@@ -98,9 +110,12 @@ pub(super) static RULES: &[Rule] = &[
         "15.07" MUST phase 2 [Lock, Try, Renew]
         layer: Both, access: P, test: D,
         title: "what is late is refused",
-        statement: "A release or renewal of a former holder that arrives after the next grant is refused: it neither frees nor extends that one, nor brings the former one back.",
-        intent: "A packet that was held up for a minute is a release that nobody has asked for lately; it must not find a lock to free.",
-        check_first: "Does every release and renewal name the grant that it is about, and is that compared in the store?",
+        statement: "A release or renewal of a former holder that arrives after the next grant is refused: \
+            it neither frees nor extends that one, nor brings the former one back.",
+        intent: "A packet that was held up for a minute is a release that nobody has asked for lately; it \
+            must not find a lock to free.",
+        check_first: "Does every release and renewal name the grant that it is about, and is that compared \
+            in the store?",
         evidence: ["late_releases" >= 2, "late_renewals" >= 2],
         budget: 120 s,
         bug: DelayedReleaseApplies deterministic,
@@ -111,8 +126,10 @@ pub(super) static RULES: &[Rule] = &[
         "15.08" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: P, test: D,
         title: "unknown is said",
-        statement: "When it is not known whether an acquire took effect, it answers Unknown, never that the lock was not acquired.",
-        intent: "Whoever is told `not acquired` reports a free lock, or tries elsewhere, while the store keeps it for him.",
+        statement: "When it is not known whether an acquire took effect, it answers Unknown, never that the \
+            lock was not acquired.",
+        intent: "Whoever is told `not acquired` reports a free lock, or tries elsewhere, while the store \
+            keeps it for him.",
         check_first: "Is an error after the request was sent told from one before?",
         evidence: ["unheard_grants" >= 2],
         budget: 120 s,
@@ -124,9 +141,12 @@ pub(super) static RULES: &[Rule] = &[
         "15.09" MUST phase 2 [Lock, Try, Wait]
         layer: Both, access: P, test: D,
         title: "late acquire leaves nothing",
-        statement: "An acquire or try that is delivered after it was given up leaves nothing: no hold, and no place in line.",
-        intent: "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is gone for a ttl.",
-        check_first: "Does withdrawing a request that the store has not seen yet leave something that refuses it when it comes?",
+        statement: "An acquire or try that is delivered after it was given up leaves nothing: no hold, and \
+            no place in line.",
+        intent: "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is \
+            gone for a ttl.",
+        check_first: "Does withdrawing a request that the store has not seen yet leave something that \
+            refuses it when it comes?",
         evidence: ["late_acquires" >= 4],
         budget: 120 s,
         bug: NoTombstone deterministic,

@@ -1,8 +1,9 @@
 //! §16, everything at once: a seeded schedule of faults against several clients, and then none.
 //!
-//! What a single fault does other rules say. This one looks for what two of them do together: a stop while a reply is on its way, a cut
-//! during the abandon of an acquire whose connection was cut. It judges three things: the history is legal and no stale token was
-//! admitted, whatever happened; and when nothing goes wrong any more, everybody who was there gets every name within its bound.
+//! What a single fault does other rules say. This one looks for what two of them do together: a stop while a
+//! reply is on its way, a cut during the abandon of an acquire whose connection was cut. It judges three
+//! things: the history is legal and no stale token was admitted, whatever happened; and when nothing goes
+//! wrong any more, everybody who was there gets every name within its bound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,8 +139,8 @@ struct Nemesis {
 }
 
 impl Nemesis {
-    /// For so long, and where grants are slow (a database on a disk that others write to) until there were enough of them to show something; the rule's evidence judges
-    /// that, so this one gives up.
+    /// For so long, and where grants are slow (a database on a disk that others write to) until there were
+    /// enough of them to show something; the rule's evidence judges that, so this one gives up.
     async fn rage(mut self, length: Duration) -> Verdict {
         let cx = self.stage.cx.clone();
         let from = cx.now();
@@ -258,7 +259,9 @@ pub(super) async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
         processes.extend((0..OF_EACH).map(|_| Slot::default()));
     } else if networks.is_empty() {
         return Err(Failure::NotRun(
-            "it needs a network before the server or processes that can be killed, and the harness offers neither".to_owned(),
+            "it needs a network before the server or processes that can be killed, and the harness offers \
+                neither"
+                .to_owned(),
         ));
     }
     let mut work: Vec<Task<Verdict>> = Vec::new();

@@ -82,7 +82,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         let next = cx
             .free_by(&*b, &name, &cx.ask(), by, "the holder is stopped")
             .await?;
-        // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any I/O.
+        // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any
+        // I/O.
         let look = held.look();
         let late = match (b.gate(), fenced) {
             (Some(gate), true) => {
@@ -103,7 +104,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         let look = look.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
-            "the process was stopped for {:?}, its ttl is {:?}; when it goes on its guard calls itself valid for another {:?}",
+            "the process was stopped for {:?}, its ttl is {:?}; when it goes on its guard calls itself \
+                valid for another {:?}",
             stopped.answered.until(resumed.asked),
             ask.ttl,
             look.remaining
@@ -117,7 +119,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             let late = late.await.seen("the child writes late")?.value;
             ensure!(
                 late == Admission::Refused { highest: new },
-                "the late write of a process that was stopped was answered {late:?}, and not refused because of token {}",
+                "the late write of a process that was stopped was answered {late:?}, and not refused \
+                    because of token {}",
                 new.get()
             );
         }
@@ -137,7 +140,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
 
 pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
-    // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the slack.
+    // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the
+    // slack.
     let ttl = cx.ttl((cx.slack() * 3).max(Duration::from_millis(800)));
     let ask = cx.ask().ttl(ttl).auto_renew();
     for round in 0..cx.rounds(1, 5) {
@@ -164,7 +168,8 @@ pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         let look = look.await.seen("the child looks at its guard")?.value;
         ensure!(
             look.is_valid,
-            "the process was stopped for {:?}, with a ttl of {ttl:?} just renewed; its guard calls itself lost ({:?})",
+            "the process was stopped for {:?}, with a ttl of {ttl:?} just renewed; its guard calls itself \
+                lost ({:?})",
             stopped.asked.until(resumed.asked),
             look.loss
         );

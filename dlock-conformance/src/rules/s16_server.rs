@@ -1,4 +1,5 @@
-//! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its data.
+//! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its
+//! data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,8 @@ pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
     }
     for how in ways {
         let name = cx.name(format_args!("{how:?}"));
-        // Not renewed by itself: what A believes after the restart, it believes because of what it was told before.
+        // Not renewed by itself: what A believes after the restart, it believes because of what it was told
+        // before.
         let (a, ask) = (
             cx.connect().await?,
             cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
@@ -183,7 +185,8 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     // Before anything else: whether it can be done at all.
     cx.fail_over().await?;
     let rounds = cx.rounds(12, 200);
-    // What was let go of, and the next server did not hear of that, stays taken until it runs out; really so where time is real.
+    // What was let go of, and the next server did not hear of that, stays taken until it runs out; really so
+    // where time is real.
     let ask = match cx.is_virtual() {
         true => cx.ask(),
         false => cx.ask().ttl(cx.ttl(Duration::from_secs(1))),

@@ -19,8 +19,10 @@ pub(super) static RULES: &[Rule] = &[
         "17.01" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "errors have their kinds",
-        statement: "Every error kind that can be provoked through the API alone is the one of its scenario, and no two scenarios share one.",
-        intent: "A caller retries, gives up or alarms by the kind; one kind for everything makes it guess from a text.",
+        statement: "Every error kind that can be provoked through the API alone is the one of its scenario, \
+            and no two scenarios share one.",
+        intent: "A caller retries, gives up or alarms by the kind; one kind for everything makes it guess \
+            from a text.",
         check_first: "Where are the driver's errors turned into kinds, and is there a catch-all arm?",
         evidence: ["kinds_produced" >= 4],
         budget: 60 s,
@@ -32,7 +34,8 @@ pub(super) static RULES: &[Rule] = &[
         "17.02" MUST phase 1 []
         layer: Both, access: A, test: D,
         title: "undeclared is refused",
-        statement: "What is not declared answers Unsupported at once and without a side effect; it is never silently ignored.",
+        statement: "What is not declared answers Unsupported at once and without a side effect; it is never \
+            silently ignored.",
         intent: "An ignored priority or minimum hold looks like success until the day that it mattered.",
         check_first: "Is every option compared with the capabilities before anything is sent?",
         evidence: [],
@@ -58,7 +61,8 @@ pub(super) static RULES: &[Rule] = &[
         "17.04" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "no panic escapes",
-        statement: "No panic reaches the caller or a background task when guards and futures are dropped early, late and after the client's end.",
+        statement: "No panic reaches the caller or a background task when guards and futures are dropped \
+            early, late and after the client's end.",
         intent: "A panic in a destructor while another one unwinds ends the whole process.",
         check_first: "What does the guard's Drop do once the client is closed or its runtime gone?",
         evidence: ["guards_dropped" >= 6],
@@ -71,9 +75,12 @@ pub(super) static RULES: &[Rule] = &[
         "17.05" MUST phase 2 [Secrets]
         layer: Both, access: A, test: D,
         title: "secrets stay secret",
-        statement: "A password that a client was given is in no error, no cause of one, no printed client and no event or span of tracing.",
-        intent: "The log of the night when the store was away is in a ticket the next morning, with the password of the store.",
-        check_first: "Where is the address put into a message, and does a driver's error that is kept as the cause repeat it?",
+        statement: "A password that a client was given is in no error, no cause of one, no printed client \
+            and no event or span of tracing.",
+        intent: "The log of the night when the store was away is in a ticket the next morning, with the \
+            password of the store.",
+        check_first: "Where is the address put into a message, and does a driver's error that is kept as \
+            the cause repeat it?",
         evidence: ["texts_read" >= 6, "errors_read" >= 2],
         budget: 60 s,
         bug: LeaksPassword deterministic,
@@ -84,9 +91,12 @@ pub(super) static RULES: &[Rule] = &[
         "17.06" MUST phase 1 []
         layer: Both, access: A, test: K,
         title: "errors keep their cause",
-        statement: "Errors are Error + Send + Sync + 'static, and the error of a store that cannot be reached keeps its source().",
-        intent: "The caller's log says `unavailable`; only the cause says whether it is DNS, TLS, a port or a password.",
-        check_first: "Is the driver's error put into the message and thrown away, where errors are turned into kinds or wrapped?",
+        statement: "Errors are Error + Send + Sync + 'static, and the error of a store that cannot be \
+            reached keeps its source().",
+        intent: "The caller's log says `unavailable`; only the cause says whether it is DNS, TLS, a port or \
+            a password.",
+        check_first: "Is the driver's error put into the message and thrown away, where errors are turned \
+            into kinds or wrapped?",
         evidence: ["causes_seen" >= 1],
         budget: 60 s,
         bug: ErrorDropsSource deterministic,
@@ -97,7 +107,8 @@ pub(super) static RULES: &[Rule] = &[
         "17.07" MUST phase 1 [Lock, Try]
         layer: Both, access: A, test: D,
         title: "capabilities are constant",
-        statement: "The capabilities of a client are those that are claimed, the same for every client, from its first moment to after its close.",
+        statement: "The capabilities of a client are those that are claimed, the same for every client, \
+            from its first moment to after its close.",
         intent: "Programs choose their algorithm by the capabilities once, at the start.",
         check_first: "Are they computed at connect, or learned from the first answers?",
         evidence: ["looks" >= 6],
@@ -110,9 +121,12 @@ pub(super) static RULES: &[Rule] = &[
         "17.08" SHOULD phase 3 [Lock, Try, Wait, Events]
         layer: Engine, access: A, test: D,
         title: "each turn is told once",
-        statement: "Each grant, renewal, loss and release is one event of tracing, with the name, the id of the grant, and its token where there is one; a refusal is none.",
-        intent: "What a lock did last night is asked when it is over: an event that is missing, or told twice, tells another story.",
-        check_first: "Is it told where the state changes, or beside it, and on every way there: by hand, by the drop of a guard, in the background?",
+        statement: "Each grant, renewal, loss and release is one event of tracing, with the name, the id of \
+            the grant, and its token where there is one; a refusal is none.",
+        intent: "What a lock did last night is asked when it is over: an event that is missing, or told \
+            twice, tells another story.",
+        check_first: "Is it told where the state changes, or beside it, and on every way there: by hand, by \
+            the drop of a guard, in the background?",
         evidence: ["grants_told" >= 4, "releases_told" >= 2],
         budget: 60 s,
         bug: NoEvents deterministic,
@@ -123,7 +137,8 @@ pub(super) static RULES: &[Rule] = &[
         "17.09" MUST phase 1 [Lock, Try, Wait]
         layer: Both, access: A, test: D,
         title: "close ends everything",
-        statement: "close() is idempotent, ends guards and their renewal so that others get the lock, and later calls answer Closed.",
+        statement: "close() is idempotent, ends guards and their renewal so that others get the lock, and \
+            later calls answer Closed.",
         intent: "A client that renews after its close holds a lock that nobody can release any more.",
         check_first: "Does closing stop the renewal task, and release what is held?",
         evidence: ["closed_answers" >= 3],
@@ -237,7 +252,8 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         let guard = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
         guard.release().await.seen("releasing")?;
     }
-    // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was tried.
+    // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was
+    // tried.
     if refused.is_empty() {
         cx.note("nothing could be probed: whatever can be asked for is declared");
     } else {
@@ -299,7 +315,8 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
             async move { b.acquire(&name, &ask).await.map(drop) }
         });
         cx.sleep(std::time::Duration::from_millis(5)).await;
-        // The future of a wait is dropped, a release is dropped before and after its first poll, guards later.
+        // The future of a wait is dropped, a release is dropped before and after its first poll, guards
+        // later.
         if i % 2 == 0 {
             drop(waits.cancel().await);
         } else {

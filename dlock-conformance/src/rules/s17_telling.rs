@@ -80,7 +80,8 @@ pub(super) async fn secrets_stay_secret(cx: Cx) -> Verdict {
     }
     let secret = format!("sentinel{:016x}", cx.rng().bits());
     let reader = Reader { cx: &cx, secret };
-    // Plain, and with the signs by which an address is taken apart: what is behind them is in what could not be read.
+    // Plain, and with the signs by which an address is taken apart: what is behind them is in what could not
+    // be read.
     let core = &reader.secret;
     for password in [
         core.clone(),
@@ -91,7 +92,8 @@ pub(super) async fn secrets_stay_secret(cx: Cx) -> Verdict {
         match cx.connect_with_secret(&password).await {
             None => {
                 return Err(Failure::NotRun(
-                    "the harness gives no client a password (connect_with_secret); where nobody has one, it claims so: \
+                    "the harness gives no client a password (connect_with_secret); where nobody has one, it \
+                        claims so: \
                      without(Need::Secrets)"
                         .to_owned(),
                 ));
@@ -140,7 +142,8 @@ impl Tale<'_> {
             .map(Told::to_string)
             .collect();
         fail!(
-            "{what}: {} events `*{kind}` were told of the grant {} of `{}` with the token {:?}, rather than {times}; told were {all:?}",
+            "{what}: {} events `*{kind}` were told of the grant {} of `{}` with the token {:?}, rather than \
+                {times}; told were {all:?}",
             told.len(),
             held.id,
             held.lock,

@@ -1,7 +1,8 @@
 //! §18 Quorum: a majority of several servers decides, whichever majority that is.
 //!
-//! The members are arranged in a ring. For each of them there is one client that reaches it and those after it, as many as are a majority,
-//! and no others: so each member is in as many majorities as a majority has members, and any two have one in common.
+//! The members are arranged in a ring. For each of them there is one client that reaches it and those after
+//! it, as many as are a majority, and no others: so each member is in as many majorities as a majority has
+//! members, and any two have one in common.
 
 use std::sync::Arc;
 
@@ -22,9 +23,12 @@ pub(super) static RULES: &[Rule] = &[
         "18.01" MUST phase 2 [Lock, Try, Wait, Quorum]
         layer: Backend, access: P, test: D,
         title: "no majority too many",
-        statement: "A quorum never has more holders than the mode allows, whichever majorities they were granted by.",
-        intent: "Two majorities share a member, and that member refuses the second holder. It does not refuse the third of two permits: each member of three sees but two.",
-        check_first: "How many members must grant, of how many: of all, or of those that answered? Does the mode let one member decide for all?",
+        statement: "A quorum never has more holders than the mode allows, whichever majorities they were \
+            granted by.",
+        intent: "Two majorities share a member, and that member refuses the second holder. It does not \
+            refuse the third of two permits: each member of three sees but two.",
+        check_first: "How many members must grant, of how many: of all, or of those that answered? Does the \
+            mode let one member decide for all?",
         evidence: ["refusals" >= 6, "races" >= 3],
         budget: 120 s,
         bug: QuorumPermits deterministic,
@@ -35,8 +39,10 @@ pub(super) static RULES: &[Rule] = &[
         "18.02" MUST phase 2 [Lock, Wait, Lease, Renew, PerGrantTtl, Quorum]
         layer: Backend, access: P, test: T,
         title: "extension needs a majority of all",
-        statement: "A hold is extended only where a majority of all members has renewed it, however few had granted it.",
-        intent: "Three of five granted, two of these renew, which is more than half of them. The other three are a majority as well, and free.",
+        statement: "A hold is extended only where a majority of all members has renewed it, however few had \
+            granted it.",
+        intent: "Three of five granted, two of these renew, which is more than half of them. The other \
+            three are a majority as well, and free.",
         check_first: "Of which number is the half that a renewal must exceed?",
         evidence: ["refused_renewals" >= 2, "lapsed" >= 1],
         budget: 60 s,
@@ -48,9 +54,12 @@ pub(super) static RULES: &[Rule] = &[
         "18.03" MUST phase 2 [Lock, Wait, Fence, Quorum]
         layer: Backend, access: P, test: D,
         title: "tokens increase over majorities",
-        statement: "Tokens of a fenced quorum increase in the order of the grants, over whichever majorities granted.",
-        intent: "Each server counts by itself. The next majority may know of the last token by one member alone, and the one after that by none.",
-        check_first: "Is the largest token of the majority written back to all of it, while the lock is held there, before it is handed out?",
+        statement: "Tokens of a fenced quorum increase in the order of the grants, over whichever \
+            majorities granted.",
+        intent: "Each server counts by itself. The next majority may know of the last token by one member \
+            alone, and the one after that by none.",
+        check_first: "Is the largest token of the majority written back to all of it, while the lock is \
+            held there, before it is handed out?",
         evidence: ["grants" >= 15, "majorities" >= 3],
         budget: 120 s,
         bug: NoWriteBack deterministic,
@@ -101,7 +110,8 @@ impl Party {
     fn loses(&mut self, member: usize) -> Verdict {
         let Some(way) = self.net.server(member) else {
             return Err(Failure::Kit(format!(
-                "there is no way to member {member} by itself: `Claims::quorum` names more members than `Harness::servers` has servers, or \
+                "there is no way to member {member} by itself: `Claims::quorum` names more members than \
+                    `Harness::servers` has servers, or \
                  the harness has networks of its own without `Network::server`"
             )));
         };
@@ -126,7 +136,8 @@ async fn ring(cx: &Cx) -> Verdict<Vec<Party>> {
     Ok(parties)
 }
 
-/// Whether a try is granted. A majority that was within reach of nothing else may also say that it cannot tell.
+/// Whether a try is granted. A majority that was within reach of nothing else may also say that it cannot
+/// tell.
 async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box<dyn Held>> {
     match party.client.try_acquire(name, ask).await {
         Ok(Some(held)) => Some(held),
@@ -169,7 +180,8 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
         readers_and_a_writer(&cx, &parties).await?;
     }
     if cx.claims().has(crate::Need::Permits) {
-        // Each member is in as many of the majorities as this: no member refuses anybody, and there are more clients than permits.
+        // Each member is in as many of the majorities as this: no member refuses anybody, and there are more
+        // clients than permits.
         permits(&cx, &parties, majority).await?;
     }
     for round in 0..cx.rounds(3, 30) {
@@ -249,7 +261,8 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
         while held.is_valid() {
             if held.renew().await.is_ok() {
                 fail!(
-                    "a renewal that reached {} of {members} members was answered as a success, of a hold that {majority} had granted",
+                    "a renewal that reached {} of {members} members was answered as a success, of a hold \
+                        that {majority} had granted",
                     majority - 1
                 );
             }
@@ -265,7 +278,8 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     };
     renewals.await?;
     cx.evidence("lapsed");
-    // The others, with the one that A lost, are a majority too where their number is odd; what A renewed is not in their way.
+    // The others, with the one that A lost, are a majority too where their number is odd; what A renewed is
+    // not in their way.
     if members - (majority - 1) >= majority {
         let by = cx.now() + cx.skew(ttl) + cx.slack();
         let when = "after the deadline of a hold that a minority has renewed";
@@ -283,8 +297,8 @@ async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {
     let mut rng = cx.rng();
     for first in 0..members {
         let name = cx.name(format_args!("counted-{first}"));
-        // Three times by one majority, whose counters run ahead. Then by one that shares a single member with it, and by one that shares
-        // others: who of them knows the last token?
+        // Three times by one majority, whose counters run ahead. Then by one that shares a single member with
+        // it, and by one that shares others: who of them knows the last token?
         let mut order = vec![first, first, first, first + majority - 1, first + majority];
         order.extend((0..cx.rounds(5, 50)).map(|_| rng.below(members as u64) as usize));
         let mut last = None;
@@ -293,7 +307,8 @@ async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {
             let token = token_of(&*held, "an acquire over a bare majority")?;
             ensure!(
                 Some(token) > last,
-                "grant {n}, over the majority from member {by} on, has token {}, and the one before it had {}",
+                "grant {n}, over the majority from member {by} on, has token {}, and the one before it had \
+                    {}",
                 token.get(),
                 last.map_or(0, dlock_core::Token::get)
             );

@@ -35,7 +35,8 @@ enum Use {
     Drop,
 }
 
-/// However a hold ended, whatever is then done with its guard answers Lost and leaves the successor's hold alone.
+/// However a hold ended, whatever is then done with its guard answers Lost and leaves the successor's hold
+/// alone.
 pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ends = vec![(End::Expiry, Use::Release), (End::Expiry, Use::Renew)];

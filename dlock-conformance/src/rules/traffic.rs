@@ -19,8 +19,8 @@ use crate::{ensure, fail, inconclusive};
 
 /// 2.12.
 pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
-    // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine that sends in two parts what goes out together. Into all of them falls only
-    // what belongs to a cycle.
+    // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine
+    // that sends in two parts what goes out together. Into all of them falls only what belongs to a cycle.
     const BATCHES: std::ops::RangeInclusive<usize> = 3..=12;
     let f = faulty(&cx).await?;
     let ask = cx.ask();
@@ -63,7 +63,8 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
         ));
         ensure!(
             least <= most,
-            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} in each are claimed"
+            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} in each are \
+                claimed"
         );
     }
     Ok(())
@@ -73,7 +74,8 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
 pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
-    // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than a period.
+    // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than
+    // a period.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let net = cx.network()?;
@@ -105,7 +107,8 @@ pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
         let most = between.iter().copied().chain(open).max().unwrap_or_default();
         ensure!(
             most <= ttl / 2 + cx.slack(),
-            "client {n} sent nothing for {most:?} of a ttl of {ttl:?}: when one renewal is lost there is no time for another"
+            "client {n} sent nothing for {most:?} of a ttl of {ttl:?}: when one renewal is lost there is no \
+                time for another"
         );
         gaps.extend(between);
     }
@@ -118,7 +121,8 @@ pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     ));
     ensure!(
         *longest - *shortest >= *longest / 50,
-        "{} renewals of {CLIENTS} clients are {shortest:?} to {longest:?} apart: those who begin together renew together for ever",
+        "{} renewals of {CLIENTS} clients are {shortest:?} to {longest:?} apart: those who begin together \
+            renew together for ever",
         gaps.len()
     );
     for held in held {
@@ -190,10 +194,12 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
     for _ in 0..cx.rounds(2, 10) {
         let quiet = crowd.polled_during(cx).await;
         crowd.all_wait()?;
-        // Of those who are woken all the time a release can wake no more: the bound below would forgive everything.
+        // Of those who are woken all the time a release can wake no more: the bound below would forgive
+        // everything.
         if quiet + FEW > crowd.waiting {
             inconclusive!(
-                "{quiet} of {} who wait in one client are woken without any release; where each looks for itself, \
+                "{quiet} of {} who wait in one client are woken without any release; where each looks for \
+                    itself, \
                  `BoundedWakes` is not to be claimed",
                 crowd.waiting
             );
@@ -206,7 +212,8 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
         cx.evidence("releases");
         ensure!(
             woken <= quiet + FEW,
-            "one release woke {woken} of {} who waited in one client; {quiet} were woken in as long a time without one",
+            "one release woke {woken} of {} who waited in one client; {quiet} were woken in as long a time \
+                without one",
             crowd.waiting + 1
         );
     }
@@ -222,7 +229,8 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     if net.traffic().requests < clients.len() as u64 {
         inconclusive!("{} clients asked, and that was not counted", clients.len());
     }
-    // A herd comes with each release; what clients send besides, their signs of life say, falls into some of the rounds.
+    // A herd comes with each release; what clients send besides, their signs of life say, falls into some of
+    // the rounds.
     let (mut least, mut quiet_then, mut most_quiet) = (u64::MAX, 0, 0);
     for _ in 0..cx.rounds(3, 10) {
         let before = net.traffic().requests;
@@ -244,14 +252,16 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     }
     if least == u64::MAX {
         inconclusive!(
-            "{} clients that wait sent {most_quiet} requests without any release; where each looks for itself, \
+            "{} clients that wait sent {most_quiet} requests without any release; where each looks for \
+                itself, \
              `BoundedWakes` is not to be claimed",
             crowd.waiting
         );
     }
     ensure!(
         least <= FEW_REQUESTS,
-        "one release caused {} requests of {} clients that waited; {quiet_then} were sent in as long a time without one",
+        "one release caused {} requests of {} clients that waited; {quiet_then} were sent in as long a time \
+            without one",
         least + quiet_then,
         crowd.waiting + 1
     );

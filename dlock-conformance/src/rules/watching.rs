@@ -1,4 +1,5 @@
-//! A stream of changes, followed: what its reader believes after each item, and whether the items fit together.
+//! A stream of changes, followed: what its reader believes after each item, and whether the items fit
+//! together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,8 @@ use crate::subject::{Observe, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
-/// The grants of a name with one holder at a time, in their order: each is written down before its holder lets go.
+/// The grants of a name with one holder at a time, in their order: each is written down before its holder
+/// lets go.
 #[derive(Clone, Default)]
 pub(super) struct Grants(Arc<Mutex<Vec<Grant>>>);
 
@@ -132,7 +134,8 @@ impl Watching {
             let now = cx.now();
             if now >= by || !self.next(cx, now.until(by)).await? && !self.believes(ids) {
                 fail!(
-                    "{}: the last state was not told: it believes that {:?} hold, and those who do are {ids:?}; {} items came, the latest {:?}",
+                    "{}: the last state was not told: it believes that {:?} hold, and those who do are \
+                        {ids:?}; {} items came, the latest {:?}",
                     self.who,
                     self.holders.keys().collect::<Vec<_>>(),
                     self.told.len(),
@@ -173,7 +176,8 @@ impl Watching {
             Change::Snapshot { now, skipped } => {
                 ensure!(
                     skipped != self.told.is_empty(),
-                    "{who}: item {} is a snapshot with skipped: {skipped}; the first item is one that begins, later ones stand for what is missing",
+                    "{who}: item {} is a snapshot with skipped: {skipped}; the first item is one that \
+                        begins, later ones stand for what is missing",
                     self.told.len() + 1
                 );
                 self.skips += usize::from(skipped);
@@ -199,7 +203,8 @@ impl Watching {
                 );
                 ensure!(
                     holder.token >= self.newest,
-                    "{who}: told of the grant {id} with token {:?} after one with {:?}: not in the order of the grants",
+                    "{who}: told of the grant {id} with token {:?} after one with {:?}: not in the order of \
+                        the grants",
                     holder.token,
                     self.newest
                 );
@@ -227,13 +232,13 @@ impl Watching {
         Ok(())
     }
 
-    /// Whether each grant that was asked for after the first item was told of in its turn, or a snapshot in its place says that
-    /// changes are missing; up to the last one that was told of.
+    /// Whether each grant that was asked for after the first item was told of in its turn, or a snapshot in
+    /// its place says that changes are missing; up to the last one that was told of.
     pub(super) fn is_unbroken(&self, grants: &Grants, merging: Merging) -> Verdict {
         let grants = grants.all();
         let place: BTreeMap<&str, usize> = (0..).zip(&*grants).map(|(i, g)| (g.id.as_str(), i)).collect();
-        // The next one that is told of is one of these; of the first ones it may be any, up to the one that was asked for after
-        // the first item.
+        // The next one that is told of is one of these; of the first ones it may be any, up to the one that
+        // was asked for after the first item.
         let (mut from, mut to) = (0_usize, grants.partition_point(|g| g.asked < self.began));
         for (item, told) in (1..).zip(&self.told) {
             let (id, skips) = match told {
@@ -256,7 +261,8 @@ impl Watching {
             };
             ensure!(
                 at >= from && (at <= to || skips),
-                "{}: item {item} tells of grant {} of {}, when grant {} had to come by now, and nothing says that changes are missing",
+                "{}: item {item} tells of grant {} of {}, when grant {} had to come by now, and nothing \
+                    says that changes are missing",
                 self.who,
                 at + 1,
                 grants.len(),

@@ -375,7 +375,8 @@ pub(crate) fn main() -> ExitCode {
             );
         }
     }
-    // Each in both worlds, but the one that looks for a process of the system; and the store that is not shared.
+    // Each in both worlds, but the one that looks for a process of the system; and the store that is not
+    // shared.
     let all = TRIALS.len() * 2;
     let _ = writeln!(out, "test result: {} of {all} passed", all - red);
     if red == 0 {

@@ -5,11 +5,13 @@ fn rules_json_is_up_to_date() {
     let stored = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/RULES.json")).unwrap();
     assert!(
         stored == dlock_conformance::rules_json(),
-        "RULES.json is stale: run `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`"
+        "RULES.json is stale: run `cargo run -p dlock-conformance --example rules > \
+            dlock-conformance/RULES.json`"
     );
 }
 
-/// The figures in it are compared with what is measured where bugs can be planted (`tests/saboteur.rs`); here, that nothing is missing.
+/// The figures in it are compared with what is measured where bugs can be planted (`tests/saboteur.rs`);
+/// here, that nothing is missing.
 #[test]
 fn the_museum_shows_every_exhibit() {
     use dlock_conformance::museum::{WAITING, exhibits};

@@ -1,4 +1,5 @@
-//! A hook that does nothing earns nothing: the rule is an error that names the hook, and one that is not offered leaves the rule out.
+//! A hook that does nothing earns nothing: the rule is an error that names the hook, and one that is not
+//! offered leaves the rule out.
 
 use std::sync::Arc;
 

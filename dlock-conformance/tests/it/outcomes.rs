@@ -247,7 +247,8 @@ fn without_a_server_nothing_is_said_about_networks() {
 
 #[test]
 fn a_store_that_dies_during_the_run_is_an_error() {
-    // Rules run in the order of their numbers in a simulation: the one before connects, the one after does not.
+    // Rules run in the order of their numbers in a simulation: the one before connects, the one after does
+    // not.
     for refused in [|id: &str| id != "4.02", |id: &str| id != "4.01"] {
         let mut chooses = Claiming::new(|c| c);
         chooses.reachable = refused;
@@ -455,7 +456,8 @@ impl Harness for Real {
 
     fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         if self.panics {
-            // In the code of `futures`, which does not nest: a panic of the kit's own would be another matter.
+            // In the code of `futures`, which does not nest: a panic of the kit's own would be another
+            // matter.
             let nested =
                 async { futures::executor::block_on(async { futures::executor::block_on(async {}) }) };
             self.runtime.spawn(nested.boxed());

@@ -21,15 +21,17 @@ use crate::token::{Strength, Token};
 
 /// A backend whose names, and gate resources, live in a namespace of a larger store.
 ///
-/// A name is stored as `<length of the namespace>:<namespace>,<name>`. Because the length comes first, no two pairs of
-/// namespace and name are stored alike, whatever bytes they have: (`n`, `a:b`) and (`n:a`, `b`) stay two locks.
-/// Namespaces nest. [`stored_name`](Self::stored_name) answers the stored form, for whatever works on the store beside
-/// `dlock`: a fence gate inside a transaction of your own must ask for that name to share what this one remembers.
+/// A name is stored as `<length of the namespace>:<namespace>,<name>`. Because the length comes first, no two
+/// pairs of namespace and name are stored alike, whatever bytes they have: (`n`, `a:b`) and (`n:a`, `b`) stay
+/// two locks. Namespaces nest. [`stored_name`](Self::stored_name) answers the stored form, for whatever works
+/// on the store beside `dlock`: a fence gate inside a transaction of your own must ask for that name to share
+/// what this one remembers.
 ///
-/// Programs that use the store *without* a namespace could ask for a name of that very form; so let all programs of
-/// one store use namespaces, or none.
+/// Programs that use the store *without* a namespace could ask for a name of that very form; so let all
+/// programs of one store use namespaces, or none.
 ///
-/// The prefix counts against the store's longest name: [`Capabilities::max_name_len`] is that much smaller here.
+/// The prefix counts against the store's longest name: [`Capabilities::max_name_len`] is that much smaller
+/// here.
 ///
 /// # Examples
 /// ```

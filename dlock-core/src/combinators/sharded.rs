@@ -28,15 +28,16 @@ use crate::token::{Strength, Token};
 /// One backend of several, each holding its part of the names.
 ///
 /// A name belongs to the shard with the highest rendezvous hash of (shard id, name), a fixed hash. So every
-/// process that knows the same shards, in whatever order, looks for a name in the same place, and one shard more takes
-/// its 1/N of the names from the others and moves no other.
+/// process that knows the same shards, in whatever order, looks for a name in the same place, and one shard
+/// more takes its 1/N of the names from the others and moves no other.
 ///
 /// # What must hold
 ///
-/// * **All processes know the same shards, by the same ids.** Two that disagree look for one name in two places and
-///   both get it. Change the list while nobody holds anything.
-/// * A name that moves to another shard meets other counters there: its tokens start anew, perhaps lower, and a fence gate
-///   that saw higher ones refuses them. Gate resources are spread in the same way and may move too.
+/// * **All processes know the same shards, by the same ids.** Two that disagree look for one name in two
+///   places and both get it. Change the list while nobody holds anything.
+/// * A name that moves to another shard meets other counters there: its tokens start anew, perhaps lower, and
+///   a fence gate that saw higher ones refuses them. Gate resources are spread in the same way and may move
+///   too.
 /// * A shard that is away takes its names with it and no others.
 ///
 /// # Capabilities
@@ -45,8 +46,8 @@ use crate::token::{Strength, Token};
 ///
 /// # Signals
 ///
-/// When a shard says that *all* its leases are lost, those are lost whose names it has ([`LostLeases::of`]); the others stand. Losses
-/// that name leases pass unchanged.
+/// When a shard says that *all* its leases are lost, those are lost whose names it has ([`LostLeases::of`]);
+/// the others stand. Losses that name leases pass unchanged.
 ///
 /// *The idea of the hash: "A Name-Based Mapping Scheme for Rendezvous", D. Thaler and C. Ravishankar, 1996.*
 ///
@@ -84,8 +85,8 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The shard of that id. An id is for ever: it decides which names the shard has, so give the same one when a store
-    /// moves to another address.
+    /// The shard of that id. An id is for ever: it decides which names the shard has, so give the same one
+    /// when a store moves to another address.
     pub fn new(id: impl Into<Arc<str>>, backend: Arc<dyn Lock>) -> Self {
         Self {
             id: id.into(),
@@ -93,8 +94,8 @@ impl Shard {
         }
     }
 
-    /// How much this shard wants that name. Never change this function: it is the agreement between processes of
-    /// different versions.
+    /// How much this shard wants that name. Never change this function: it is the agreement between processes
+    /// of different versions.
     fn score(&self, name: &LockName) -> u64 {
         let mut hash = SipHasher24::new_with_keys(0x646c_6f63_6b2d_7368, 0x6172_642d_7631_0000);
         // The length parts id from name, so that (`a`, `bc`) and (`ab`, `c`) are scored apart.
@@ -114,14 +115,15 @@ impl fmt::Debug for Shard {
 impl Sharded {
     /// Spreads the names over those shards.
     ///
-    /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how long the
-    /// answers of the quick shards wait for a slow one before that one's items count as [`ErrorKind::Unknown`]. It must be well
-    /// below the client's operation timeout; a third of that is a good choice. Renewals wait for a seventh of their shortest ttl if that is less, so that a
-    /// shard that hangs costs the others nothing.
+    /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how
+    /// long the answers of the quick shards wait for a slow one before that one's items count as
+    /// [`ErrorKind::Unknown`]. It must be well below the client's operation timeout; a third of that is a
+    /// good choice. Renewals wait for a seventh of their shortest ttl if that is less, so that a shard that
+    /// hangs costs the others nothing.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the shards cannot be one backend:
-    /// leases and sessions mixed, or ranges of ttl that do not meet.
+    /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the
+    /// shards cannot be one backend: leases and sessions mixed, or ranges of ttl that do not meet.
     pub fn new(shards: Vec<Shard>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
         let bad = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
         for (n, shard) in shards.iter().enumerate() {
@@ -161,7 +163,8 @@ impl Sharded {
         &*self.shards[self.index_of(name)].backend
     }
 
-    /// Sends each item to the shard of its name, all shards at once, and puts the answers back into the order of the items.
+    /// Sends each item to the shard of its name, all shards at once, and puts the answers back into the order
+    /// of the items.
     async fn split<'a, I, A, F>(
         &'a self,
         items: &[I],
@@ -213,7 +216,8 @@ impl Sharded {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// When the answers that are there wait no longer for the others. Where the first took long, the others have a little longer.
+    /// When the answers that are there wait no longer for the others. Where the first took long, the others
+    /// have a little longer.
     async fn too_late(&self, answered: EventListener, started: Timestamp, patience: Duration) {
         answered.await;
         let took = started.until(self.runtime.now());
@@ -331,7 +335,8 @@ async fn abandon_all(backend: &dyn Lock, keys: Vec<LeaseKey>) -> Vec<Result<Aban
 #[async_trait]
 impl Renew for Sharded {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        // Longer than a shard of several stores takes to answer for those that it reached, and well within what the engine gives a batch.
+        // Longer than a shard of several stores takes to answer for those that it reached, and well within
+        // what the engine gives a batch.
         let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
         let patience = self.patience.min((shortest / 7).max(SHORTEST_WAIT));
         self.split(

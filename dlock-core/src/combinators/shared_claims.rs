@@ -6,7 +6,8 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spi::{Lock, capabilities_of};
 
-/// The claims that hold whichever of the backends a request meets: capabilities of all, the tightest limit of any.
+/// The claims that hold whichever of the backends a request meets: capabilities of all, the tightest limit of
+/// any.
 pub(super) fn shared_claims<'a>(
     name: &'static str,
     of: impl IntoIterator<Item = &'a dyn Lock>,
@@ -22,7 +23,8 @@ fn claims_of_all(name: &'static str, of: impl IntoIterator<Item = Capabilities>)
     for one in of {
         if one.nature != all.nature {
             return Err(bad(
-                "backends of leases and of sessions cannot be one backend: a vanished holder means two things",
+                "backends of leases and of sessions cannot be one backend: a vanished holder means two \
+                    things",
             ));
         }
         // Before the set is cut down: `without` clears the strength along with the claim.

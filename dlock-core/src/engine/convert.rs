@@ -1,21 +1,24 @@
 //! Downgrade and upgrade in place.
 //!
-//! A conversion that had no effect (refused, or `Unavailable`) leaves the guard as it was. One whose outcome is not known (dropped
-//! future, lost reply) leaves the guard with the *weaker* of the two modes: the store may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since a
-//! conversion to the mode that the lease already has is done at once.
+//! A conversion that had no effect (refused, or `Unavailable`) leaves the guard as it was. One whose outcome
+//! is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes: the store
+//! may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since
+//! a conversion to the mode that the lease already has is done at once.
 //!
-//! A conversion names no state to convert *from*, so what two of them lead to depends on which the store sees last. D is a downgrade, U an
-//! upgrade; the store may see them late, and after their futures were dropped.
+//! A conversion names no state to convert *from*, so what two of them lead to depends on which the store sees
+//! last. D is a downgrade, U an upgrade; the store may see them late, and after their futures were dropped.
 //!
-//! * Two futures wait, for U and D, for two U, or for two D: the store does U, then D; D's answer is read first, then U's and is believed,
-//!   so a guard that is shared in the store counts as exclusive. Or D1 is answered, U is done, and then D2 arrives. So while a future waits for the
-//!   answer to a conversion no other one is sent. One whose future was dropped has no answer that anybody reads.
-//! * D unanswered, U answered, then D arrives: others would be let in beside a guard that believes to be exclusive. So a lease whose
-//!   downgrade went unanswered is never upgraded again.
-//! * U unanswered, then D: the store may have done U before, while the guard counts as shared. So D is sent whatever the guard counts as, or
-//!   readers would stay out until the release. U may also arrive *after* D was answered, and the store is exclusive again: nobody is let
-//!   in who should not be, and the next D takes it back. So an unanswered upgrade is remembered for as long as the hold lasts, and each later
-//!   D is sent. If such a D is refused, the guard stays what it counted as, and that is not exclusive.
+//! * Two futures wait, for U and D, for two U, or for two D: the store does U, then D; D's answer is read
+//!   first, then U's and is believed, so a guard that is shared in the store counts as exclusive. Or D1 is
+//!   answered, U is done, and then D2 arrives. So while a future waits for the answer to a conversion no
+//!   other one is sent. One whose future was dropped has no answer that anybody reads.
+//! * D unanswered, U answered, then D arrives: others would be let in beside a guard that believes to be
+//!   exclusive. So a lease whose downgrade went unanswered is never upgraded again.
+//! * U unanswered, then D: the store may have done U before, while the guard counts as shared. So D is sent
+//!   whatever the guard counts as, or readers would stay out until the release. U may also arrive *after* D
+//!   was answered, and the store is exclusive again: nobody is let in who should not be, and the next D takes
+//!   it back. So an unanswered upgrade is remembered for as long as the hold lasts, and each later D is sent.
+//!   If such a D is refused, the guard stays what it counted as, and that is not exclusive.
 
 use std::sync::Arc;
 
@@ -67,7 +70,8 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     let _converting = Converting(lease);
     let answer = if to.is_exclusive() {
         if before & DOWNGRADE != 0 {
-            let message = "a downgrade of this hold went unanswered and may still take effect: release it, and acquire anew";
+            let message = "a downgrade of this hold went unanswered and may still take effect: release it, \
+                and acquire anew";
             return Err(named(Error::new(ErrorKind::Unknown, message)));
         }
         lease.begin_conversion(UPGRADE);
@@ -87,7 +91,8 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         let answer = asking.await;
         if is_answered(&answer) && before & DOWNGRADE == 0 {
             if answer.is_err() {
-                // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive, and mint no token.
+                // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive,
+                // and mint no token.
                 lease.set_mode(mode);
             }
             lease.end_conversion(DOWNGRADE);
@@ -128,7 +133,8 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     Ok(converted)
 }
 
-/// Whether that proves that the conversion will not take effect any more: it has, or the store has refused it.
+/// Whether that proves that the conversion will not take effect any more: it has, or the store has refused
+/// it.
 fn is_answered(answer: &Result<Converted>) -> bool {
     let Err(e) = answer else { return true };
     matches!(

@@ -29,8 +29,8 @@ use crate::saboteur::{Bug, Planted};
 use crate::spi::{self, LeaseKey, LostLeases, Release};
 use crate::timestamp::Timestamp;
 
-/// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper works on. When the
-/// last is dropped the keeper finishes what is owed and ends.
+/// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper
+/// works on. When the last is dropped the keeper finishes what is owed and ends.
 #[derive(Debug)]
 pub(crate) struct Engine(Arc<Core>);
 
@@ -321,8 +321,8 @@ impl Core {
         self.wake_keeper();
     }
 
-    /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing may be
-    /// believed from here on.
+    /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing
+    /// may be believed from here on.
     pub(super) fn end_of_keeper(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
         // What is owed is dropped outside of the lock: it tells whoever waits for the end of a release.
@@ -368,7 +368,8 @@ impl Core {
 
     // ---- the table ----
 
-    /// The store has said that leases are lost; `held` are those under the keeper's care. Grants that are on their way count too.
+    /// The store has said that leases are lost; `held` are those under the keeper's care. Grants that are on
+    /// their way count too.
     pub(super) fn note_loss(&self, state: &mut State, what: &LostLeases, held: &[Arc<Lease>]) {
         match what {
             LostLeases::All | LostLeases::Where(_) => {
@@ -387,7 +388,8 @@ impl Core {
         }
     }
 
-    /// The store has said that it is in doubt whether leases stand: those whose grants are on their way are renewed as soon as they are here.
+    /// The store has said that it is in doubt whether leases stand: those whose grants are on their way are
+    /// renewed as soon as they are here.
     pub(super) fn note_doubt(&self, _: &mut State) {
         self.doubts.fetch_add(1, Ordering::AcqRel);
     }
@@ -400,8 +402,9 @@ impl Core {
         }
     }
 
-    /// Puts a lease under the keeper's care. Refused if the client is closing, or if the lease was lost while its grant was on its way
-    /// from the store; `before` was asked before the request was sent. Then the caller gives it back.
+    /// Puts a lease under the keeper's care. Refused if the client is closing, or if the lease was lost while
+    /// its grant was on its way from the store; `before` was asked before the request was sent. Then the
+    /// caller gives it back.
     pub(super) fn hold(&self, lease: &Arc<Lease>, before: Heard) -> Result<()> {
         let earlier = {
             let mut state = self.state();
@@ -480,21 +483,24 @@ impl Core {
 
     /// Owes the release of a lease that is over for us but may not be for the store.
     pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
-        // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of the full ttl.
+        // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of
+        // the full ttl.
         let moot_at = self.moot_at(lease.span().max(lease.options.ttl));
         let duty = Duty::Release(Some(lease.clone()));
         self.owe(Job::new(duty, lease.key.clone(), moot_at));
     }
 
-    /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody, for a whole ttl. Not
-    /// before the release is answered: an abandon that overtook it would make it say that nothing was held.
+    /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody,
+    /// for a whole ttl. Not before the release is answered: an abandon that overtook it would make it say
+    /// that nothing was held.
     pub(super) fn bury_stray(&self, lease: &Lease) {
         if lease.strayed {
             self.owe_abandon(lease.key.clone(), &lease.options);
         }
     }
 
-    /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life in the queue.
+    /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life
+    /// in the queue.
     pub(super) fn owe_abandon(&self, key: LeaseKey, options: &Terms) {
         let longest = options.ttl + options.queue_ttl();
         self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
@@ -579,7 +585,8 @@ impl Core {
             .any(|entry| matches!(entry, Entry::Lease(l) if l.key.name == *name && !l.mode().is_exclusive()))
     }
 
-    /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next look.
+    /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next
+    /// look.
     pub(super) fn poke_poller(&self, name: &LockName) {
         self.poke(name, |_| {});
     }

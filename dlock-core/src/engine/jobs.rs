@@ -14,7 +14,8 @@ use crate::timestamp::Timestamp;
 pub(crate) struct Job {
     pub(crate) duty: Duty,
     pub(crate) key: LeaseKey,
-    /// By then the store has let it lapse: nothing renews it any more. `MAX` for stores whose sessions outlive ttls.
+    /// By then the store has let it lapse: nothing renews it any more. `MAX` for stores whose sessions
+    /// outlive ttls.
     pub(crate) moot_at: Timestamp,
     tries: AtomicU32,
     pub(crate) place: Place,
@@ -50,7 +51,8 @@ impl Job {
     }
 }
 
-/// With the keeper goes what it owes: whoever observes the lease is told that nobody will hear any more how its release went.
+/// With the keeper goes what it owes: whoever observes the lease is told that nobody will hear any more how
+/// its release went.
 impl Drop for Job {
     fn drop(&mut self) {
         if let Duty::Release(Some(lease)) = &self.duty {

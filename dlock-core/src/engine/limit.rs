@@ -1,15 +1,17 @@
-//! The time limit of one request of a user, and its end when the client closes: an entry in the keeper's timers, so that a request costs
-//! neither a timer of the runtime nor a listener of its own.
+//! The time limit of one request of a user, and its end when the client closes: an entry in the keeper's
+//! timers, so that a request costs neither a timer of the runtime nor a listener of its own.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *It is due, or the client closes, between the poll of the request and the look at the limit.* The task is registered first and
-//!   the limit looked at second; the keeper says first that it is over, and wakes second.
-//! * *The client closes before the limit is in the timers.* It goes in under the lock of the state, where the phase is looked at; the
-//!   keeper takes everything out, once, after the phase was set.
-//! * *The future is dropped while the keeper has the limit in its hands.* It says so under the lock, and the keeper, which puts back what is not
-//!   due yet under that lock, asks.
-//! * *The keeper is gone* (its runtime was shut down): whatever was in the timers was told so, and nothing is put there any more.
+//! * *It is due, or the client closes, between the poll of the request and the look at the limit.* The task
+//!   is registered first and the limit looked at second; the keeper says first that it is over, and wakes
+//!   second.
+//! * *The client closes before the limit is in the timers.* It goes in under the lock of the state, where the
+//!   phase is looked at; the keeper takes everything out, once, after the phase was set.
+//! * *The future is dropped while the keeper has the limit in its hands.* It says so under the lock, and the
+//!   keeper, which puts back what is not due yet under that lock, asks.
+//! * *The keeper is gone* (its runtime was shut down): whatever was in the timers was told so, and nothing is
+//!   put there any more.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! One poller per client and name, for stores that do not push.
 //!
-//! However many tasks of this client wait for a name, one cheap question per look goes to the store. If it answers who was
-//! admitted, those are asked for in full. If it can only say that something has changed, the first few in line are, in one batch; when
-//! one of them was granted, the next few are asked for at once, so that one release that admits a hundred readers reaches them all
-//! without a hundred questions a look.
+//! However many tasks of this client wait for a name, one cheap question per look goes to the store. If it
+//! answers who was admitted, those are asked for in full. If it can only say that something has changed, the
+//! first few in line are, in one batch; when one of them was granted, the next few are asked for at once, so
+//! that one release that admits a hundred readers reaches them all without a hundred questions a look.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,8 @@ use crate::spi::{News, Probe};
 pub(crate) struct Poller {
     pub(crate) name: LockName,
     probe: Option<Arc<dyn Probe>>,
-    /// Of those who joined since the last look. What changed between their attempt and that look only they know of.
+    /// Of those who joined since the last look. What changed between their attempt and that look only they
+    /// know of.
     newcomers: Mutex<Vec<Arc<dyn Probe>>>,
     min: Duration,
     max: Duration,
@@ -29,8 +30,8 @@ pub(crate) struct Poller {
     /// Asked to look again while looking.
     again: AtomicU64,
     waiters: Mutex<Vec<Arc<Waiter>>>,
-    /// Who was admitted, as far as looks have said and nobody has acted on yet. Not in the look itself: that may be dropped, or fail
-    /// at the next probe, and a probe may have said it for the only time.
+    /// Who was admitted, as far as looks have said and nobody has acted on yet. Not in the look itself: that
+    /// may be dropped, or fail at the next probe, and a probe may have said it for the only time.
     named: Mutex<Vec<RequestId>>,
     /// One of the first in line was granted, so the next few are due.
     goes_on: AtomicBool,

@@ -1,7 +1,8 @@
-//! One timer for everything: a binary heap whose entries know where they are, so that they can be moved and removed.
+//! One timer for everything: a binary heap whose entries know where they are, so that they can be moved and
+//! removed.
 //!
-//! A held lock costs one slot here and neither a task nor a timer of its own. Inserting and removing the only entry of an
-//! empty heap touches no allocator, which is what an uncontended acquire and release does.
+//! A held lock costs one slot here and neither a task nor a timer of its own. Inserting and removing the only
+//! entry of an empty heap touches no allocator, which is what an uncontended acquire and release does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

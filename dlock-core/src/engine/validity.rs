@@ -1,9 +1,10 @@
 //! Until when a lease may be believed: one word that only the clock and a confirmed renewal move.
 //!
-//! The word is the local deadline in nanoseconds, or `ENDED`. "A lost guard never becomes valid again" must hold even when
-//! a late renewal is confirmed on one thread while another finds the deadline passed. Both go through a compare-and-swap
-//! of the same word: whoever says "over" has first turned the word into `ENDED`, and a confirmation fails on
-//! `ENDED`; whoever confirms has turned the old deadline into a later one before anyone said "over".
+//! The word is the local deadline in nanoseconds, or `ENDED`. "A lost guard never becomes valid again" must
+//! hold even when a late renewal is confirmed on one thread while another finds the deadline passed. Both go
+//! through a compare-and-swap of the same word: whoever says "over" has first turned the word into `ENDED`,
+//! and a confirmation fails on `ENDED`; whoever confirms has turned the old deadline into a later one before
+//! anyone said "over".
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

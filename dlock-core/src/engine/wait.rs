@@ -1,9 +1,10 @@
 //! Being in line.
 //!
-//! A waiting future is woken by whichever comes first: a push of the store (polled here, so that the grant runs the waiting
-//! task at once), a delivery of the keeper (a re-ask that was granted, a change that its poller saw), the wait limit, the end
-//! of the client. A push that is lost costs no more than the next re-ask: the keeper renews the queue entry at a third of its
-//! life, and sooner when something is known to run out.
+//! A waiting future is woken by whichever comes first: a push of the store (polled here, so that the grant
+//! runs the waiting task at once), a delivery of the keeper (a re-ask that was granted, a change that its
+//! poller saw), the wait limit, the end of the client. A push that is lost costs no more than the next
+//! re-ask: the keeper renews the queue entry at a third of its life, and sooner when something is known to
+//! run out.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -123,7 +124,8 @@ fn poll_pushes(
             Poll::Ready(Some(Push::Changed)) if waiter.queue_ttl.is_some() => engine.hasten(waiter),
             Poll::Ready(Some(Push::Changed)) => return Some(Woken::AskAgain),
             Poll::Ready(None) => {
-                // The connection is gone. Attempting again with the same key finds the queue entry, and a new stream.
+                // The connection is gone. Attempting again with the same key finds the queue entry, and a new
+                // stream.
                 *pushes = None;
                 // planted: 16.03
                 if engine.bug.is(Bug::WaiterHangsOnCut) {
@@ -171,7 +173,8 @@ impl<'a> Seat<'a> {
             let is_first = own.is_none();
             poller.join(waiter.clone(), own);
             let first = now + poller.next_interval();
-            // Sooner for the newcomer, never later for those who wait. Where it is not in the timers it is looking just now.
+            // Sooner for the newcomer, never later for those who wait. Where it is not in the timers it is
+            // looking just now.
             if is_first {
                 state.timers.set(first, Entry::Poller(poller.clone()));
             } else {
@@ -196,7 +199,8 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut state = self.engine.state();
-        // First said, then taken out: the keeper, which puts waiters back under this lock, asks before it does.
+        // First said, then taken out: the keeper, which puts waiters back under this lock, asks before it
+        // does.
         self.waiter.leave();
         state.timers.remove(&self.waiter.place);
         if let Some(poller) = &self.poller

@@ -35,13 +35,14 @@ impl MemoryGate {
         Self { shared, closed }
     }
 
-    /// Checks the token and, if it is admitted, changes the value, in one step that nothing comes between. Answers the
-    /// closure's result, or the newer token that was seen.
+    /// Checks the token and, if it is admitted, changes the value, in one step that nothing comes between.
+    /// Answers the closure's result, or the newer token that was seen.
     ///
     /// The closure runs under the gate's mutex and must not use the gate.
     ///
     /// # Errors
-    /// `Closed` after the link was closed; `InvalidInput` for a resource whose name is longer than the store takes.
+    /// `Closed` after the link was closed; `InvalidInput` for a resource whose name is longer than the store
+    /// takes.
     pub fn write_with<R>(
         &self,
         resource: &LockName,

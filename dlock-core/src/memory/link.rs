@@ -31,8 +31,8 @@ use crate::token::{Strength, Token};
 
 /// One client's connection to a [`Memory`](super::Memory) store.
 ///
-/// Each call reads the client's clock first, then takes the store's mutex once. No call ever waits for anything else, so
-/// dropping its future has no effect: it has either not begun or is done.
+/// Each call reads the client's clock first, then takes the store's mutex once. No call ever waits for
+/// anything else, so dropping its future has no effect: it has either not begun or is done.
 pub struct MemoryLink {
     pub(super) shared: Arc<Shared>,
     pub(super) runtime: Arc<dyn Runtime>,
@@ -68,7 +68,8 @@ impl MemoryLink {
         &self.gate
     }
 
-    /// The client's time before the store is asked, and the same as the store's time if there is only one clock.
+    /// The client's time before the store is asked, and the same as the store's time if there is only one
+    /// clock.
     pub(super) fn sent(&self) -> (Timestamp, Option<Timestamp>) {
         let sent = self.runtime.now();
         (sent, self.same_clock.then_some(sent))

@@ -1,7 +1,8 @@
 //! A lock store in the memory of this process: the reference backend.
 //!
-//! It claims every capability, so it is what the simulator and the tests of programs run on, and what other backends are
-//! compared with. Within one process it is also a lock service of its own, fast and with no server to run.
+//! It claims every capability, so it is what the simulator and the tests of programs run on, and what other
+//! backends are compared with. Within one process it is also a lock service of its own, fast and with no
+//! server to run.
 //!
 //! ```text
 //! Memory ── the store ("server"), cheap to clone      store.rs
@@ -12,8 +13,8 @@
 //!   └─ what an operator does to it from outside       operator.rs
 //! ```
 //!
-//! Nothing runs in the background: what runs out is taken back by the next call that touches its name, by a waiter that asks
-//! again when the wait told it to, or by a watcher, whose stream wakes itself.
+//! Nothing runs in the background: what runs out is taken back by the next call that touches its name, by a
+//! waiter that asks again when the wait told it to, or by a watcher, whose stream wakes itself.
 
 mod gate;
 mod link;

@@ -8,13 +8,14 @@ use crate::name::LockName;
 use crate::saboteur::Bug;
 
 impl Memory {
-    /// How often the store was started: 1, and one more for each [crash](Self::crash) or [fail-over](Self::fail_over).
+    /// How often the store was started: 1, and one more for each [crash](Self::crash) or
+    /// [fail-over](Self::fail_over).
     pub fn starts(&self) -> u64 {
         self.shared.lock().epoch + 1
     }
 
-    /// Another server takes over, with the whole state: a store of which each answer waits for the replica. To clients it is a
-    /// [crash](Self::crash) that the memory survives.
+    /// Another server takes over, with the whole state: a store of which each answer waits for the replica.
+    /// To clients it is a [crash](Self::crash) that the memory survives.
     pub fn fail_over(&self) {
         // planted: 16.12
         #[cfg(dlock_saboteur)]
@@ -37,13 +38,15 @@ impl Memory {
         self.shared.lock().table.last_token()
     }
 
-    /// From now on tokens are larger than that, as if as many had been granted. Up to 2^63 - 1; never lower than before.
+    /// From now on tokens are larger than that, as if as many had been granted. Up to 2^63 - 1; never lower
+    /// than before.
     pub fn skip_tokens(&self, to: u64) {
         self.shared.lock().table.skip_tokens(to);
     }
 
-    /// Puts something at that name that is no lock, as another program would that uses the same store. Until it is
-    /// [mended](Self::mend), whoever asks for the name is told `BackendData`; whoever held it has lost it.
+    /// Puts something at that name that is no lock, as another program would that uses the same store. Until
+    /// it is [mended](Self::mend), whoever asks for the name is told `BackendData`; whoever held it has lost
+    /// it.
     pub fn spoil(&self, name: &LockName, with: &str) {
         self.shared.run(None, |state, now, effects| {
             state.table.spoil(now, name, with, effects);

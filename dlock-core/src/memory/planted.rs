@@ -90,7 +90,8 @@ impl MemoryLink {
 
 #[cfg(dlock_saboteur)]
 impl Watcher {
-    /// Rules 12.02 and 12.03: each eighth grant is told after the next one, or a release only when there is something else to tell.
+    /// Rules 12.02 and 12.03: each eighth grant is told after the next one, or a release only when there is
+    /// something else to tell.
     pub(super) fn tell_late(&mut self, change: Change, bug: Planted) -> Vec<Change> {
         let (late, told) = &mut self.late;
         let before = late.take();

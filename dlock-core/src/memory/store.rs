@@ -24,8 +24,8 @@ use crate::token::Strength;
 /// The clock of a store that does not go by its runtime's.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// A lock store in memory: the "server". Clones are the same store; [`connect`](Self::connect) gives each client a link of
-/// its own.
+/// A lock store in memory: the "server". Clones are the same store; [`connect`](Self::connect) gives each
+/// client a link of its own.
 ///
 /// ```
 /// # #[cfg(feature = "tokio")] fn f(runtime: std::sync::Arc<dyn dlock_core::Runtime>) {
@@ -91,19 +91,21 @@ impl Memory {
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// As [`connect`](Self::connect), with the link's own type and thereby its [gate](MemoryLink::memory_gate).
+    /// As [`connect`](Self::connect), with the link's own type and thereby its
+    /// [gate](MemoryLink::memory_gate).
     pub fn link(&self) -> MemoryLink {
         MemoryLink::new(self.shared.clone(), self.shared.runtime.clone())
     }
 
-    /// The link of a client whose clock is not the store's: its replies are counted on the clock of that runtime.
+    /// The link of a client whose clock is not the store's: its replies are counted on the clock of that
+    /// runtime.
     pub fn link_on(&self, runtime: Arc<dyn Runtime>) -> MemoryLink {
         MemoryLink::new(self.shared.clone(), runtime)
     }
 
-    /// Stops the store at once and starts it again: every push stream ends, every watch stream ends with an error, and every link
-    /// is told of doubt and of the return. Without its memory the store forgets leases and queues, and, unless its tokens
-    /// [survive a restart](MemoryBuilder::strength), tokens and gates.
+    /// Stops the store at once and starts it again: every push stream ends, every watch stream ends with an
+    /// error, and every link is told of doubt and of the return. Without its memory the store forgets leases
+    /// and queues, and, unless its tokens [survive a restart](MemoryBuilder::strength), tokens and gates.
     pub fn crash(&self, memory: Survives) {
         let (waiters, watchers, signals) = {
             let mut state = self.shared.lock();
@@ -133,8 +135,8 @@ impl Memory {
                 state.signals.clone(),
             )
         };
-        // Outside the mutex: a waker may run code that calls the store. In the order of the names: a simulated run must not depend on
-        // the order of a hash map.
+        // Outside the mutex: a waker may run code that calls the store. In the order of the names: a
+        // simulated run must not depend on the order of a hash map.
         drop(BTreeMap::from_iter(waiters));
         BTreeMap::from_iter(watchers)
             .into_values()
@@ -148,8 +150,9 @@ impl Memory {
         }
     }
 
-    /// What the store keeps at the moment. After everything was released there are no names, no waiters and no watchers,
-    /// and the tombstones of abandoned requests go with the abandons that come two minutes later.
+    /// What the store keeps at the moment. After everything was released there are no names, no waiters and
+    /// no watchers, and the tombstones of abandoned requests go with the abandons that come two minutes
+    /// later.
     pub fn sizes(&self) -> Sizes {
         let state = self.shared.lock();
         let (names, queued, tombstones) = state.table.sizes();
@@ -177,7 +180,8 @@ impl fmt::Debug for Memory {
 pub enum Survives {
     /// Only connections break.
     Memory,
-    /// What is on a disk, if anything: see [`MemoryBuilder::strength`]. Otherwise the store starts empty, its tokens from the beginning.
+    /// What is on a disk, if anything: see [`MemoryBuilder::strength`]. Otherwise the store starts empty, its
+    /// tokens from the beginning.
     Nothing,
 }
 
@@ -208,15 +212,16 @@ pub struct MemoryBuilder {
 }
 
 impl MemoryBuilder {
-    /// Those who [connect with](Memory::connect_with) a password have to know this one. It keeps nobody out who has the store at hand,
-    /// as all have who use `connect`: it is for seeing what a program does when it is refused.
+    /// Those who [connect with](Memory::connect_with) a password have to know this one. It keeps nobody out
+    /// who has the store at hand, as all have who use `connect`: it is for seeing what a program does when it
+    /// is refused.
     pub fn password(mut self, password: impl Into<Box<str>>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// A hand-off to a queued waiter is provisional and lives only that long, until the first renewal gives it its
-    /// full ttl. `None`, the default: a hand-off is a full grant.
+    /// A hand-off to a queued waiter is provisional and lives only that long, until the first renewal gives
+    /// it its full ttl. `None`, the default: a hand-off is a full grant.
     pub fn claim_window(mut self, window: Option<Duration>) -> Self {
         self.settings.claim_window = window;
         self
@@ -242,20 +247,23 @@ impl MemoryBuilder {
         self
     }
 
-    /// What the tokens survive; [`Strength::WhileStateSurvives`] unless set. With more than that a [crash](Memory::crash) without memory
-    /// keeps the counter and the gates, as a store does that writes these to a disk, and the leases not.
+    /// What the tokens survive; [`Strength::WhileStateSurvives`] unless set. With more than that a
+    /// [crash](Memory::crash) without memory keeps the counter and the gates, as a store does that writes
+    /// these to a disk, and the leases not.
     pub fn strength(mut self, strength: Strength) -> Self {
         self.caps.strength = self.caps.strength.map(|_| strength);
         self
     }
 
-    /// Takes a claim back: the store then answers `Unsupported`. For trying how a program does on a poorer store.
+    /// Takes a claim back: the store then answers `Unsupported`. For trying how a program does on a poorer
+    /// store.
     pub fn without(mut self, capability: Capability) -> Self {
         self.caps = self.caps.without(capability);
         self
     }
 
-    /// The store goes by that clock rather than by its runtime's. It is read once per call and never runs backwards for the store.
+    /// The store goes by that clock rather than by its runtime's. It is read once per call and never runs
+    /// backwards for the store.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -342,11 +350,11 @@ pub(super) struct Listener {
 
 /// How the client's time of a pushed grant is found.
 ///
-/// A push answers no request, so there is no send time to count from. With one clock the store's own time of the grant
-/// is exact. With two, a pair read in this order, client then store, is kept from the last time that the waiter asked: the
-/// grant then counts from that client time, as long as the store's time from the pair to the expiry. Any pause between the two readings
-/// makes the deadline earlier, never later; what the clocks drift apart over the wait is within the engine's margin, which it takes
-/// off the whole span.
+/// A push answers no request, so there is no send time to count from. With one clock the store's own time of
+/// the grant is exact. With two, a pair read in this order, client then store, is kept from the last time
+/// that the waiter asked: the grant then counts from that client time, as long as the store's time from the
+/// pair to the expiry. Any pause between the two readings makes the deadline earlier, never later; what the
+/// clocks drift apart over the wait is within the engine's margin, which it takes off the whole span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     /// The client's clock is the store's.
@@ -388,8 +396,8 @@ struct Outbox {
 impl Outbox {
     fn deliver(self) {
         for (listener, grant) in self.pushes {
-            // Nobody there: the grant stands, and is abandoned or lapses. Passing over it here would take the lock from a
-            // waiter that is about to ask again.
+            // Nobody there: the grant stands, and is abandoned or lapses. Passing over it here would take the
+            // lock from a waiter that is about to ask again.
             let _ = listener.sender.unbounded_send(Push::Granted(grant));
         }
         for sender in self.changed {

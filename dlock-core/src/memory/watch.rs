@@ -19,7 +19,8 @@ use crate::timestamp::Timestamp;
 
 /// How many changes wait for a slow consumer before a fresh snapshot takes their place.
 const BUFFER: usize = 1024;
-/// A timer is never armed for less: a client's clock that runs a little fast would spin before the store's expiry.
+/// A timer is never armed for less: a client's clock that runs a little fast would spin before the store's
+/// expiry.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
 /// One watch stream, as the store knows it.
@@ -64,8 +65,8 @@ impl Watcher {
 
 /// The stream of changes of one name.
 ///
-/// Expiry has no timer in the store, so the stream keeps one of its own while it is asked: for the earliest expiry of that name, after
-/// which it takes back what has run out, as any call would.
+/// Expiry has no timer in the store, so the stream keeps one of its own while it is asked: for the earliest
+/// expiry of that name, after which it takes back what has run out, as any call would.
 pub(super) struct Changes {
     shared: Arc<Shared>,
     runtime: Arc<dyn Runtime>,
@@ -93,7 +94,8 @@ impl Changes {
         link: u64,
         name: LockName,
     ) -> Self {
-        // The snapshot is taken and the watcher entered under one lock: no change is between the two or in both.
+        // The snapshot is taken and the watcher entered under one lock: no change is between the two or in
+        // both.
         let (id, epoch) = shared.run(None, |state, now, effects| {
             let snapshot = Change::Snapshot {
                 now: state.table.inspect(now, &name, effects),
@@ -129,7 +131,8 @@ impl Changes {
     fn look(&self, waker: &Waker) -> Look {
         self.shared.run(None, |state, now, effects| {
             let expiry = state.table.expire(now, &self.name, effects);
-            // The changes of this very call come to the buffer only after it: they are put there now, for this stream.
+            // The changes of this very call come to the buffer only after it: they are put there now, for
+            // this stream.
             note_now(state, effects);
             if state.epoch != self.epoch {
                 return Look::Broken;

@@ -10,12 +10,14 @@ use super::{Runtime, random};
 use crate::error::Result;
 use crate::timestamp::Timestamp;
 
-/// Runs on async-std's global executor and timers, which start by themselves when first used, from any thread.
+/// Runs on async-std's global executor and timers, which start by themselves when first used, from any
+/// thread.
 ///
 /// async-std is no longer developed and points to smol; this adaptor serves programs that still run on it.
 ///
-/// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a resume they
-/// fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which counts suspension.
+/// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a
+/// resume they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which
+/// counts suspension.
 #[derive(Debug)]
 pub struct AsyncStd(());
 

@@ -1,7 +1,7 @@
 //! What the engine needs of an async runtime: four things; and the adaptors that give them.
 //!
-//! Each feature (`tokio`, `smol`, `async-std`) adds one adaptor and changes nothing else. [`detect`] chooses among them when
-//! a client is not given one; [`own_thread`] runs apart from the program's own executor.
+//! Each feature (`tokio`, `smol`, `async-std`) adds one adaptor and changes nothing else. [`detect`] chooses
+//! among them when a client is not given one; [`own_thread`] runs apart from the program's own executor.
 
 #[cfg(feature = "async-std")]
 mod async_std;
@@ -38,19 +38,21 @@ use crate::timestamp::Timestamp;
 ///
 /// With `fill_random` part of it, a run under the simulated runtime is a function of its seed alone.
 pub trait Runtime: Send + Sync + Debug + 'static {
-    /// Runs a task to its end in the background. Never panics: on a runtime that has shut down the task is dropped.
+    /// Runs a task to its end in the background. Never panics: on a runtime that has shut down the task is
+    /// dropped.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// Completes after that long. Usable from any thread, and pollable by any executor as long as this runtime lives.
+    /// Completes after that long. Usable from any thread, and pollable by any executor as long as this
+    /// runtime lives.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
-    /// The time now, on the one clock by which this client's leases are measured: deadlines are this clock's times, and every
-    /// [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
+    /// The time now, on the one clock by which this client's leases are measured: deadlines are this clock's
+    /// times, and every [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
     ///
-    /// A runtime in real time answers [`Timestamp::now`] and nothing else. Backends may read that clock themselves (SQLite keeps
-    /// expiries on it, for all processes of the machine): beside another clock here, deadlines would be wrong by the difference, and
-    /// guards would call themselves valid after their lease. A runtime with a clock of its own, as the simulator's, is for backends that
-    /// take all times from it.
+    /// A runtime in real time answers [`Timestamp::now`] and nothing else. Backends may read that clock
+    /// themselves (SQLite keeps expiries on it, for all processes of the machine): beside another clock here,
+    /// deadlines would be wrong by the difference, and guards would call themselves valid after their lease.
+    /// A runtime with a clock of its own, as the simulator's, is for backends that take all times from it.
     fn now(&self) -> Timestamp;
 
     /// Fills the buffer with random bytes that nobody can guess.
@@ -60,8 +62,9 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// Once: for backends. The timers of a runtime that is shut down complete at once, and so does what waits for them; a loop of such waits would keep its task, and on
-/// one thread all others, from being dropped. So each pause in a loop without an end of its own is followed by this.
+/// Once: for backends. The timers of a runtime that is shut down complete at once, and so does what waits for
+/// them; a loop of such waits would keep its task, and on one thread all others, from being dropped. So each
+/// pause in a loop without an end of its own is followed by this.
 ///
 /// # Cancel safety
 /// Nothing is lost.

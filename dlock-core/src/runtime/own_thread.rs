@@ -15,11 +15,12 @@ use crate::timestamp::Timestamp;
 
 /// A runtime on a dedicated thread, named `dlock-runtime`, that does nothing but dlock's upkeep.
 ///
-/// For programs without an async runtime, and for those whose executor is sometimes blocked by computing: the renewals of a lock
-/// should not wait behind that. With the feature `tokio` the thread runs a tokio runtime of its own, else smol's executor.
+/// For programs without an async runtime, and for those whose executor is sometimes blocked by computing: the
+/// renewals of a lock should not wait behind that. With the feature `tokio` the thread runs a tokio runtime
+/// of its own, else smol's executor.
 ///
-/// The thread ends by itself when this runtime, its tasks and its sleeps are all dropped. Nobody waits for it to end, so
-/// dropping the last of them never blocks.
+/// The thread ends by itself when this runtime, its tasks and its sleeps are all dropped. Nobody waits for it
+/// to end, so dropping the last of them never blocks.
 ///
 /// # Errors
 /// `Unavailable` if the thread or its executor cannot be started.
@@ -105,7 +106,8 @@ struct Executor(Arc<dyn Runtime>);
 #[cfg(feature = "tokio")]
 impl Executor {
     fn start(all_gone: oneshot::Receiver<Never>) -> Result<Self> {
-        // `enable_all` means timers, and sockets if any other crate of the build turned them on (drivers need them).
+        // `enable_all` means timers, and sockets if any other crate of the build turned them on (drivers need
+        // them).
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

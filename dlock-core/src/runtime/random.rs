@@ -2,8 +2,8 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Checks, when an adaptor is made, that the operating system gives random bytes at all, so that its absence is an error of
-/// `connect` and not a surprise in the middle of an acquisition.
+/// Checks, when an adaptor is made, that the operating system gives random bytes at all, so that its absence
+/// is an error of `connect` and not a surprise in the middle of an acquisition.
 pub(super) fn check() -> Result<()> {
     getrandom::fill(&mut [0; 16]).map_err(|e| {
         Error::new(
@@ -17,8 +17,8 @@ pub(super) fn check() -> Result<()> {
 /// Fills the buffer.
 ///
 /// # Panics
-/// If the operating system stops giving random bytes after [`check`] saw that it does. Going on with guessable ids would let one
-/// client end another's lease, so there is nothing to go on with.
+/// If the operating system stops giving random bytes after [`check`] saw that it does. Going on with
+/// guessable ids would let one client end another's lease, so there is nothing to go on with.
 pub(super) fn fill(buffer: &mut [u8]) {
     getrandom::fill(buffer).expect("the operating system gave random bytes when this runtime was chosen");
 }

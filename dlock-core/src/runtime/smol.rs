@@ -12,8 +12,9 @@ use crate::timestamp::Timestamp;
 
 /// Runs on smol's global executor and timers, which start by themselves when first used, from any thread.
 ///
-/// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a resume they
-/// fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which counts suspension.
+/// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a
+/// resume they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which
+/// counts suspension.
 #[derive(Debug)]
 pub struct Smol(());
 

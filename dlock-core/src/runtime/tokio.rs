@@ -18,12 +18,13 @@ use crate::timestamp::Timestamp;
 
 /// Runs on a tokio runtime, through a [`Handle`] to it.
 ///
-/// Since the handle is kept, nothing here needs a runtime to be entered: guards may be dropped, and futures polled, on
-/// any thread and by any executor. It does not keep the runtime alive; when that shuts down, tasks end and sleeps
-/// complete at once rather than never.
+/// Since the handle is kept, nothing here needs a runtime to be entered: guards may be dropped, and futures
+/// polled, on any thread and by any executor. It does not keep the runtime alive; when that shuts down, tasks
+/// end and sleeps complete at once rather than never.
 ///
-/// Sleeps are tokio's, on a monotonic clock that may stand still while the machine is suspended: after a resume
-/// they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which counts suspension.
+/// Sleeps are tokio's, on a monotonic clock that may stand still while the machine is suspended: after a
+/// resume they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which
+/// counts suspension.
 #[derive(Debug)]
 pub struct Tokio {
     handle: Handle,
@@ -53,7 +54,8 @@ impl Tokio {
     /// `InvalidInput` if that runtime was built without timers (`enable_time`).
     pub fn from_handle(handle: Handle) -> Result<Arc<dyn Runtime>> {
         random::check()?;
-        // Tokio has no question for "have you timers?"; it panics on the first. Asked here once, it becomes an error.
+        // Tokio has no question for "have you timers?"; it panics on the first. Asked here once, it becomes
+        // an error.
         let probe = catch_unwind(AssertUnwindSafe(|| {
             let _entered = handle.enter();
             drop(tokio::time::sleep(Duration::ZERO));
@@ -92,8 +94,8 @@ impl Runtime for Tokio {
     }
 }
 
-/// Knows whether the runtime still runs: tokio panics when a timer is polled after its shutdown, and it drops all tasks
-/// before it stops its timers, so a task that does nothing but wait to be dropped tells in time.
+/// Knows whether the runtime still runs: tokio panics when a timer is polled after its shutdown, and it drops
+/// all tasks before it stops its timers, so a task that does nothing but wait to be dropped tells in time.
 #[derive(Debug)]
 struct Life {
     running: Arc<AtomicBool>,
@@ -162,8 +164,9 @@ impl Future for Sleep {
         let Some(inner) = &mut self.inner else {
             return Poll::Ready(());
         };
-        // The runtime may shut down between the look above and this poll, on another thread; the timer then panics.
-        // Its shutdown wakes every timer, so whoever saw it pending comes back here and finds it over.
+        // The runtime may shut down between the look above and this poll, on another thread; the timer then
+        // panics. Its shutdown wakes every timer, so whoever saw it pending comes back here and finds it
+        // over.
         catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(cx))).unwrap_or(Poll::Ready(()))
     }
 }

@@ -4,7 +4,8 @@ macro_rules! bugs {
     ($(own: $rule:literal $bug:ident $name:literal)* $(rebuilt: $other_rule:literal $other:ident $other_name:literal)*) => {
         /// At least one planted bug per rule of the kit.
         ///
-        /// The rebuilt ones are bugs that were in the field, with their own mechanism and trigger: exhibits of the museum.
+        /// The rebuilt ones are bugs that were in the field, with their own mechanism and trigger: exhibits
+        /// of the museum.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Bug {

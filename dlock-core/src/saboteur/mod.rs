@@ -1,7 +1,8 @@
 //! Planted bugs: proof that the conformance kit bites.
 //!
-//! Each is one `if` in the reference backend or in the engine, asked as `self.bug.is(Bug::…)`. They exist only in a build
-//! with `--cfg dlock_saboteur`; in any other, `is` is a constant `false` and nothing can be planted.
+//! Each is one `if` in the reference backend or in the engine, asked as `self.bug.is(Bug::…)`. They exist
+//! only in a build with `--cfg dlock_saboteur`; in any other, `is` is a constant `false` and nothing can be
+//! planted.
 
 mod bugs;
 

@@ -16,11 +16,12 @@ use crate::runtime::Runtime;
 
 /// A simulated run: every choice and every moment in it is a function of the seed.
 ///
-/// Of the tasks that are ready one is drawn at random; when none is, time jumps to the next timer. When there is no
-/// timer either, nothing can ever happen again, and [`block_on`](Self::block_on) panics with the seed in its message.
+/// Of the tasks that are ready one is drawn at random; when none is, time jumps to the next timer. When there
+/// is no timer either, nothing can ever happen again, and [`block_on`](Self::block_on) panics with the seed
+/// in its message.
 ///
-/// Tasks are dropped, unfinished, with the `Sim`. Spawning and waking is safe from any thread, but a run in which
-/// other threads take part is not a function of its seed any more.
+/// Tasks are dropped, unfinished, with the `Sim`. Spawning and waking is safe from any thread, but a run in
+/// which other threads take part is not a function of its seed any more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,7 +86,8 @@ impl Sim {
     /// Runs the world until the future is done.
     ///
     /// # Panics
-    /// When nothing can happen any more, or a limit is passed; the message names the seed. A panic of a task passes through.
+    /// When nothing can happen any more, or a limit is passed; the message names the seed. A panic of a task
+    /// passes through.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let main = Arc::new(TaskWaker::new(MAIN, &self.world));
@@ -177,7 +179,8 @@ impl Sim {
         let waker = Waker::from(waker);
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => {
-                // Dropped outside of the lock, the future before the entry: whoever counts tasks sees it until it is gone.
+                // Dropped outside of the lock, the future before the entry: whoever counts tasks sees it
+                // until it is gone.
                 drop(future);
                 let ended = self.world.state().tasks.remove(&id);
                 drop(ended);

@@ -53,8 +53,8 @@ impl FaultPlan {
         }
     }
 
-    /// Odds drawn at random: each fault is absent from most plans, so that a run shows what one or two of them do, and
-    /// frequent where it is present.
+    /// Odds drawn at random: each fault is absent from most plans, so that a run shows what one or two of
+    /// them do, and frequent where it is present.
     pub fn random(rng: &mut SimRng) -> Self {
         let mut odds = |most: f64| {
             let present = rng.chance(0.4);

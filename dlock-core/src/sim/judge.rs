@@ -23,15 +23,19 @@ use crate::token::Token;
 ///
 /// 1. No two valid guards of one name conflict.
 /// 2. A guard that was lost is never valid again.
-/// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard believes. Where it is a quorum's, by
-///    a majority of the stores.
-/// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones are larger.
-/// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive access.
+/// 3. A valid guard is backed by the store: its id holds, in its mode, for at least as long as the guard
+///    believes. Where it is a quorum's, by a majority of the stores.
+/// 4. Tokens grow: one of an acquisition that began after another had returned is not smaller; exclusive ones
+///    are larger.
+/// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive
+///    access.
 /// 6. A guard whose deadline has passed is told so, though nobody looks.
 ///
-/// It reads deadlines and clocks and asks no guard whether it is valid: the question would itself tell a guard that it is lost.
+/// It reads deadlines and clocks and asks no guard whether it is valid: the question would itself tell a
+/// guard that it is lost.
 ///
-/// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an earlier one is only held to 2.
+/// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an
+/// earlier one is only held to 2.
 pub(super) struct Judge {
     world: Arc<World>,
     backing: Backing,
@@ -347,7 +351,8 @@ impl Judge {
         };
         match holders.iter().find(|h| h.id == guard.id()) {
             None => self.condemn(format!(
-                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, but the store does not know it",
+                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, but the store does not know \
+                    it",
                 guard.name(),
                 guard.mode(),
                 guard.token()
@@ -358,11 +363,13 @@ impl Judge {
                 h.mode
             )),
             // Half a percent for the difference of the two clocks' rates.
-            Some(h) if left > h.expires_in + h.expires_in / 150 + Duration::from_micros(1) => self.condemn(format!(
-                "{who} believes to hold {} for {left:?}, the store for {:?}",
-                guard.name(),
-                h.expires_in
-            )),
+            Some(h) if left > h.expires_in + h.expires_in / 150 + Duration::from_micros(1) => {
+                self.condemn(format!(
+                    "{who} believes to hold {} for {left:?}, the store for {:?}",
+                    guard.name(),
+                    h.expires_in
+                ))
+            }
             Some(_) => {}
         }
     }
@@ -390,7 +397,8 @@ impl Judge {
         let backing = stores.iter().filter(backed).count();
         if backing < quorum.majority() {
             self.condemn(format!(
-                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, and only {backing} of {} stores do",
+                "{who} believes to hold {} ({}, token {:?}) for {left:?} more, and only {backing} of {} \
+                    stores do",
                 guard.name(),
                 guard.mode(),
                 guard.token(),

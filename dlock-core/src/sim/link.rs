@@ -28,11 +28,13 @@ use crate::spi::{
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
 
-/// A backend as one client sees it over a network that delays, loses, repeats, reorders and holds back messages.
+/// A backend as one client sees it over a network that delays, loses, repeats, reorders and holds back
+/// messages.
 ///
-/// Every call is a request and a reply. A request that was sent is executed by the server whatever becomes of the future that
-/// sent it. The answer's [`counted_from`](crate::spi::Grant::counted_from) is the send time on the *client's*
-/// clock; that of a pushed grant is derived from the last answered request, as a networked driver has to do it.
+/// Every call is a request and a reply. A request that was sent is executed by the server whatever becomes of
+/// the future that sent it. The answer's [`counted_from`](crate::spi::Grant::counted_from) is the send time
+/// on the *client's* clock; that of a pushed grant is derived from the last answered request, as a networked
+/// driver has to do it.
 ///
 /// The backend behind it must run on the server's clock, so its own `counted_from` is a time of the server's.
 pub struct Link {
@@ -101,8 +103,9 @@ impl Link {
         self.wire.let_go();
     }
 
-    /// Breaks the connection: calls in flight end with `Unknown`, streams end, [`Signal::Doubt`] is raised, and until
-    /// [`reconnect`](Self::reconnect) calls answer `Unavailable` without being sent. Requests on their way still arrive.
+    /// Breaks the connection: calls in flight end with `Unknown`, streams end, [`Signal::Doubt`] is raised,
+    /// and until [`reconnect`](Self::reconnect) calls answer `Unavailable` without being sent. Requests on
+    /// their way still arrive.
     pub fn cut(&self) {
         self.wire.cut();
     }
@@ -112,8 +115,8 @@ impl Link {
         self.wire.reconnect();
     }
 
-    /// From now on, until it [ends](Self::end), that goes wrong; `struck` counts the messages that it strikes. The number names it,
-    /// and is the caller's to choose.
+    /// From now on, until it [ends](Self::end), that goes wrong; `struck` counts the messages that it
+    /// strikes. The number names it, and is the caller's to choose.
     pub fn begin(&self, number: u64, trouble: Trouble, struck: Arc<AtomicU64>) {
         self.wire.begin(number, trouble, struck);
     }
@@ -165,8 +168,8 @@ impl Lock for Link {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         let (request, name) = (request.clone(), request.key.name.clone());
         let sent_at = crate::Runtime::now(&self.wire.client);
-        // A refusal that does not queue leaves nothing to undo, so nobody would bury a copy that comes after it: a driver must not
-        // repeat such a request by itself.
+        // A refusal that does not queue leaves nothing to undo, so nobody would bury a copy that comes after
+        // it: a driver must not repeat such a request by itself.
         let repeat = match request.queue {
             Queueing::No => Repeat::Never,
             Queueing::Join => Repeat::Allowed,
@@ -242,7 +245,8 @@ impl Lock for Link {
         }
     }
 
-    /// Closes this end. The server notices nothing, as a lease store does not: what was sent is still executed.
+    /// Closes this end. The server notices nothing, as a lease store does not: what was sent is still
+    /// executed.
     async fn close(&self) -> Result<()> {
         self.wire.close();
         Ok(())

@@ -1,8 +1,9 @@
 //! The deterministic simulator: virtual time, seeded scheduling, and (through links) a faulty network.
 //!
-//! A [`Sim`] runs futures on one thread. Each simulated process has a [`SimRuntime`] of its own, which is
-//! a [`Runtime`](crate::Runtime) like any other, so the engine that runs here is the engine that runs in production.
-//! Whatever happens is a function of the seed: [`World::event_hash`] proves it by being the same in two runs.
+//! A [`Sim`] runs futures on one thread. Each simulated process has a [`SimRuntime`] of its own, which is a
+//! [`Runtime`](crate::Runtime) like any other, so the engine that runs here is the engine that runs in
+//! production. Whatever happens is a function of the seed: [`World::event_hash`] proves it by being the same
+//! in two runs.
 
 mod executor;
 mod faults;

@@ -17,8 +17,9 @@ const MILLION: u128 = 1_000_000;
 
 /// The runtime of one simulated process.
 ///
-/// It has its own clock (an offset, and a drift against true time) and can be stopped as by `SIGSTOP`: none of its tasks is polled
-/// and none of its timers fires until it is resumed, while its clock goes on. It can be killed as well.
+/// It has its own clock (an offset, and a drift against true time) and can be stopped as by `SIGSTOP`: none
+/// of its tasks is polled and none of its timers fires until it is resumed, while its clock goes on. It can
+/// be killed as well.
 #[derive(Clone)]
 pub struct SimRuntime {
     world: Arc<World>,
@@ -132,8 +133,8 @@ impl SimRuntime {
         held.timers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends it, as by `SIGKILL`, stopped or not: its tasks are dropped unfinished, and what is spawned on it later never runs. What it has
-    /// sent is on its way yet.
+    /// Ends it, as by `SIGKILL`, stopped or not: its tasks are dropped unfinished, and what is spawned on it
+    /// later never runs. What it has sent is on its way yet.
     pub fn kill(&self) {
         self.node.ended.store(true, Ordering::Release);
         self.world.record("kill", self.node.offset);

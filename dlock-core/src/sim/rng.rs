@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// A small seeded generator (SplitMix64). Good enough to choose schedules and faults, and the same on every machine.
+/// A small seeded generator (SplitMix64). Good enough to choose schedules and faults, and the same on every
+/// machine.
 #[derive(Clone, Debug)]
 pub struct SimRng(u64);
 

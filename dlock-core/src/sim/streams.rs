@@ -41,8 +41,10 @@ pub(super) fn push_channel(wire: &Arc<Wire>, sent_at: Timestamp) -> (Pushes, Box
 
 /// Puts a pushed grant on the client's clock. No request bounds it and it may be late, so:
 ///
-/// * with an anchor (a request sent at t, executed by the server at S) the lease ends, at the earliest, at t + (E - S);
-/// * without one, the life of the grant is counted from when the attempt was sent, which was before any grant of it.
+/// * with an anchor (a request sent at t, executed by the server at S) the lease ends, at the earliest, at t
+///   + (E - S);
+/// * without one, the life of the grant is counted from when the attempt was sent, which was before any grant
+///   of it.
 fn anchored(wire: &Wire, push: Push, sent_at: Timestamp) -> Push {
     let Push::Granted(mut grant) = push else {
         return push;
@@ -89,7 +91,8 @@ pub(super) fn forward_pushes(wire: &Arc<Wire>, mut pushes: BoxStream<'static, Pu
     wire.server.spawn(forward.boxed());
 }
 
-/// How many changes a connection carries for a client that does not take them; then the server has to wait, as over TCP.
+/// How many changes a connection carries for a client that does not take them; then the server has to wait,
+/// as over TCP.
 const IN_TRANSIT: usize = 16;
 
 /// Carries a stream of changes, in order. A cut ends it with an error.

@@ -28,7 +28,8 @@ impl Sleep {
 
     fn disarm(&mut self) {
         if let Some(key) = self.armed.take() {
-            // The waker is dropped after the lock is let go: it may be the last owner of something that comes back here.
+            // The waker is dropped after the lock is let go: it may be the last owner of something that comes
+            // back here.
             let timer = self.world.state().timers.remove(&key);
             drop(timer);
         }
@@ -48,7 +49,8 @@ impl Future for Sleep {
             self.node.hold_timer(cx.waker().clone());
             return Poll::Pending;
         }
-        // "Never" is not armed: time would jump to its end instead of reporting that nothing can happen any more.
+        // "Never" is not armed: time would jump to its end instead of reporting that nothing can happen any
+        // more.
         if self.due != u64::MAX {
             let timer = Timer {
                 waker: cx.waker().clone(),

@@ -9,7 +9,8 @@ use futures::channel::oneshot;
 use super::faults::Partition;
 use super::wire::{Ending, ending};
 
-/// What goes wrong on a [`Link`](super::Link) from [`begin`](super::Link::begin) to [`end`](super::Link::end).
+/// What goes wrong on a [`Link`](super::Link) from [`begin`](super::Link::begin) to
+/// [`end`](super::Link::end).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {

@@ -63,7 +63,8 @@ pub(super) struct Reply<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     Allowed,
-    /// `convert` names no state to convert from, so an old copy that arrives late would undo a newer one. No backend delivers it twice.
+    /// `convert` names no state to convert from, so an old copy that arrives late would undo a newer one. No
+    /// backend delivers it twice.
     Never,
 }
 
@@ -116,8 +117,8 @@ impl Wire {
         &self.backend
     }
 
-    /// Sends a request and waits for its reply. Once this is polled, the request is on its way, and dropping the future does not
-    /// call it back.
+    /// Sends a request and waits for its reply. Once this is polled, the request is on its way, and dropping
+    /// the future does not call it back.
     pub(super) async fn call<T, F>(
         self: &Arc<Self>,
         what: &'static str,
@@ -291,7 +292,8 @@ impl Wire {
         (!lost).then_some(transit)
     }
 
-    /// Whether a message gets through: not if the direction is a black hole when it sets out or when it would arrive.
+    /// Whether a message gets through: not if the direction is a black hole when it sets out or when it would
+    /// arrive.
     async fn cross(&self, transit: Duration, way: Way) -> bool {
         let open = || !lock(&self.state).partition.is_some_and(|p| way.is_stopped_by(p));
         if !open() {

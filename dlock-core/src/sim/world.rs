@@ -16,8 +16,9 @@ use crate::timestamp::Timestamp;
 
 /// The world of one [`Sim`](super::Sim). Cheap to hand around as an `Arc`; a task may keep one.
 ///
-/// Three locks, never nested: `state` (tasks and timers), `ready` (what wakers push to, from any thread) and `chance`.
-/// No future and no waker is dropped or called while one of them is held, since both may come back here.
+/// Three locks, never nested: `state` (tasks and timers), `ready` (what wakers push to, from any thread) and
+/// `chance`. No future and no waker is dropped or called while one of them is held, since both may come back
+/// here.
 pub struct World {
     seed: u64,
     now: AtomicU64,
@@ -43,7 +44,8 @@ pub(super) struct State {
     next_timer: u64,
 }
 
-/// When it is due in true time, and a number that keeps timers of one instant apart, in the order of their arming.
+/// When it is due in true time, and a number that keeps timers of one instant apart, in the order of their
+/// arming.
 pub(super) type TimerKey = (u64, u64);
 
 pub(super) struct Timer {
@@ -93,13 +95,15 @@ impl World {
         Timestamp::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Lets that much time pass without running anybody: an executor blocked by CPU work, on every node at once.
+    /// Lets that much time pass without running anybody: an executor blocked by CPU work, on every node at
+    /// once.
     pub fn stall(&self, duration: Duration) {
         self.advance_to((self.now() + duration).as_nanos());
         self.record("stall", duration.as_nanos() as u64);
     }
 
-    /// A generator of its own for one purpose, a function of the seed, the label and how often this was called before.
+    /// A generator of its own for one purpose, a function of the seed, the label and how often this was
+    /// called before.
     pub fn rng(&self, label: &str) -> SimRng {
         lock(&self.chance).forks.fork(label)
     }
@@ -209,8 +213,8 @@ impl World {
     /// Ends the world: no task runs again, none starts, and all are dropped here.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Tasks keep the world alive and the world keeps tasks: without this, each run would leak both. Dropping
-        // one task may wake or (try to) spawn another, so they are dropped outside of the lock.
+        // Tasks keep the world alive and the world keeps tasks: without this, each run would leak both.
+        // Dropping one task may wake or (try to) spawn another, so they are dropped outside of the lock.
         let (tasks, timers) = {
             let mut state = self.state();
             (

@@ -35,8 +35,9 @@ pub struct Acquire {
     pub priority: u8,
     /// Shown by `inspect`.
     pub owner: Option<Arc<str>>,
-    /// Whoever asks waits for it if it is not granted now. A backend may then answer [`Attempt::Held`] without having asked its store, where that is what it would most likely
-    /// hear, and its [`Wait`] tells at once that it is free if it is. It may as well take no notice.
+    /// Whoever asks waits for it if it is not granted now. A backend may then answer [`Attempt::Held`]
+    /// without having asked its store, where that is what it would most likely hear, and its [`Wait`] tells
+    /// at once that it is free if it is. It may as well take no notice.
     pub waits: bool,
 }
 
@@ -101,7 +102,8 @@ impl Acquire {
 pub enum Attempt {
     /// It is held now.
     Granted(Grant),
-    /// It is in the store's queue under its key, and stays there until it is granted, abandoned, or its queue lease ends.
+    /// It is in the store's queue under its key, and stays there until it is granted, abandoned, or its queue
+    /// lease ends.
     Queued(Wait),
     /// Somebody else holds it, or waits before us; nothing of this request is left in the store.
     Held(Wait),
@@ -115,9 +117,11 @@ pub struct Grant {
     pub key: LeaseKey,
     /// The fencing token; `None` only without [`Capability::Fencing`](crate::Capability::Fencing).
     pub token: Option<Token>,
-    /// A time on the client's clock that is not after the store began to count `expires_in`: the send time of the request.
+    /// A time on the client's clock that is not after the store began to count `expires_in`: the send time of
+    /// the request.
     pub counted_from: Timestamp,
-    /// How long the store keeps the lease, from `counted_from`. For a recognised retry this is what *remains*.
+    /// How long the store keeps the lease, from `counted_from`. For a recognised retry this is what
+    /// *remains*.
     pub expires_in: Duration,
     /// The lease is a short claim window that the first renewal turns into a full one. The engine does that.
     pub provisional: bool,

@@ -10,8 +10,9 @@ use crate::capabilities::{Capabilities, Capability};
 /// | [`Lock::fencing`] | `Fencing`, with its strength; `Gate`, if there is one |
 /// | [`Lock::watch`] | `Watch`, `Inspect`, `ForceRelease` |
 ///
-/// None of these is there without its part, whatever the backend claims. One that a backend has taken back with
-/// [`Capabilities::without`] stays away although the part is there: a store that can be inspected and not watched, say.
+/// None of these is there without its part, whatever the backend claims. One that a backend has taken back
+/// with [`Capabilities::without`] stays away although the part is there: a store that can be inspected and
+/// not watched, say.
 ///
 /// # Examples
 /// ```

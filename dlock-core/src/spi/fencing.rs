@@ -16,16 +16,16 @@ pub trait Fencing: Send + Sync {
         None
     }
 
-    /// Raises the token of a lease that is *still held*, and with it the store's counter for that name, to at least
-    /// `to`. Answers `Unsupported` unless it is written; whoever writes it claims
+    /// Raises the token of a lease that is *still held*, and with it the store's counter for that name, to at
+    /// least `to`. Answers `Unsupported` unless it is written; whoever writes it claims
     /// [`Capability::Raise`](crate::Capability::Raise).
     ///
-    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so that any
-    /// later majority meets a member that knows it.
+    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so
+    /// that any later majority meets a member that knows it.
     ///
     /// # Cancel safety
-    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to the same
-    /// token is harmless. The engine of a single store never raises.
+    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to
+    /// the same token is harmless. The engine of a single store never raises.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt). A lease that is gone is no error: [`Raised::NotHeld`].

@@ -1,8 +1,8 @@
 use crate::name::LockName;
 use crate::request_id::RequestId;
 
-/// Names one acquisition: first the request, then, if it is granted, the lease. Everything that is later said about it
-/// (release, renew, abandon, convert) names this key and touches nothing else.
+/// Names one acquisition: first the request, then, if it is granted, the lease. Everything that is later said
+/// about it (release, renew, abandon, convert) names this key and touches nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub struct LeaseKey {

@@ -9,7 +9,8 @@ use crate::error::Result;
 
 /// The heart of a backend. Four methods have to be written; the others have a default.
 ///
-/// A type that has parts implements them itself and hands itself out: `fn renew(&self) -> Option<&dyn Renew> { Some(self) }`.
+/// A type that has parts implements them itself and hands itself out: `fn renew(&self) -> Option<&dyn Renew>
+/// { Some(self) }`.
 #[async_trait]
 pub trait Lock: Send + Sync + 'static {
     /// What this backend claims beyond its parts. Constant for its life.
@@ -37,51 +38,54 @@ pub trait Lock: Send + Sync + 'static {
         None
     }
 
-    /// What happens to the session or connection that leases depend on. Each call gives a stream of its own; it starts
-    /// with what happens after the call. The default is for a backend with nothing to tell: it stays pending.
+    /// What happens to the session or connection that leases depend on. Each call gives a stream of its own;
+    /// it starts with what happens after the call. The default is for a backend with nothing to tell: it
+    /// stays pending.
     fn signals(&self) -> BoxStream<'static, Signal> {
         stream::pending().boxed()
     }
 
     /// Asks for the lock, once. Never waits for another holder.
     ///
-    /// With [`Queueing::Join`](super::Queueing::Join) and [`Capability::Queue`](crate::Capability::Queue), a request
-    /// that cannot be granted now is queued with a lease of its own ([`Acquire::queue_ttl`]).
+    /// With [`Queueing::Join`](super::Queueing::Join) and [`Capability::Queue`](crate::Capability::Queue), a
+    /// request that cannot be granted now is queued with a lease of its own ([`Acquire::queue_ttl`]).
     ///
     /// # Cancel safety
-    /// Dropped, the request may be granted or queued, now or when a copy that is on its way arrives. The engine drops
-    /// it when its caller does and at its time limit; it then abandons the key, or sends the same request again and
-    /// is told of its own earlier grant.
+    /// Dropped, the request may be granted or queued, now or when a copy that is on its way arrives. The
+    /// engine drops it when its caller does and at its time limit; it then abandons the key, or sends the
+    /// same request again and is told of its own earlier grant.
     ///
     /// # Errors
-    /// By the table in [`ErrorKind`](crate::ErrorKind). After `Unknown` (or when the future was dropped) the request
-    /// may have taken effect, and the caller either sends it again or abandons it. An abandoned key answers `Lost`.
+    /// By the table in [`ErrorKind`](crate::ErrorKind). After `Unknown` (or when the future was dropped) the
+    /// request may have taken effect, and the caller either sends it again or abandons it. An abandoned key
+    /// answers `Lost`.
     async fn attempt(&self, request: &Acquire) -> Result<Attempt>;
 
     /// Ends the lease of that key, and of that key only, and admits whoever is next.
     ///
     /// # Cancel safety
-    /// Dropped, the lease may have ended or not. The engine has stopped believing in it before, and its keeper sends
-    /// the release again until it is answered or the lease has lapsed.
+    /// Dropped, the lease may have ended or not. The engine has stopped believing in it before, and its
+    /// keeper sends the release again until it is answered or the lease has lapsed.
     ///
     /// # Errors
     /// As [`attempt`](Self::attempt). A lease that is gone is no error: [`Released::NotHeld`].
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released>;
 
-    /// Undoes requests of which the outcome is not known or not wanted any more: withdraws what is queued, releases
-    /// what was granted, and leaves a tombstone against a late arrival. One answer per key, in order.
+    /// Undoes requests of which the outcome is not known or not wanted any more: withdraws what is queued,
+    /// releases what was granted, and leaves a tombstone against a late arrival. One answer per key, in
+    /// order.
     ///
     /// # Cancel safety
     /// Dropped, each of the keys may be undone or not. The engine's keeper abandons them again until each is
     /// answered, or until nothing of them can be left.
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>>;
 
-    /// Closes the connection. Later calls answer `Closed`. Leases are not released by this, the engine has done that.
-    /// The default is for a backend that has no connection.
+    /// Closes the connection. Later calls answer `Closed`. Leases are not released by this, the engine has
+    /// done that. The default is for a backend that has no connection.
     ///
     /// # Cancel safety
-    /// Dropped, the connection may be open yet; it is closed at the latest when the backend is dropped. The engine
-    /// closes once, as the last thing that it does, and gives that its time limit.
+    /// Dropped, the connection may be open yet; it is closed at the latest when the backend is dropped. The
+    /// engine closes once, as the last thing that it does, and gives that its time limit.
     ///
     /// # Errors
     /// Whatever keeps the connection from being closed in order. The engine tells nobody.

@@ -9,7 +9,8 @@ pub enum Release {
     /// At once.
     Now,
     /// Not before that long from now: the minimum hold ("locked at least for"). The holder is gone, the name
-    /// stays taken; the store never makes it longer than this. Needs [`Capability::MinimumHold`](crate::Capability::MinimumHold).
+    /// stays taken; the store never makes it longer than this. Needs
+    /// [`Capability::MinimumHold`](crate::Capability::MinimumHold).
     KeepFor(Duration),
 }
 

@@ -11,21 +11,25 @@ use crate::timestamp::Timestamp;
 pub trait Renew: Send + Sync {
     /// Renews each item; one answer per item, in order. An item's failure is its own.
     ///
-    /// * A live lease starts its ttl anew (never shorter than what was promised). A provisional grant is confirmed.
-    ///   A lease that ran out is [`RenewOutcome::Gone`], even if nobody else came: somebody may have come and gone.
-    /// * A queue entry starts its `queue_ttl` anew and is *asked again*: what ran out unnoticed is taken back first and the
-    ///   queue admitted, so the answer may be [`RenewOutcome::Granted`]. For this item the ttl is the queue's. The entry never lives longer than
-    ///   that, for a dead waiter stands in the way until then; a store that has to spare writes may leave it a little less.
-    ///   A queued request that was granted before (the push was lost) answers that grant with its remaining life.
+    /// * A live lease starts its ttl anew (never shorter than what was promised). A provisional grant is
+    ///   confirmed. A lease that ran out is [`RenewOutcome::Gone`], even if nobody else came: somebody may
+    ///   have come and gone.
+    /// * A queue entry starts its `queue_ttl` anew and is *asked again*: what ran out unnoticed is taken back
+    ///   first and the queue admitted, so the answer may be [`RenewOutcome::Granted`]. For this item the ttl
+    ///   is the queue's. The entry never lives longer than that, for a dead waiter stands in the way until
+    ///   then; a store that has to spare writes may leave it a little less. A queued request that was granted
+    ///   before (the push was lost) answers that grant with its remaining life.
     ///
-    /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a successor's lease.
+    /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a
+    /// successor's lease.
     ///
-    /// A request is given a sixth of the shortest ttl in it, or more; what has no answer by then has failed, all of it. So a backend of several
-    /// stores answers for those that it reached within an eighth, and those that it did not reach fail by themselves.
+    /// A request is given a sixth of the shortest ttl in it, or more; what has no answer by then has failed,
+    /// all of it. So a backend of several stores answers for those that it reached within an eighth, and
+    /// those that it did not reach fail by themselves.
     ///
     /// # Cancel safety
-    /// Dropped, each item may be renewed or not, and a queued request may be granted. The engine moves no deadline without an answer,
-    /// and asks again under the same keys: an earlier grant is recognised.
+    /// Dropped, each item may be renewed or not, and a queued request may be granted. The engine moves no
+    /// deadline without an answer, and asks again under the same keys: an earlier grant is recognised.
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome>;
 }
 

@@ -9,7 +9,8 @@ use crate::error::LossReason;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Signal {
-    /// Whether leases still stand is not known: the connection broke, the session is suspended. The engine renews at once.
+    /// Whether leases still stand is not known: the connection broke, the session is suspended. The engine
+    /// renews at once.
     Doubt,
     /// These leases have ended.
     Lost(LostLeases, LossReason),
@@ -30,9 +31,10 @@ pub enum LostLeases {
 }
 
 impl LostLeases {
-    /// Every lease whose key that says so of: for a backend that has some of the names elsewhere, and does not know by heart who holds
-    /// what. The engine asks it as often as it likes, of leases that are held, owed, or on their way; so it must answer quickly, and always the same. Should
-    /// it panic, that counts as lost.
+    /// Every lease whose key that says so of: for a backend that has some of the names elsewhere, and does
+    /// not know by heart who holds what. The engine asks it as often as it likes, of leases that are held,
+    /// owed, or on their way; so it must answer quickly, and always the same. Should it panic, that counts as
+    /// lost.
     pub fn of(is_lost: impl Fn(&LeaseKey) -> bool + Send + Sync + 'static) -> Self {
         Self::Where(LeasesWhere(Arc::new(is_lost)))
     }

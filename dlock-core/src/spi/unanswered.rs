@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::LeaseKey;
 use crate::{ErrorKind, Result, Timestamp};
 
-/// What is older is forgotten when there is much: nothing is on its way for so long, and nobody tries to release for so long.
+/// What is older is forgotten when there is much: nothing is on its way for so long, and nobody tries to
+/// release for so long.
 const OLD: Duration = Duration::from_secs(60 * 60);
 
 /// Up to so many are kept however old they are.
@@ -34,13 +35,17 @@ pub struct LeftOpen {
     pub release: bool,
 }
 
-/// For a backend: of which leases something was sent that was not answered, because it failed on its way or because whoever waited for the answer was dropped.
+/// For a backend: of which leases something was sent that was not answered, because it failed on its way or
+/// because whoever waited for the answer was dropped.
 ///
-/// * *An acquire.* A copy of it may be on its way yet. So the release of such a lease has to leave a mark in the store that keeps it from being heard.
-/// * *A release.* It has perhaps done its work, and one that finds nothing after it has not lost anything: it is [`Released`](super::Released::Released).
+/// * *An acquire.* A copy of it may be on its way yet. So the release of such a lease has to leave a mark in
+///   the store that keeps it from being heard.
+/// * *A release.* It has perhaps done its work, and one that finds nothing after it has not lost anything: it
+///   is [`Released`](super::Released::Released).
 ///
-/// What was noted stays until it is [forgotten](Self::forget), an hour at least. It is kept in this process alone, by the client that asks; one that is started anew has other request ids.
-/// The calls about one lease follow one another: whoever releases it has awaited what was sent for it before, or dropped it.
+/// What was noted stays until it is [forgotten](Self::forget), an hour at least. It is kept in this process
+/// alone, by the client that asks; one that is started anew has other request ids. The calls about one lease
+/// follow one another: whoever releases it has awaited what was sent for it before, or dropped it.
 ///
 /// ```
 /// use dlock_core::spi::{LeaseKey, Released, Sent, Unanswered};
@@ -82,7 +87,8 @@ struct Kept {
 }
 
 impl Unanswered {
-    /// To be made before a request is sent, and [told](Asking::answered) the answer. Dropped without, there was none.
+    /// To be made before a request is sent, and [told](Asking::answered) the answer. Dropped without, there
+    /// was none.
     ///
     /// What was [left open](Self::of) is to be asked for before that of a release is made.
     pub fn asks<'a>(&'a self, key: &'a LeaseKey, what: Sent) -> Asking<'a> {
@@ -105,7 +111,8 @@ impl Unanswered {
             .map_or_else(LeftOpen::default, |(open, _)| *open)
     }
 
-    /// That lease has ended, and nothing of it can come any more: the store has answered to a release or an abandon, and has the mark where one was due.
+    /// That lease has ended, and nothing of it can come any more: the store has answered to a release or an
+    /// abandon, and has the mark where one was due.
     pub fn forget(&self, key: &LeaseKey) {
         if self.many.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept();
@@ -116,8 +123,10 @@ impl Unanswered {
 
     /// Of what was sent there was no answer, and it is sent again within the same call.
     ///
-    /// Only for a request that is idempotent and was lost with a connection that had stood idle. The first copy may still arrive: an acquire that is refused after that has to be
-    /// [abandoned](super::Lock::abandon) before the refusal is told, or is [`Unknown`](ErrorKind::Unknown), since whoever is refused abandons nothing.
+    /// Only for a request that is idempotent and was lost with a connection that had stood idle. The first
+    /// copy may still arrive: an acquire that is refused after that has to be
+    /// [abandoned](super::Lock::abandon) before the refusal is told, or is [`Unknown`](ErrorKind::Unknown),
+    /// since whoever is refused abandons nothing.
     pub fn note(&self, key: &LeaseKey, what: Sent) {
         self.note_at(key, what, Timestamp::now());
     }
@@ -153,7 +162,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes note of the answer, or that there was none, which is [`Unknown`](ErrorKind::Unknown) and no other error: those say that nothing was done.
+    /// Takes note of the answer, or that there was none, which is [`Unknown`](ErrorKind::Unknown) and no
+    /// other error: those say that nothing was done.
     pub fn answered<T>(mut self, answer: Result<T>) -> Result<T> {
         self.answered = !matches!(&answer, Err(e) if e.kind() == ErrorKind::Unknown);
         answer

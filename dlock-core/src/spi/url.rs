@@ -10,10 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The URL of a store, `scheme:[//]place[?key=value&...]`, parsed once for all backends.
 ///
-/// A backend takes what it knows and then calls [`finish`](Self::finish), which refuses the rest: an option that is
-/// ignored silently is a lock that does not do what was meant.
+/// A backend takes what it knows and then calls [`finish`](Self::finish), which refuses the rest: an option
+/// that is ignored silently is a lock that does not do what was meant.
 ///
-/// No message and no `Debug` shows a value, a user, a host or a path: a mistyped URL can have a password anywhere.
+/// No message and no `Debug` shows a value, a user, a host or a path: a mistyped URL can have a password
+/// anywhere.
 ///
 /// ```
 /// # use dlock_core as dlock;

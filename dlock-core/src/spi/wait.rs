@@ -63,11 +63,12 @@ impl fmt::Debug for Wait {
 #[non_exhaustive]
 #[allow(missing_debug_implementations)] // streams and probes are opaque
 pub enum Wake {
-    /// The store tells. A backend registers the request *before* it is sent: a push may overtake the reply. Dropping
-    /// the stream is not withdrawing. The end of the stream means that pushes cannot be relied on: the engine asks again.
+    /// The store tells. A backend registers the request *before* it is sent: a push may overtake the reply.
+    /// Dropping the stream is not withdrawing. The end of the stream means that pushes cannot be relied on:
+    /// the engine asks again.
     Push(BoxStream<'static, Push>),
-    /// The engine looks. The *timing* is the engine's, between these bounds and with jitter: it keeps one poller per
-    /// client and name.
+    /// The engine looks. The *timing* is the engine's, between these bounds and with jitter: it keeps one
+    /// poller per client and name.
     Poll {
         /// The cheap question.
         probe: Arc<dyn Probe>,
@@ -101,15 +102,16 @@ impl Wake {
 
 /// A cheap "is there any news since I last asked?", shared by all waiters of one name in one client.
 ///
-/// The first look counts from the attempt that answered with it: what happened between the two is news. Others that wait for the name have
-/// a probe of their own, which is asked once; from then on the first one speaks for all.
+/// The first look counts from the attempt that answered with it: what happened between the two is news.
+/// Others that wait for the name have a probe of their own, which is asked once; from then on the first one
+/// speaks for all.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// Whether it pays to ask in full, and for whom. When in doubt, [`News::Changed`].
     ///
     /// # Cancel safety
-    /// Only reads. The engine takes a look that failed or was not answered for [`News::Changed`], so what a dropped look has seen need
-    /// not be seen again.
+    /// Only reads. The engine takes a look that failed or was not answered for [`News::Changed`], so what a
+    /// dropped look has seen need not be seen again.
     ///
     /// # Errors
     /// As [`Lock::attempt`].
@@ -122,12 +124,13 @@ pub trait Probe: Send + Sync + 'static {
 pub enum News {
     /// Nothing for anybody who waits. The next look may take longer to come.
     Nothing,
-    /// The holders are others than before, and of the requests that wait in the store's queue these were admitted. The engine asks for
-    /// them alone (and for those that are not queued, which nobody can admit): however many wait, a hand-over costs one question.
-    /// Those of other clients may be among them; it may be empty.
+    /// The holders are others than before, and of the requests that wait in the store's queue these were
+    /// admitted. The engine asks for them alone (and for those that are not queued, which nobody can admit):
+    /// however many wait, a hand-over costs one question. Those of other clients may be among them; it may be
+    /// empty.
     Admitted(Vec<RequestId>),
-    /// Something changed. Whom it concerns shows only when they ask in full: the first few in line do, and when one of them
-    /// is granted, the next few.
+    /// Something changed. Whom it concerns shows only when they ask in full: the first few in line do, and
+    /// when one of them is granted, the next few.
     Changed,
 }
 

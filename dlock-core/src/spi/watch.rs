@@ -8,15 +8,16 @@ use crate::name::LockName;
 /// Looking at a lock without wanting it. Needs no lease and never queues, holds or slows anything.
 #[async_trait]
 pub trait Watch: Send + Sync {
-    /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant order.
-    /// When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot` with
-    /// `skipped: true` says so. It ends with an error or never.
+    /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant
+    /// order. When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot`
+    /// with `skipped: true` says so. It ends with an error or never.
     ///
-    /// A backend that can only look now and then cannot tell apart what lies between two looks, but whether there was more than it
-    /// tells: then such a snapshot says so. The latest state is always delivered.
+    /// A backend that can only look now and then cannot tell apart what lies between two looks, but whether
+    /// there was more than it tells: then such a snapshot says so. The latest state is always delivered.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves nothing that counts; the same holds for the stream. The caller watches anew and starts with a snapshot.
+    /// Dropped, it leaves nothing that counts; the same holds for the stream. The caller watches anew and
+    /// starts with a snapshot.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt); an error of the stream is its last item.
@@ -31,11 +32,13 @@ pub trait Watch: Send + Sync {
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn inspect(&self, name: &LockName) -> Result<Inspection>;
 
-    /// Ends every lease of that name, whoever holds it, and admits who is next. For operators: the former holders learn it
-    /// only at their next renewal, so what they do meanwhile is kept out by the fence alone. Returns how many were ended.
+    /// Ends every lease of that name, whoever holds it, and admits who is next. For operators: the former
+    /// holders learn it only at their next renewal, so what they do meanwhile is kept out by the fence alone.
+    /// Returns how many were ended.
     ///
     /// # Cancel safety
-    /// Dropped, it has happened or not, and nobody repeats it. Calling it again ends whoever holds the name by then.
+    /// Dropped, it has happened or not, and nobody repeats it. Calling it again ends whoever holds the name
+    /// by then.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).

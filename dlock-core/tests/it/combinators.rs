@@ -338,8 +338,8 @@ fn processes_that_list_the_same_shards_in_another_order_agree() {
     assert!(spread.iter().all(|n| *n > 40), "200 names are spread {spread:?}");
 }
 
-/// The hash is the agreement between versions of this crate. If this fails, two versions running side by side would grant one
-/// name twice: mend the hash, not the test.
+/// The hash is the agreement between versions of this crate. If this fails, two versions running side by side
+/// would grant one name twice: mend the hash, not the test.
 #[test]
 fn names_stay_where_earlier_versions_look_for_them() {
     let backend = sharded(&["eu-1", "eu-2", "us-1"]);

@@ -126,7 +126,8 @@ impl spi::Lock for Quiet {
     }
 }
 
-/// Thirty readers of one client wait for a writer; how late the last of them is. Some come just before the release.
+/// Thirty readers of one client wait for a writer; how late the last of them is. Some come just before the
+/// release.
 fn the_last_of_thirty_readers(says: Says, seed: u64) -> std::time::Duration {
     let sim = Sim::new(seed);
     let store = Memory::new(sim.runtime());

@@ -37,7 +37,8 @@ fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
     }
 }
 
-/// The store does not say that it is lost, only that something happened: it is asked at once, and not when the renewal is due.
+/// The store does not say that it is lost, only that something happened: it is asked at once, and not when
+/// the renewal is due.
 #[test]
 fn a_grant_that_was_on_its_way_when_there_was_doubt_is_renewed_at_once() {
     for seed in 0..20 {
@@ -54,8 +55,9 @@ fn a_grant_that_was_on_its_way_when_there_was_doubt_is_renewed_at_once() {
     }
 }
 
-/// The word of the end of a session comes late: meanwhile there is the next one, and a lease in it. It counts as lost, for who knows; so it
-/// is given back, or it would be kept by nobody for as long as the session lives.
+/// The word of the end of a session comes late: meanwhile there is the next one, and a lease in it. It counts
+/// as lost, for who knows; so it is given back, or it would be kept by nobody for as long as the session
+/// lives.
 #[test]
 fn a_lease_that_is_taken_for_one_of_the_session_that_ended_is_given_back() {
     for seed in 0..20 {
@@ -159,7 +161,8 @@ fn a_shard_that_hangs_costs_the_others_no_renewal() {
     }
 }
 
-/// Somebody stands in line on one shard for a while, and another shard loses what it had: the turn is as good as before.
+/// Somebody stands in line on one shard for a while, and another shard loses what it had: the turn is as good
+/// as before.
 #[test]
 fn the_loss_of_a_shard_costs_nobody_a_turn_on_another() {
     for seed in 0..20 {
@@ -193,7 +196,8 @@ fn the_loss_of_a_shard_costs_nobody_a_turn_on_another() {
     }
 }
 
-/// What tells the lost ones from others panics: whatever it was asked of counts as lost, and the client goes on.
+/// What tells the lost ones from others panics: whatever it was asked of counts as lost, and the client goes
+/// on.
 #[test]
 fn a_backend_that_cannot_say_what_it_lost_has_lost_it() {
     let sim = Sim::new(1);

@@ -1,4 +1,5 @@
-//! The engine under the simulator: `DLOCK_SIM_SEEDS=10000` runs more seeds, `DLOCK_SIM_SEED=0x2a` replays one with its trace.
+//! The engine under the simulator: `DLOCK_SIM_SEEDS=10000` runs more seeds, `DLOCK_SIM_SEED=0x2a` replays one
+//! with its trace.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

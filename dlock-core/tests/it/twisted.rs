@@ -36,7 +36,8 @@ pub(crate) struct Twisted {
     pub(crate) no_release: AtomicBool,
     /// Whoever releases a name that begins so never hears of it.
     pub(crate) silent: Mutex<Option<&'static str>>,
-    /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits for it.
+    /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits
+    /// for it.
     pub(crate) away: Mutex<Option<(&'static str, Duration)>>,
 }
 
@@ -102,7 +103,8 @@ impl spi::Lock for Twisted {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         let answer = self.inner.attempt(request).await;
         if matches!(answer, Ok(Attempt::Granted(_))) && self.lose_next_grant.swap(false, Ordering::SeqCst) {
-            // The connection dies with the reply in the buffer: its leases end at once, and the client is told.
+            // The connection dies with the reply in the buffer: its leases end at once, and the client is
+            // told.
             self.inner.release(&request.key, Release::Now).await?;
             self.says(Signal::Lost(LostLeases::All, LossReason::SessionLost));
             self.runtime.sleep(ms(5)).await;

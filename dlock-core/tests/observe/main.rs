@@ -1,7 +1,7 @@
 //! What tracing and metrics say of locks, in virtual time.
 //!
-//! A binary of its own, one test at a time: `tracing` keeps for the whole process who is interested in what, and a test beside
-//! these that has no subscriber can make it forget theirs.
+//! A binary of its own, one test at a time: `tracing` keeps for the whole process who is interested in what,
+//! and a test beside these that has no subscriber can make it forget theirs.
 #![cfg(all(feature = "sim", feature = "tracing", feature = "metrics"))]
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 

@@ -31,8 +31,8 @@ pub(in crate::lease) fn capabilities(backend: &'static str) -> Capabilities {
     capabilities
 }
 
-/// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a standby lost the last commits, as far as
-/// that clock does not stand behind.
+/// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a
+/// standby lost the last commits, as far as that clock does not stand behind.
 pub(in crate::lease) const STRENGTH: Strength = Strength::AcrossDataLoss {
     clock_skew: Duration::ZERO,
 };
@@ -99,7 +99,8 @@ pub(in crate::lease) fn check_prefix(prefix: &str) -> Result<()> {
         return Ok(());
     }
     Err(invalid(
-        "a table prefix is a small letter or underscore, then small letters, digits and underscores, 40 at most, and does not begin with `pg_`"
+        "a table prefix is a small letter or underscore, then small letters, digits and underscores, 40 at \
+            most, and does not begin with `pg_`"
             .to_owned(),
     ))
 }

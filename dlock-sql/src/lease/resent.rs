@@ -24,6 +24,7 @@ pub(in crate::lease) async fn after_resent(
 }
 
 fn stray(e: Error) -> Error {
-    let message = "the lock was refused, but an earlier copy of the request may still be on its way and could not be taken back";
+    let message = "the lock was refused, but an earlier copy of the request may still be on its way and \
+        could not be taken back";
     Error::new(ErrorKind::Unknown, message).with_source(e)
 }

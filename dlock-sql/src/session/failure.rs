@@ -55,7 +55,8 @@ pub(super) fn of_driver(e: &sqlx::Error, server: &str) -> (ErrorKind, String, bo
             "answered what is no answer".to_owned(),
             false,
         ),
-        // A proxy without a server, as during a fail-over, may send nothing, which is this error to the driver.
+        // A proxy without a server, as during a fail-over, may send nothing, which is this error to the
+        // driver.
         sqlx::Error::Protocol(_) => (
             ErrorKind::Unavailable,
             format!(

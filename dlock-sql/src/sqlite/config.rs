@@ -92,7 +92,8 @@ impl Config {
         if url.names_a_host() && path != ":memory:" {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the beginning \
+                "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the \
+                    beginning \
                  of a path is written `%40` or `%3A`, or comes behind `./`",
             ));
         }

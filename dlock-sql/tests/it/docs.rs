@@ -102,7 +102,8 @@ fn said(all: &[(&str, &str)], mut say: impl FnMut(&str) -> std::io::Result<Strin
     }
 }
 
-/// `sql-by-hand` recommends it against transactions that are begun and dropped: of what is stored by way of such a pool nothing is lost.
+/// `sql-by-hand` recommends it against transactions that are begun and dropped: of what is stored by way of
+/// such a pool nothing is lost.
 #[test]
 fn a_pool_that_rolls_back_what_comes_home_loses_nothing() {
     run(On::Tokio, async |_| {

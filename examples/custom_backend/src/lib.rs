@@ -1,8 +1,8 @@
 //! A backend of one's own in some 200 lines: leases in files, for the processes of one machine with Linux.
 //!
-//! A file holds the names of one bucket. It is read and rewritten under an advisory lock on a second one, and replaced by a rename:
-//! who dies in between leaves the old state or the new one. What is not claimed here, `dlock` refuses. Waiting, timeouts, loss and
-//! cleaning up are the engine's.
+//! A file holds the names of one bucket. It is read and rewritten under an advisory lock on a second one, and
+//! replaced by a rename: who dies in between leaves the old state or the new one. What is not claimed here,
+//! `dlock` refuses. Waiting, timeouts, loss and cleaning up are the engine's.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind::InvalidData, ErrorKind::NotFound};
@@ -67,7 +67,8 @@ impl FileLock {
         Self { directory: directory.as_ref().to_owned(), capabilities }
     }
 
-    /// Runs one change of a name alone, over all processes. It is short, and nothing is awaited in it: a dropped future cannot cut it.
+    /// Runs one change of a name alone, over all processes. It is short, and nothing is awaited in it: a
+    /// dropped future cannot cut it.
     fn change<T>(&self, key: &LeaseKey, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
         let bucket = bucket(key.name.as_bytes());
         let file = |what| self.directory.join(format!("{bucket:02}.{what}"));
@@ -86,8 +87,8 @@ impl FileLock {
                 Err(e) if e.kind() == NotFound => State::default(),
                 Err(e) => return Err(e),
             };
-            // One clock for all processes of the machine, read while nobody else can change anything. It starts anew with each
-            // boot: the leases of an earlier one are over. The tokens go on.
+            // One clock for all processes of the machine, read while nobody else can change anything. It
+            // starts anew with each boot: the leases of an earlier one are over. The tokens go on.
             let (now, boot) = (Timestamp::now(), fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
             state.rows.retain(|row| state.boot == boot && row.expires() > now);
             state.boot = boot;

@@ -59,8 +59,9 @@ impl Acme {
 }
 
 dlock_conformance::main!(Acme {
-    // In memory, where there is such a file system: the rules hold leases of a quarter of a second, and a disk that others
-    // write to can take longer for one file. What a busy disk does to short leases is no fault of the backend.
+    // In memory, where there is such a file system: the rules hold leases of a quarter of a second, and a
+    // disk that others write to can take longer for one file. What a busy disk does to short leases is no
+    // fault of the backend.
     directory: tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .expect("a directory can be made"),

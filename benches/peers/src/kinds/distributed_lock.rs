@@ -15,7 +15,8 @@ pub(crate) struct DistributedLock(RedisLockProvider);
 
 impl Kind for DistributedLock {
     const NAME: &'static str = "distributed-lock";
-    const WHAT: &'static str = "distributed-lock-redis 0.2.0 as it comes. Its `acquire` asks once and gives up, so we ask by `try_acquire` every \
+    const WHAT: &'static str = "distributed-lock-redis 0.2.0 as it comes. Its `acquire` asks once and gives \
+        up, so we ask by `try_acquire` every \
          10 ms. It renews, and has no fencing token";
     type Lock = Asked;
 

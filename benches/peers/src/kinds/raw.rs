@@ -8,7 +8,8 @@ pub(crate) struct Raw(redis::Raw);
 
 impl Kind for Raw {
     const NAME: &'static str = "raw EVALSHA";
-    const WHAT: &'static str = "the driver (redis 1.8) and two scripts, `SET NX PX` and compare-and-delete: no lock, it cannot wait. Its gap is \
+    const WHAT: &'static str = "the driver (redis 1.8) and two scripts, `SET NX PX` and compare-and-delete: \
+        no lock, it cannot wait. Its gap is \
          that of a script which publishes, until another connection is told: no hand-off can be shorter";
     const WAITS: bool = false;
     type Lock = RawLock;

@@ -1,11 +1,12 @@
 //! The algorithm of Redisson's `RLock`, rendered by us from its documentation: Redisson itself is for Java.
 //!
-//! A lock is a hash of its owner and how often that holds it. Who finds it taken subscribes to the lock's channel, tries again, and then
-//! waits for a message, or for the holder's time to run out. A release publishes one message, which reaches each *client* that has
-//! waiters, and wakes one waiter of each: all but one of those try in vain.
+//! A lock is a hash of its owner and how often that holds it. Who finds it taken subscribes to the lock's
+//! channel, tries again, and then waits for a message, or for the holder's time to run out. A release
+//! publishes one message, which reaches each *client* that has waiters, and wakes one waiter of each: all but
+//! one of those try in vain.
 //!
-//! What the real one does besides is left out, and so in its favour: it looks after its leases by a timer, and remembers for each release that it was
-//! done, which takes a third command.
+//! What the real one does besides is left out, and so in its favour: it looks after its leases by a timer,
+//! and remembers for each release that it was done, which takes a third command.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -49,7 +50,8 @@ struct Inner {
     take: Script,
     give: Script,
     latches: Arc<Latches>,
-    /// How many wait at each channel. Kept while a subscription changes, so that nobody takes it for there too early.
+    /// How many wait at each channel. Kept while a subscription changes, so that nobody takes it for there
+    /// too early.
     waiting: Mutex<HashMap<String, usize>>,
     id: usize,
     tasks: Short<usize>,
@@ -59,15 +61,17 @@ pub(crate) struct Redisson(Rc<Inner>);
 
 impl Kind for Redisson {
     const NAME: &'static str = "Redisson's algorithm";
-    const WHAT: &'static str = "the documented scheme of its `RLock`, Lua and publish/subscribe, rendered by us in Rust on redis 1.8: not Redisson \
+    const WHAT: &'static str = "the documented scheme of its `RLock`, Lua and publish/subscribe, rendered \
+        by us in Rust on redis 1.8: not Redisson \
          itself. Its renewal and its third command for each cycle are left out. No fencing token";
     type Lock = RedissonLock;
 
     async fn connect(server: &Server) -> Self {
         let latches = Arc::<Latches>::default();
         let woken = Arc::clone(&latches);
-        // Whoever is told is woken by the driver itself: sooner than the one who has released can come again, which is what its
-        // hand-offs live on. A channel between them turns the order round, and nearly nothing is handed over without a hold.
+        // Whoever is told is woken by the driver itself: sooner than the one who has released can come again,
+        // which is what its hand-offs live on. A channel between them turns the order round, and nearly
+        // nothing is handed over without a hold.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_push_sender(move |push| -> Result<(), SendError> {

@@ -10,7 +10,8 @@ pub(crate) struct Rslock(LockManager);
 
 impl Kind for Rslock {
     const NAME: &'static str = "rslock";
-    const WHAT: &'static str = "rslock 0.10.0, `acquire_no_guard` as it comes: tries again after a random time of up to 200 ms. No fencing \
+    const WHAT: &'static str = "rslock 0.10.0, `acquire_no_guard` as it comes: tries again after a random \
+        time of up to 200 ms. No fencing \
          token, no renewal";
     type Lock = RslockLock;
 

@@ -13,7 +13,8 @@ impl Default for Goals {
 }
 
 impl Goals {
-    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about, and the goal.
+    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about,
+    /// and the goal.
     pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
         println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
         self.0

@@ -1,7 +1,8 @@
 //! Redis: what a lock costs, beside the bare driver doing the same work on the same server in the same run.
 //!
-//! `cargo run --release -p dlock-benches --bin redis [quick] [PART...]`; the parts are those of [`PARTS`]. It starts a server of its own. Server and program
-//! share one core, so that what is measured is work and not which core slept; commands are counted by the server.
+//! `cargo run --release -p dlock-benches --bin redis [quick] [PART...]`; the parts are those of [`PARTS`]. It
+//! starts a server of its own. Server and program share one core, so that what is measured is work and not
+//! which core slept; commands are counted by the server.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod contended;

@@ -102,7 +102,8 @@ async fn wake(server: &Server, strategy: Strategy, length: Duration, before: Bef
 enum Before {
     /// Servers and program are at work: what is measured is what a hand-over takes.
     Busy,
-    /// Two milliseconds in which nothing happens but that the other comes: the core has slept, and others have been in its caches.
+    /// Two milliseconds in which nothing happens but that the other comes: the core has slept, and others
+    /// have been in its caches.
     Quiet,
 }
 

@@ -1,7 +1,9 @@
-//! SQL databases: what a lock costs, beside the bare driver doing the same work on the same server in the same run.
+//! SQL databases: what a lock costs, beside the bare driver doing the same work on the same server in the
+//! same run.
 //!
-//! `cargo run --release -p dlock-benches --bin sql [quick] [PART...]`; the parts are those of [`PARTS`]. It starts servers of its own. Server and program
-//! share one core, so that what is measured is work and not which core slept; statements are counted by the server.
+//! `cargo run --release -p dlock-benches --bin sql [quick] [PART...]`; the parts are those of [`PARTS`]. It
+//! starts servers of its own. Server and program share one core, so that what is measured is work and not
+//! which core slept; statements are counted by the server.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod file;
@@ -30,7 +32,8 @@ const PARTS: [&str; 9] = [
 pub(crate) struct Goals(Table);
 
 impl Goals {
-    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about, and the goal.
+    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about,
+    /// and the goal.
     pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
         println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
         let row = vec![what.to_owned(), figure, beside, seen, goal.to_owned()];

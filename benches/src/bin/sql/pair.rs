@@ -17,7 +17,8 @@ pub(crate) async fn time(what: impl Future<Output = ()>) -> Duration {
     from.elapsed()
 }
 
-/// Medians, in microseconds, of what takes turns with the others, so that whatever else changes meanwhile hits all alike. The first round is for warming up.
+/// Medians, in microseconds, of what takes turns with the others, so that whatever else changes meanwhile
+/// hits all alike. The first round is for warming up.
 pub(crate) async fn turns<const N: usize>(
     effort: Effort,
     mut each: impl AsyncFnMut() -> [Duration; N],
@@ -113,10 +114,16 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
                 what,
                 format!("{api:.1} µs"),
                 format!(
-                    "pg_advisory_lock and unlock on a connection that is kept {raw:.1} µs, by a pool {pool:.1} µs; sqlx's PgAdvisoryLock {driver:.1} µs; \
+                    "pg_advisory_lock and unlock on a connection that is kept {raw:.1} µs, by a pool \
+                        {pool:.1} µs; sqlx's PgAdvisoryLock {driver:.1} µs; \
                      backend alone {alone:.1} µs"
                 ),
-                format!("{:.2} of kept, {:.2} of pool, {:.2} of sqlx's", api / raw, api / pool, api / driver),
+                format!(
+                    "{:.2} of kept, {:.2} of pool, {:.2} of sqlx's",
+                    api / raw,
+                    api / pool,
+                    api / driver
+                ),
                 "≤ 1.10 of pool, ≤ 1.3 of kept",
             );
         }
@@ -136,7 +143,8 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
                 what,
                 format!("{api:.1} µs"),
                 format!(
-                    "GET_LOCK and RELEASE_LOCK on a connection that is kept {raw:.1} µs, by a pool {pool:.1} µs; backend alone {alone:.1} µs"
+                    "GET_LOCK and RELEASE_LOCK on a connection that is kept {raw:.1} µs, by a pool \
+                        {pool:.1} µs; backend alone {alone:.1} µs"
                 ),
                 format!("{:.2} of kept, {:.2} of pool", api / raw, api / pool),
                 "≤ 1.15 of pool",
@@ -164,7 +172,8 @@ async fn statements(server: &Server, effort: Effort, lock: &dlock_core::Lock) ->
 pub(crate) async fn durable(server: &Server, table: &mut Goals) {
     let waits = |cycles| {
         syncs(server.pid(), async move || {
-            // Its connections are made while it is counted, since a process for each may come with them; then the difference is that of the cycles alone.
+            // Its connections are made while it is counted, since a process for each may come with them; then
+            // the difference is that of the cycles alone.
             let client = client(server, Strategy::Lease).await;
             let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
             for _ in 0..cycles {

@@ -89,7 +89,10 @@ pub(crate) async fn memory(server: &Server, table: &mut Goals) {
     table.row(
         "memory of a held lock, name of 21 bytes",
         format!("{each:.0} bytes"),
-        format!("a container and a node named as Curator does, without data: {least:.0} bytes; live objects, by jmap"),
+        format!(
+            "a container and a node named as Curator does, without data: {least:.0} bytes; live \
+            objects, by jmap"
+        ),
         format!("{:.2}", each / least),
         "≤ 850",
     );

@@ -1,7 +1,9 @@
-//! ZooKeeper: what a lock costs, beside the bare driver, the driver's own recipe and Apache Curator, on the same server in the same run.
+//! ZooKeeper: what a lock costs, beside the bare driver, the driver's own recipe and Apache Curator, on the
+//! same server in the same run.
 //!
-//! `cargo run --release -p dlock-benches --bin zookeeper [quick] [PART...]`; the parts are those of [`PARTS`]. It starts a server of its own. All of them
-//! share one core, so that what is measured is work and not which core slept; requests are counted by the server.
+//! `cargo run --release -p dlock-benches --bin zookeeper [quick] [PART...]`; the parts are those of
+//! [`PARTS`]. It starts a server of its own. All of them share one core, so that what is measured is work and
+//! not which core slept; requests are counted by the server.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod contended;
@@ -19,7 +21,8 @@ const PARTS: [&str; 4] = ["pair", "handoff", "upkeep", "memory"];
 pub(crate) struct Goals(Table);
 
 impl Goals {
-    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about, and the goal.
+    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about,
+    /// and the goal.
     pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
         println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
         let row = vec![what.to_owned(), figure, beside, seen, goal.to_owned()];

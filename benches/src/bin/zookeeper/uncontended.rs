@@ -38,8 +38,9 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
         let ends = Instant::now() + length * times.len() as u32;
         let mut first = 0;
         while Instant::now() < ends {
-            // Each in turn, so that whatever else changes meanwhile hits all alike; and each for a while, since one that comes back to a session and to code
-            // that it has just used is faster than one that comes after others. Nobody has always the same one before it.
+            // Each in turn, so that whatever else changes meanwhile hits all alike; and each for a while,
+            // since one that comes back to a session and to code that it has just used is faster than one
+            // that comes after others. Nobody has always the same one before it.
             for n in 0..times.len() {
                 let who = (first + n) % times.len();
                 for cycle in 0..SPELL {
@@ -67,7 +68,8 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
         "acquire + release, p50",
         format!("{api:.1} µs"),
         format!(
-            "the driver's create, list, delete one by one {raw:.1} µs, in two round trips {two:.1} µs; backend alone {bare:.1} µs; the driver's recipe {recipe:.1} µs; \
+            "the driver's create, list, delete one by one {raw:.1} µs, in two round trips {two:.1} µs; \
+                backend alone {bare:.1} µs; the driver's recipe {recipe:.1} µs; \
              Curator {curator:.1} µs"
         ),
         format!("{:.2}", api / raw),

@@ -11,8 +11,8 @@ fn full(events: &[Event], model: &Model) -> Judgement {
     wgl::check(&spans(events, model), model, wgl::BUDGET)
 }
 
-/// The well-known trap of judging a lock service with leases by the model of a plain mutex: A's lease lapses while it works,
-/// B is granted, and A's late unlock fails.
+/// The well-known trap of judging a lock service with leases by the model of a plain mutex: A's lease lapses
+/// while it works, B is granted, and A's late unlock fails.
 const LAPSED_AND_RELEASED_LATE: &str = "
     0-10    A acquire a ttl=100
     150-160 B acquire b ttl=1000

@@ -4,7 +4,8 @@ use super::*;
 use crate::history::{EventKind, Op};
 use crate::rng::Rng;
 
-/// A legal history of an exclusive lock, by construction: the truth is drawn first, what clients saw is put around it.
+/// A legal history of an exclusive lock, by construction: the truth is drawn first, what clients saw is put
+/// around it.
 fn generated(seed: u64, grants: usize) -> Vec<Event> {
     let mut rng = Rng::new(seed);
     let mut text = String::new();
@@ -27,7 +28,8 @@ fn generated(seed: u64, grants: usize) -> Vec<Event> {
     history(&text)
 }
 
-/// Lanes of the generated histories are strings of which the sums may collide; each operation gets a lane of its own here.
+/// Lanes of the generated histories are strings of which the sums may collide; each operation gets a lane of
+/// its own here.
 fn in_lanes_of_their_own(mut events: Vec<Event>) -> Vec<Event> {
     for event in &mut events {
         event.lane = event.op_id as u32;

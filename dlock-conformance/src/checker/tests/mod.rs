@@ -1,5 +1,5 @@
-//! Histories, good and bad, for every checker and model: written by hand in [`fixture`](crate::history::fixture), or generated and then
-//! corrupted.
+//! Histories, good and bad, for every checker and model: written by hand in
+//! [`fixture`](crate::history::fixture), or generated and then corrupted.
 
 mod belief;
 mod exclusion;

@@ -195,7 +195,8 @@ fn what_the_resource_did_wrong_is_explained() {
         (
             "0-10  B write - token=2
              20-30 A write - token=1",
-            "the write with token 2 (operation 1, lane 1) was accepted by 10.000 ms, but token 1 (operation 2, lane 2) came before it, and cannot have come before 20.000 ms",
+            "the write with token 2 (operation 1, lane 1) was accepted by 10.000 ms, but token 1 (operation \
+                2, lane 2) came before it, and cannot have come before 20.000 ms",
             &[2, 1],
         ),
         // The write of the smaller token is not in the way, only the read of it.
@@ -203,7 +204,8 @@ fn what_the_resource_did_wrong_is_explained() {
             "0-10  A write - token=1
              20-30 B write - token=2
              40-50 C read - token=1",
-            "the write with token 2 (operation 2, lane 2) was accepted by 30.000 ms, but token 1 was still read by operation 3 (lane 3), which began at 40.000 ms",
+            "the write with token 2 (operation 2, lane 2) was accepted by 30.000 ms, but token 1 was still \
+                read by operation 3 (lane 3), which began at 40.000 ms",
             &[3, 2],
         ),
         // Both are in the way, from the same moment on: the write says more.
@@ -211,13 +213,15 @@ fn what_the_resource_did_wrong_is_explained() {
             "20-30 A write - token=1
              0-10  B write - token=2
              20-50 C read - token=1",
-            "the write with token 2 (operation 2, lane 2) was accepted by 10.000 ms, but token 1 (operation 1, lane 1) came before it, and cannot have come before 20.000 ms",
+            "the write with token 2 (operation 2, lane 2) was accepted by 10.000 ms, but token 1 (operation \
+                1, lane 1) came before it, and cannot have come before 20.000 ms",
             &[1, 2],
         ),
         (
             "0-10  A write - token=1
              20-30 B write - token=2 refused",
-            "the write with token 2 (operation 2, lane 2) was refused by 30.000 ms, when no larger token can have come",
+            "the write with token 2 (operation 2, lane 2) was refused by 30.000 ms, when no larger token \
+                can have come",
             &[2],
         ),
         (
@@ -229,7 +233,8 @@ fn what_the_resource_did_wrong_is_explained() {
         (
             "0-10  C read - token=2
              20-30 A write - token=2",
-            "operation 1 (lane 1) read token 2 by 10.000 ms, before its write (operation 2, lane 2) can have come at 20.000 ms",
+            "operation 1 (lane 1) read token 2 by 10.000 ms, before its write (operation 2, lane 2) can \
+                have come at 20.000 ms",
             &[2, 1],
         ),
     ];

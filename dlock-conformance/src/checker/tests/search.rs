@@ -16,34 +16,40 @@ fn what_has_no_place_is_told_with_the_longest_order_that_was_found() {
         (
             "0-10  A acquire a ttl=1000 token=1
              20-30 B acquire b ttl=1000 token=2",
-            "(1 of 4 steps, held by operation 1 (lane 1), largest token 1), the grant of operation 2 (lane 2, token 2), which was over by 30.000 ms, has no place",
+            "(1 of 4 steps, held by operation 1 (lane 1), largest token 1), the grant of operation 2 (lane \
+                2, token 2), which was over by 30.000 ms, has no place",
             &[1, 2],
         ),
         (
             "0-10  A acquire a ttl=1000
              20-30 A release a
              40-50 A renew a ttl=1000",
-            "(2 of 3 steps, held by nobody, largest token 0), a renewal of operation 1 (lane 1), which was over by 50.000 ms, has no place",
+            "(2 of 3 steps, held by nobody, largest token 0), a renewal of operation 1 (lane 1), which was \
+                over by 50.000 ms, has no place",
             &[1],
         ),
         (
             "0-10  A acquire a ttl=1000
              20-30 A release a lost",
-            "(1 of 2 steps, held by operation 1 (lane 1), largest token 0), the end of operation 1 (lane 1), which was over by 30.000 ms, has no place",
+            "(1 of 2 steps, held by operation 1 (lane 1), largest token 0), the end of operation 1 (lane \
+                1), which was over by 30.000 ms, has no place",
             &[1, 1],
         ),
         (
             "0-10  A acquire a ttl=1000 mode=2 token=1
              0-11  B acquire b ttl=1000 mode=2 token=2
              20-30 C acquire c ttl=1000 mode=2 token=3",
-            "(2 of 6 steps, held by operation 1 (lane 1), operation 2 (lane 2), largest token 2), the grant of operation 3 (lane 3, token 3), which was over by 30.000 ms, has no place",
+            "(2 of 6 steps, held by operation 1 (lane 1), operation 2 (lane 2), largest token 2), the grant \
+                of operation 3 (lane 3, token 3), which was over by 30.000 ms, has no place",
             &[1, 2, 3],
         ),
-        // Either comes first and the other has no place then: of orders that are equally long the first that was tried.
+        // Either comes first and the other has no place then: of orders that are equally long the first that
+        // was tried.
         (
             "0-100 A acquire a ttl=1000
              0-50  B acquire b ttl=1000",
-            "(1 of 4 steps, held by operation 2 (lane 2), largest token 0), the grant of operation 1 (lane 1), which was over by 100.000 ms, has no place",
+            "(1 of 4 steps, held by operation 2 (lane 2), largest token 0), the grant of operation 1 (lane \
+                1), which was over by 100.000 ms, has no place",
             &[2, 1],
         ),
     ];

@@ -85,7 +85,8 @@ fn a_release_is_never_left_out_alone() {
     assert_eq!(violation.minimal.len(), 6, "{:#?}", violation.minimal);
 }
 
-/// The least of it, where it is illegal as long as all of those events are in it, and those operations were named.
+/// The least of it, where it is illegal as long as all of those events are in it, and those operations were
+/// named.
 fn least(events: &[Event], needed: &[u64], named: &[u64], id: fn(&Event) -> u64) -> Vec<Event> {
     let illegal = |part: &[Event]| needed.iter().all(|n| part.iter().any(|e| id(e) == *n));
     let violation = Violation::new("x", String::new(), named.to_vec());

@@ -1,4 +1,5 @@
-//! What the interval checker says for itself: it explains what it refuses, and refuses nothing that touches only.
+//! What the interval checker says for itself: it explains what it refuses, and refuses nothing that touches
+//! only.
 
 use super::*;
 
@@ -75,7 +76,8 @@ fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=1000 token=7
              20-30 A release a lost",
-            "`x`: operation 1 (lane 1, token 7) was told by 30.000 ms that it holds no more, but the end of its lease cannot have come before 1000.000 ms",
+            "`x`: operation 1 (lane 1, token 7) was told by 30.000 ms that it holds no more, but the end of \
+                its lease cannot have come before 1000.000 ms",
             &[1],
         ),
         (
@@ -83,21 +85,24 @@ fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
             "0-10  A acquire a ttl=1000
              20-30 A release a
              40-50 A renew a ttl=1000",
-            "`x`: operation 1 (lane 1) was renewed by a call that began at 40.000 ms, after its hold had ended by 30.000 ms",
+            "`x`: operation 1 (lane 1) was renewed by a call that began at 40.000 ms, after its hold had \
+                ended by 30.000 ms",
             &[1],
         ),
         (
             Ends::Lease,
             "0-10  A acquire a ttl=500 token=1
              20-30 B acquire b ttl=1000 token=2",
-            "`x`: operation 1 (lane 1, token 1) held it (Exclusive) for sure from 10.000 ms on, and operation 2 (lane 2, token 2) (Exclusive) from 30.000 ms on; both until 500.000 ms",
+            "`x`: operation 1 (lane 1, token 1) held it (Exclusive) for sure from 10.000 ms on, and \
+                operation 2 (lane 2, token 2) (Exclusive) from 30.000 ms on; both until 500.000 ms",
             &[1, 2],
         ),
         (
             Ends::Never,
             "0-10  A acquire a mode=reader ttl=500
              20-30 B acquire b ttl=1000",
-            "`x`: operation 1 (lane 1) held it (Reader) for sure from 10.000 ms on, and operation 2 (lane 2) (Exclusive) from 30.000 ms on; both until the end of the history",
+            "`x`: operation 1 (lane 1) held it (Reader) for sure from 10.000 ms on, and operation 2 (lane \
+                2) (Exclusive) from 30.000 ms on; both until the end of the history",
             &[1, 2],
         ),
         (
@@ -112,7 +117,8 @@ fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=500 token=1
              20-30 B acquire b ttl=5 token=2",
-            "`x`: operation 2 (lane 2, token 2) was granted between 20.000 ms and 30.000 ms, all the while operation 1 (lane 1, token 1) held it for sure (from 10.000 ms to 500.000 ms)",
+            "`x`: operation 2 (lane 2, token 2) was granted between 20.000 ms and 30.000 ms, all the while \
+                operation 1 (lane 1, token 1) held it for sure (from 10.000 ms to 500.000 ms)",
             &[1, 2],
         ),
         (
@@ -126,7 +132,8 @@ fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=500 token=2
              510-520 B acquire b ttl=500 token=1",
-            "`x`: operation 2 (lane 2, token 1) was granted after operation 1 (lane 1, token 2) had returned, but its token is not larger",
+            "`x`: operation 2 (lane 2, token 1) was granted after operation 1 (lane 1, token 2) had \
+                returned, but its token is not larger",
             &[1, 2],
         ),
     ];

@@ -323,7 +323,8 @@ const BAD: &[(&str, &str, &str)] = &[
          26    W told w snapshot
          27    W told w granted a token=1
          28    W told w ended a",
-        "it was told at 27.000 ms of the grant of operation 1, which was over by 15.000 ms, before it subscribed",
+        "it was told at 27.000 ms of the grant of operation 1, which was over by 15.000 ms, before it \
+            subscribed",
     ),
     (
         "a grant before it was asked for",
@@ -414,7 +415,8 @@ fn a_snapshot_that_skips_must_still_be_true_and_says_nothing_of_what_comes_after
         35    W told w granted a token=1
         50    W told w skipped
         60    W told w over";
-    // Granted right before the event that was told last, less the settling time, it may have come after the snapshot's moment.
+    // Granted right before the event that was told last, less the settling time, it may have come after the
+    // snapshot's moment.
     let may_be_late = forgotten.replace("35  ", "30  ");
     let after = "
         0-5   W watch w
@@ -425,7 +427,8 @@ fn a_snapshot_that_skips_must_still_be_true_and_says_nothing_of_what_comes_after
     let cases = [
         (
             forgotten,
-            "`x`: the watcher in lane 1: the snapshot at 50.000 ms is without operation 3, which held it since 20.000 ms",
+            "`x`: the watcher in lane 1: the snapshot at 50.000 ms is without operation 3, which held it \
+                since 20.000 ms",
         ),
         (&may_be_late, "Legal"),
         (

@@ -130,7 +130,8 @@ fn digits(at: u64, drawn: u64) -> String {
     format!("{:.decimals$}", at as f64 / 1e6)
 }
 
-/// The gaps, by the index of the time before each, that are so long beside all shorter ones together that these could not be seen.
+/// The gaps, by the index of the time before each, that are so long beside all shorter ones together that
+/// these could not be seen.
 fn idle(times: &[u64]) -> BTreeSet<usize> {
     let mut gaps: Vec<(u64, usize)> = times.windows(2).map(|w| w[1] - w[0]).zip(0..).collect();
     gaps.sort_unstable();

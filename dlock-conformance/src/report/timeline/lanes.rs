@@ -222,11 +222,13 @@ impl Line {
         if let Some(from) = self.held {
             let until = self.let_go.map_or(u64::MAX, |(from, ..)| from);
             row.fill(from, until, '#');
-            // If it let go first there is nothing to fill; if both fall in one column, what is drawn there next covers it.
+            // If it let go first there is nothing to fill; if both fall in one column, what is drawn there
+            // next covers it.
             row.fill(self.believed, until, '.');
             row.open(until);
             if let Some(token) = self.token {
-                // The column in which it lets go is drawn over: a token that lost its last digit there would be another one.
+                // The column in which it lets go is drawn over: a token that lost its last digit there would
+                // be another one.
                 let end = if self.let_go.is_some() { "#" } else { "" };
                 row.write(from, until, &format!("#t{token}{end}"));
             }

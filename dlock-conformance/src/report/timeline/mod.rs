@@ -1,8 +1,8 @@
 //! A history as a drawing in plain text: what a person looks at first when a rule fails.
 //!
-//! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows what the client saw and
-//! believed, the rows below what the store granted, with token numbers; faults and stalls have a row of their own. A pure function of
-//! the history: the same events give the same drawing.
+//! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows
+//! what the client saw and believed, the rows below what the store granted, with token numbers; faults and
+//! stalls have a row of their own. A pure function of the history: the same events give the same drawing.
 
 mod axis;
 mod lanes;
@@ -28,7 +28,8 @@ const TOLD: usize = 8;
 /// How many operations are drawn of a history of which nothing is known but that it ended badly.
 const LATEST: usize = 12;
 
-/// What a violation is about: the operations of the least history that is illegal, to their ends, with those that it names marked.
+/// What a violation is about: the operations of the least history that is illegal, to their ends, with those
+/// that it names marked.
 pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
     let least = violation.minimal.iter().map(unit);
     let units: BTreeSet<u64> = least.chain(violation.operations.iter().copied()).collect();
@@ -239,7 +240,8 @@ fn legend(drawing: &str) -> String {
         ('e', "told an end"),
         ('>', "goes on"),
     ];
-    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token, `t?` one that was not told.
+    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token, `t?` one that was not
+    // told.
     let rows = rows.replace("t?", "");
     let signs: BTreeSet<char> = rows
         .char_indices()

@@ -370,7 +370,8 @@ fn the_ruler_is_exact_to_the_microsecond_in_ten_milliseconds() {
 
 #[test]
 fn there_is_a_blank_between_two_times_on_the_ruler() {
-    // A column for each millisecond. The label of the second piece ends where the one of column 16 would begin.
+    // A column for each millisecond. The label of the second piece ends where the one of column 16 would
+    // begin.
     let ruler = axis(&[7_000_000, 193_000_000, 41_000_000], 52).ruler();
     assert_eq!(ruler.trim_end(), "|0.0    //|200.0                |222.0");
 }

@@ -17,9 +17,11 @@ use crate::saboteur::Bug;
 use crate::spi::{Acquire, Attempt, Grant, Queueing, Raised};
 use crate::timestamp::Timestamp;
 
-/// For how long a try that has got the first of the contended members keeps at it, at least; at most for the patience.
+/// For how long a try that has got the first of the contended members keeps at it, at least; at most for the
+/// patience.
 const INSISTS: Duration = Duration::from_millis(20);
-/// And that many times as long as it took to hear that it is contended: so long the others need to give back what they have got.
+/// And that many times as long as it took to hear that it is contended: so long the others need to give back
+/// what they have got.
 const EXCHANGES: u32 = 8;
 
 /// What a member said.
@@ -163,7 +165,8 @@ impl Asking<'_> {
         self.standing.iter().filter(|standing| of(standing)).count()
     }
 
-    /// Whether the answers that are lacking can decide: whether it is granted, or else whether it is held or out of reach.
+    /// Whether the answers that are lacking can decide: whether it is granted, or else whether it is held or
+    /// out of reach.
     fn is_open(&self) -> bool {
         let asked = self.count(|s| matches!(s, Standing::Asked));
         let granted = self.votes.count();
@@ -224,7 +227,8 @@ impl Asking<'_> {
         }
         self.standing[member] = match answer {
             Ok(Attempt::Granted(grant)) if grant.token.is_some() || !self.shared.fenced => {
-                // No life is counted from later than the first request, nor from later than the member itself says.
+                // No life is counted from later than the first request, nor from later than the member itself
+                // says.
                 let from = grant.counted_from.min(self.asked_at);
                 let life = self.asked_at.until(from + grant.expires_in);
                 let own = grant.token.filter(|_| self.shared.fenced);
@@ -242,7 +246,8 @@ impl Asking<'_> {
                 at.silent.store(true, Ordering::Relaxed);
                 Standing::Unknown(e)
             }
-            // Nothing came of this copy. An earlier one went unanswered, or was granted, and this says nothing of that.
+            // Nothing came of this copy. An earlier one went unanswered, or was granted, and this says
+            // nothing of that.
             Err(e) if self.round.may_be_at(member) => Standing::Unknown(e),
             Err(e) => Standing::Failed(e),
         };
@@ -261,10 +266,10 @@ impl Asking<'_> {
 
     /// How long to wait before those who refused are asked again, if this try is the one to keep at it.
     ///
-    /// When several want a free name at once, each may get a part of the members, and all would give back and begin anew, for ever
-    /// if luck has it. So the members have an order, that in which they are listed: of those who got a part, the one with the
-    /// first member that is contended goes on asking, and the others give back at once. It holds its part for a moment only: the name
-    /// may be held in earnest.
+    /// When several want a free name at once, each may get a part of the members, and all would give back and
+    /// begin anew, for ever if luck has it. So the members have an order, that in which they are listed: of
+    /// those who got a part, the one with the first member that is contended goes on asking, and the others
+    /// give back at once. It holds its part for a moment only: the name may be held in earnest.
     fn insists(&mut self) -> Option<Duration> {
         let first = self.votes.first()?;
         let is_held = |s: &Standing| matches!(s, Standing::Held(_));
@@ -282,8 +287,9 @@ impl Asking<'_> {
         (first < refused && now + pause < until).then_some(pause)
     }
 
-    /// Whether it may turn out to be the one that keeps at it, by an answer that must be about to come. Without that wait, the one with the
-    /// first member might give it back before it has heard that it has it, and nobody would get anything.
+    /// Whether it may turn out to be the one that keeps at it, by an answer that must be about to come.
+    /// Without that wait, the one with the first member might give it back before it has heard that it has
+    /// it, and nobody would get anything.
     fn may_be_first(&self) -> bool {
         let refused = self.standing.iter().position(|s| matches!(s, Standing::Held(_)));
         let before = 0..refused.unwrap_or(0);
@@ -341,7 +347,8 @@ impl Asking<'_> {
                 Some(first) => error.with_source(first),
                 None => error,
             };
-            // It may be held. The engine asks again, and the members recognise what they granted; or it abandons the key.
+            // It may be held. The engine asks again, and the members recognise what they granted; or it
+            // abandons the key.
             linger(self.shared, &self.round, self.calls);
             return Err(error);
         }
@@ -396,7 +403,8 @@ impl Asking<'_> {
             return;
         }
         for member in 0..shared.members.len() {
-            // What is on its way is seen to when it has answered: mostly it was refused, and there is nothing to undo.
+            // What is on its way is seen to when it has answered: mostly it was refused, and there is nothing
+            // to undo.
             if round.may_be_at(member) && !calls.is_running(member) {
                 shared.owe(member, &round);
             }

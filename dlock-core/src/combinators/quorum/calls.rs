@@ -1,8 +1,9 @@
 //! Asking several members at once, and who is waited for.
 //!
-//! All requests set out together. Nobody is waited for once the answers that are there decide; what has not answered by then is
-//! polled on in the background, so that a request is not cut off half-way and its answer is heard. A member that has not answered within the
-//! patience counts as *silent*: from then on it is asked like the others, and waited for only a little longer than they are.
+//! All requests set out together. Nobody is waited for once the answers that are there decide; what has not
+//! answered by then is polled on in the background, so that a request is not cut off half-way and its answer
+//! is heard. A member that has not answered within the patience counts as *silent*: from then on it is asked
+//! like the others, and waited for only a little longer than they are.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use super::Shared;
 use crate::timestamp::Timestamp;
 
-/// Where only silent ones are left: they have as many times as long as the others took to answer, and at least that.
+/// Where only silent ones are left: they have as many times as long as the others took to answer, and at
+/// least that.
 const GRACE: (u32, Duration) = (4, Duration::from_millis(5));
 
 /// Requests on their way, at most one for each member.
@@ -109,7 +111,8 @@ impl<T: Send + 'static> Calls<T> {
     /// The next answer; `None` if nobody is waited for any more.
     ///
     /// # Cancel safety
-    /// Dropped, nothing is lost but the wait. Dropped with `self`, requests that are on their way may take effect, unheard.
+    /// Dropped, nothing is lost but the wait. Dropped with `self`, requests that are on their way may take
+    /// effect, unheard.
     pub(super) async fn next(&mut self) -> Option<(usize, T)> {
         let next = poll_fn(|cx| {
             if let Poll::Ready(answer) = self.on_their_way.poll_next_unpin(cx) {
@@ -185,8 +188,8 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// Goes on with what is on its way, in the background, for as long again as the patience. `hear` is told each answer, and in the end of each
-    /// member that gave none.
+    /// Goes on with what is on its way, in the background, for as long again as the patience. `hear` is told
+    /// each answer, and in the end of each member that gave none.
     pub(super) fn linger(mut self, mut hear: impl FnMut(usize, Option<T>) + Send + 'static) {
         if self.on_their_way.is_empty() {
             return;

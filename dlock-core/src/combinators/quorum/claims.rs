@@ -45,7 +45,8 @@ pub(super) fn claims(members: &[Arc<dyn Lock>], bug: Planted) -> Result<Capabili
         return Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
-                "the members take no ttl of {MIN_TTL:?} or more, and a quorum needs that for its two exchanges"
+                "the members take no ttl of {MIN_TTL:?} or more, and a quorum needs that for its two \
+                    exchanges"
             ),
         ));
     }

@@ -1,13 +1,15 @@
-//! Turning a writer into a reader, and raising the token of a hold: at every member, and done when a majority has done it.
+//! Turning a writer into a reader, and raising the token of a hold: at every member, and done when a majority
+//! has done it.
 //!
-//! *Why a downgrade is safe.* It only ever gives up. Whoever asks for it counts as a reader from before it is sent; a member that does it
-//! late, twice or never, or that grants a late copy of the exclusive request afterwards, keeps more of the others out than it has to, until
-//! the hold ends. Readers are let in by a majority that was downgraded; those that keep writers out are all members where the lease stands.
-//! The token stays, and a majority knows it since the grant.
+//! *Why a downgrade is safe.* It only ever gives up. Whoever asks for it counts as a reader from before it is
+//! sent; a member that does it late, twice or never, or that grants a late copy of the exclusive request
+//! afterwards, keeps more of the others out than it has to, until the hold ends. Readers are let in by a
+//! majority that was downgraded; those that keep writers out are all members where the lease stands. The
+//! token stays, and a majority knows it since the grant.
 //!
-//! *Why there is no upgrade.* Of two members, one may do it and the other find a second reader. To take the first one back is a downgrade
-//! that may arrive late, after an upgrade that was asked for once more and done: then others are let in beside a hold that believes to
-//! be exclusive. Release and acquire anew.
+//! *Why there is no upgrade.* Of two members, one may do it and the other find a second reader. To take the
+//! first one back is a downgrade that may arrive late, after an upgrade that was asked for once more and
+//! done: then others are let in beside a hold that believes to be exclusive. Release and acquire anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +24,8 @@ use crate::token::Token;
 
 /// Turns a lease into a reader's.
 ///
-/// Where it is not sure that no member has done it, a failure is `Unknown` and nothing else: whoever hears another one takes the hold
-/// for what it was.
+/// Where it is not sure that no member has done it, a failure is `Unknown` and nothing else: whoever hears
+/// another one takes the hold for what it was.
 pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) -> Result<Converted> {
     shared.check_open()?;
     if to != Mode::READER || !shared.capabilities.has(crate::Capability::Downgrade) {
@@ -93,7 +95,8 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
     })
 }
 
-/// Raises the token of a hold, for a quorum of quorums: known to a majority, it is known to one member of every other.
+/// Raises the token of a hold, for a quorum of quorums: known to a majority, it is known to one member of
+/// every other.
 pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Result<Raised> {
     shared.check_open()?;
     if !shared.fenced {
@@ -116,7 +119,8 @@ pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Re
         });
     }
     let (mut raised, mut gone) = (0, members - calls.running().count());
-    // Members whose lease has a larger token of its own: it was granted late, or anew. They count for that, and not for less.
+    // Members whose lease has a larger token of its own: it was granted late, or anew. They count for that,
+    // and not for less.
     let mut beyond = Vec::new();
     let mut failure = None;
     loop {

@@ -1,11 +1,13 @@
-//! What is owed to the members: rounds that were lost and are to be given back, each member's worked off by itself.
+//! What is owed to the members: rounds that were lost and are to be given back, each member's worked off by
+//! itself.
 //!
-//! One task for each member that is owed something, and none otherwise. It abandons what is in its list, many in one call, and again
-//! with growing pauses until the member has answered, or until what it is about has lapsed by itself. So a member that is away for
-//! an hour costs one call a second, however often the others were asked meanwhile, and one that hangs keeps nobody waiting.
+//! One task for each member that is owed something, and none otherwise. It abandons what is in its list, many
+//! in one call, and again with growing pauses until the member has answered, or until what it is about has
+//! lapsed by itself. So a member that is away for an hour costs one call a second, however often the others
+//! were asked meanwhile, and one that hangs keeps nobody waiting.
 //!
-//! An abandon it is, and not a release: it leaves a tombstone, so it does not matter whether the request that it is about has arrived, or
-//! arrives late.
+//! An abandon it is, and not a release: it leaves a tombstone, so it does not matter whether the request that
+//! it is about has arrived, or arrives late.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -58,7 +60,8 @@ impl Debts {
 impl Shared {
     /// Whatever there is of that round at that member is undone in the background.
     pub(super) fn owe(self: &Arc<Self>, member: usize, round: &Round) {
-        // A request that sets out now may take a while, and what it is granted lives for its ttl. A session keeps it for longer.
+        // A request that sets out now may take a while, and what it is granted lives for its ttl. A session
+        // keeps it for longer.
         let lapsed_at = match self.capabilities.nature {
             Nature::Session => Timestamp::MAX,
             Nature::Lease => self.runtime.now() + round.ttl * 2 + self.patience,
@@ -78,7 +81,8 @@ impl Shared {
         }
     }
 
-    /// Waits until all is heard out and nothing is owed, for as long as the patience lasts: what a dead member is owed lapses.
+    /// Waits until all is heard out and nothing is owed, for as long as the patience lasts: what a dead
+    /// member is owed lapses.
     pub(super) async fn settle(&self) {
         const LOOKS: Duration = Duration::from_millis(2);
         let by = self.runtime.now() + self.patience;
@@ -112,8 +116,8 @@ impl Shared {
         }
     }
 
-    /// The first in the list that have not lapsed. None, and nobody has it in hand any more: in one step, so that what is owed from then on
-    /// finds somebody to pay it.
+    /// The first in the list that have not lapsed. None, and nobody has it in hand any more: in one step, so
+    /// that what is owed from then on finds somebody to pay it.
     fn next_debts(&self, member: usize) -> Vec<(LeaseKey, Timestamp)> {
         let now = self.runtime.now();
         // Sessions end with the last who uses their connections, and that is this task.

@@ -1,8 +1,10 @@
-//! A lock that is held when a majority of independent stores says so, with tokens that increase whichever majority that is.
+//! A lock that is held when a majority of independent stores says so, with tokens that increase whichever
+//! majority that is.
 //!
-//! *"Distributed Locks with Redis" (the Redlock algorithm), S. Sanfilippo; what it lacked is in "How to do distributed locking",
-//! M. Kleppmann, 2016: a fencing token. Writing back what was read before it is returned is from "Sharing Memory Robustly in Message-Passing
-//! Systems", H. Attiya, A. Bar-Noy and D. Dolev, 1995.*
+//! *"Distributed Locks with Redis" (the Redlock algorithm), S. Sanfilippo; what it lacked is in "How to do
+//! distributed locking", M. Kleppmann, 2016: a fencing token. Writing back what was read before it is
+//! returned is from "Sharing Memory Robustly in Message-Passing Systems", H. Attiya, A. Bar-Noy and D. Dolev,
+//! 1995.*
 //!
 //! | file | idea |
 //! |---|---|
@@ -16,48 +18,58 @@
 //! | `claims.rs` | what can be claimed of which members |
 //! | `model.rs` | the exhaustive check of the tokens (a test) |
 //!
-//! Of N members, M = N/2 + 1 are a majority: any two have a member in common. *A holds* means that A has a lease at M members.
+//! Of N members, M = N/2 + 1 are a majority: any two have a member in common. *A holds* means that A has a
+//! lease at M members.
 //!
 //! # Exclusion
 //!
-//! A's validity ends when the M-th longest of its leases does, counted from before the *first* request was sent, less the drift margin
-//! that the engine takes off. Until then M members keep A's lease, by their own clocks, each of which may drift against A's by that margin;
-//! no two members' clocks are ever compared. B needs a lease at M members, so at one of A's: not before A's is over. A renewal extends
-//! that only where M of all N members renewed (with M' of the *acquired* ones, three of five would shrink to two, and the other three are
-//! free for B). Readers and writers likewise: the member in common refuses. Permits cannot be had so: with two permits, A at members
-//! 1 and 2, B at 2 and 3, C at 1 and 3, each member has two holders, and there are three.
+//! A's validity ends when the M-th longest of its leases does, counted from before the *first* request was
+//! sent, less the drift margin that the engine takes off. Until then M members keep A's lease, by their own
+//! clocks, each of which may drift against A's by that margin; no two members' clocks are ever compared. B
+//! needs a lease at M members, so at one of A's: not before A's is over. A renewal extends that only where M
+//! of all N members renewed (with M' of the *acquired* ones, three of five would shrink to two, and the other
+//! three are free for B). Readers and writers likewise: the member in common refuses. Permits cannot be had
+//! so: with two permits, A at members 1 and 2, B at 2 and 3, C at 1 and 3, each member has two holders, and
+//! there are three.
 //!
 //! # Tokens
 //!
-//! Members have counters of their own. A takes the largest of its M tokens, T, and has it *raised* on those whose own is smaller; a member does
-//! that only while A's lease stands there, lifts its counter to T with it, and says so. Only then is the grant returned. So for each
-//! of A's M members there is a moment at which A's lease stood there and the counter was at least T, and the token minted for that lease
-//! was at most T.
+//! Members have counters of their own. A takes the largest of its M tokens, T, and has it *raised* on those
+//! whose own is smaller; a member does that only while A's lease stands there, lifts its counter to T with
+//! it, and says so. Only then is the grant returned. So for each of A's M members there is a moment at which
+//! A's lease stood there and the counter was at least T, and the token minted for that lease was at most T.
 //!
-//! Take two grants, A's with T, B's with U, at least one of them exclusive. They have a member in common, and there their leases do not
-//! overlap. If A's was first, then the counter was at T or more when B's was minted: B's own token there is above T (not below, if
-//! B is a reader), and U is not below that. If B's was first, the same with the roles changed. So tokens are *distinct* (writers'), and ordered as the
-//! leases were at *every* member they share. If A's grant was returned before B asked, A's lease was first there, and **T < U**. If they overlap,
-//! at most one is valid at any time, and the one that is valid later has the larger token: when B's grant is returned, and its M leases stand,
-//! one of them is at a member where A's was confirmed before.
+//! Take two grants, A's with T, B's with U, at least one of them exclusive. They have a member in common, and
+//! there their leases do not overlap. If A's was first, then the counter was at T or more when B's was
+//! minted: B's own token there is above T (not below, if B is a reader), and U is not below that. If B's was
+//! first, the same with the roles changed. So tokens are *distinct* (writers'), and ordered as the leases
+//! were at *every* member they share. If A's grant was returned before B asked, A's lease was first there,
+//! and **T < U**. If they overlap, at most one is valid at any time, and the one that is valid later has the
+//! larger token: when B's grant is returned, and its M leases stand, one of them is at a member where A's was
+//! confirmed before.
 //!
 //! What each piece is for; the check in `model.rs` fails without any one of them:
 //!
-//! * *the raise*: without it A's T at members 1 and 2 may come from 2 alone; B at 1 and 3 gets the same or less.
-//! * *only while A's lease stands there*: a raise that arrives late, after B's lease was minted and over, counts for A and not against B.
+//! * *the raise*: without it A's T at members 1 and 2 may come from 2 alone; B at 1 and 3 gets the same or
+//!   less.
+//! * *only while A's lease stands there*: a raise that arrives late, after B's lease was minted and over,
+//!   counts for A and not against B.
 //! * *members remember their counters*: a member that forgot may be the only one that A and B share.
 //!
 //! # What members may lose
 //!
-//! **Leases** (a restart without persistence): B may be granted while A is valid, since the member that both need has forgotten A. The
-//! tokens are in order all the same, and a gate refuses A from B's first write on. To have exclusion as well, keep a member that lost its leases out
-//! of reach for the longest ttl and the drift margin on top before it comes back: *delayed restart*. That is for the member to do, since
-//! nothing here knows what it lost: the Redis backend does it (`rejoin_after`).
+//! **Leases** (a restart without persistence): B may be granted while A is valid, since the member that both
+//! need has forgotten A. The tokens are in order all the same, and a gate refuses A from B's first write on.
+//! To have exclusion as well, keep a member that lost its leases out of reach for the longest ttl and the
+//! drift margin on top before it comes back: *delayed restart*. That is for the member to do, since nothing
+//! here knows what it lost: the Redis backend does it (`rejoin_after`).
 //!
-//! **Counters** (its data): then tokens may repeat and fall, *and a delayed restart does not help*: A's T was known to members 1 and 2; 2 forgot it;
-//! whoever has 2 and 3 meets nobody who knows, however long A is gone. So the declared [`Strength`] is that of the weakest member, and never
-//! more than [`Strength::AcrossRestart`]: counters that survive restarts, and not the loss of data, even where a member's tokens survive
-//! that by themselves, for they would do it by the clocks of several machines. A member whose data is lost for good is a new member: see below.
+//! **Counters** (its data): then tokens may repeat and fall, *and a delayed restart does not help*: A's T was
+//! known to members 1 and 2; 2 forgot it; whoever has 2 and 3 meets nobody who knows, however long A is gone.
+//! So the declared [`Strength`] is that of the weakest member, and never more than
+//! [`Strength::AcrossRestart`]: counters that survive restarts, and not the loss of data, even where a
+//! member's tokens survive that by themselves, for they would do it by the clocks of several machines. A
+//! member whose data is lost for good is a new member: see below.
 //!
 //! # Interleavings
 //!
@@ -84,9 +96,9 @@
 //!
 //! # What is not promised
 //!
-//! That all processes list the same members is nobody's to check: two that do not may have majorities that do not meet. The same holds for two
-//! entries in the list that lead to one store. And replacing a member while names are held or tokens count is the loss of its
-//! data, with another name.
+//! That all processes list the same members is nobody's to check: two that do not may have majorities that do
+//! not meet. The same holds for two entries in the list that lead to one store. And replacing a member while
+//! names are held or tokens count is the loss of its data, with another name.
 
 mod attempt;
 mod calls;
@@ -125,40 +137,45 @@ use crate::spi::{
 };
 use crate::token::{Strength, Token};
 
-/// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens that increase whichever
-/// majority that is.
+/// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens
+/// that increase whichever majority that is.
 ///
-/// For stores that fail by themselves and cannot replicate, or do it without waiting: three or five of them keep a lock while one or two
-/// are away. An odd number is best; with four, as with three, one may be away. With one it is that store, and with two, neither may be.
-/// Where a single store can be had that replicates before it answers, take that: it costs less, and promises more.
+/// For stores that fail by themselves and cannot replicate, or do it without waiting: three or five of them
+/// keep a lock while one or two are away. An odd number is best; with four, as with three, one may be away.
+/// With one it is that store, and with two, neither may be. Where a single store can be had that replicates
+/// before it answers, take that: it costs less, and promises more.
 ///
 /// # What must hold
 ///
-/// * **All processes list the same members**, in the same order, and each member is a store of its own. Two processes that disagree
-///   can both hold a lock. The order decides who wins a race that each has half won.
-/// * **A member does not forget.** One that comes back without its *leases* may let a second holder in, until the ttl of those that it
-///   forgot is over: keep it away for that long (`rejoin_after` of the Redis backend). One that comes back without its *counters* ends the order of the tokens for good.
-///   That is what [`Capabilities::strength`] declares: the weakest member's, and at most [`Strength::AcrossRestart`].
-/// * The runtime is the one that the members and the client were made with: all times are read from its clock.
+/// * **All processes list the same members**, in the same order, and each member is a store of its own. Two
+///   processes that disagree can both hold a lock. The order decides who wins a race that each has half won.
+/// * **A member does not forget.** One that comes back without its *leases* may let a second holder in, until
+///   the ttl of those that it forgot is over: keep it away for that long (`rejoin_after` of the Redis
+///   backend). One that comes back without its *counters* ends the order of the tokens for good. That is what
+///   [`Capabilities::strength`] declares: the weakest member's, and at most [`Strength::AcrossRestart`].
+/// * The runtime is the one that the members and the client were made with: all times are read from its
+///   clock.
 ///
 /// # Capabilities
 ///
-/// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's `inspect`), as far as *every*
-/// member has them. Tokens, if every member has [`Capability::Raise`]; otherwise the quorum is unfenced and says so. The ttl is at least
-/// 50 ms. Permits, queues, priorities, upgrades, watching, inspecting, forced release and a fence gate are not claimed: check the
-/// tokens at a gate where the resource is.
+/// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's
+/// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`];
+/// otherwise the quorum is unfenced and says so. The ttl is at least 50 ms. Permits, queues, priorities,
+/// upgrades, watching, inspecting, forced release and a fence gate are not claimed: check the tokens at a
+/// gate where the resource is.
 ///
 /// # Cost
 ///
-/// One request to each member to acquire, one to raise the token for each member of the majority whose counter is behind, one to each
-/// to release; in two exchanges, and one if the counters agree. Who waits asks the members that were in the way whether anything has
-/// changed, every 10 to 100 ms.
+/// One request to each member to acquire, one to raise the token for each member of the majority whose
+/// counter is behind, one to each to release; in two exchanges, and one if the counters agree. Who waits asks
+/// the members that were in the way whether anything has changed, every 10 to 100 ms.
 ///
 /// # Failures
 ///
-/// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or a quarter of the ttl if
-/// that is less, and an eighth of it for a renewal. One that did not answer in that time is asked again like the others, and is not waited for until it has answered.
-/// Fewer than a majority within reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
+/// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or
+/// a quarter of the ttl if that is less, and an eighth of it for a renewal. One that did not answer in that
+/// time is asked again like the others, and is not waited for until it has answered. Fewer than a majority
+/// within reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
 ///
 /// # Examples
 /// ```
@@ -211,8 +228,8 @@ struct Member {
 }
 
 impl Quorum {
-    /// The least ttl, whatever the members take: a grant takes two exchanges with them, and what those took is no
-    /// longer left of it.
+    /// The least ttl, whatever the members take: a grant takes two exchanges with them, and what those took
+    /// is no longer left of it.
     pub const MIN_TTL: Duration = Duration::from_millis(50);
 
     /// A majority of those members decides.
@@ -221,8 +238,8 @@ impl Quorum {
     /// well below the client's operation timeout. A fifth of it is a good choice.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no member, if one is listed twice, if `patience` is zero, or if the members cannot be one backend:
-    /// leases and sessions mixed, or ranges of ttl that do not meet above 50 ms.
+    /// `InvalidInput` if there is no member, if one is listed twice, if `patience` is zero, or if the members
+    /// cannot be one backend: leases and sessions mixed, or ranges of ttl that do not meet above 50 ms.
     pub fn new(members: Vec<Arc<dyn Lock>>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
         Self::planted(members, runtime, patience, Planted::NONE)
     }

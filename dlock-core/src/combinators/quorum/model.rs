@@ -1,9 +1,12 @@
-//! The argument of the tokens, checked in every order of events: three members, two acquisitions, the decisions of `votes.rs`.
+//! The argument of the tokens, checked in every order of events: three members, two acquisitions, the
+//! decisions of `votes.rs`.
 //!
-//! At any moment any of these may happen next: a client begins; a request that is on its way arrives, however late; a copy of it arrives
-//! once more, and nobody hears the answer; an answer is heard, or lost; a client asks all over again under the same key, whatever became of
-//! what it asked before; a lease is over, released or run out. What a client cannot know it does not know. So a run of the real thing, with whatever delays, losses, crashes of clients, pauses and clocks, is one of these,
-//! as far as it concerns two acquisitions and members that remember.
+//! At any moment any of these may happen next: a client begins; a request that is on its way arrives, however
+//! late; a copy of it arrives once more, and nobody hears the answer; an answer is heard, or lost; a client
+//! asks all over again under the same key, whatever became of what it asked before; a lease is over, released
+//! or run out. What a client cannot know it does not know. So a run of the real thing, with whatever delays,
+//! losses, crashes of clients, pauses and clocks, is one of these, as far as it concerns two acquisitions and
+//! members that remember.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,9 +30,11 @@ struct Rules {
     copies: u8,
     /// How often an attempt is repeated under its key.
     repeats: u8,
-    /// The second client's requests arrive and are heard in one step, in any order, and none is lost: fewer states, where there are too many.
+    /// The second client's requests arrive and are heard in one step, in any order, and none is lost: fewer
+    /// states, where there are too many.
     swift: bool,
-    /// Grants of which a lease is over by the time that they are complete count for nothing, as in the engine.
+    /// Grants of which a lease is over by the time that they are complete count for nothing, as in the
+    /// engine.
     only_believed: bool,
 }
 
@@ -391,7 +396,8 @@ impl State {
     }
 }
 
-/// How many states there are, and how many of them have both acquisitions granted; or the first thing that is wrong.
+/// How many states there are, and how many of them have both acquisitions granted; or the first thing that is
+/// wrong.
 fn explore(rules: Rules) -> Result<(usize, usize), String> {
     let first = State::new(rules);
     let mut seen = HashSet::<Key, foldhash::fast::RandomState>::default();

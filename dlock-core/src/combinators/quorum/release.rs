@@ -1,7 +1,7 @@
 //! Letting go, and undoing what is not wanted: at every member, and done when a majority has said so.
 //!
-//! With a majority of the members free of it, nobody is kept from the lock. What is left at the others is nobody's: it is abandoned in the
-//! background until they answer, and lapses at the latest.
+//! With a majority of the members free of it, nobody is kept from the lock. What is left at the others is
+//! nobody's: it is abandoned in the background until they answer, and lapses at the latest.
 
 use std::sync::Arc;
 
@@ -21,14 +21,19 @@ struct Ended {
 
 /// Ends a lease.
 ///
-/// * *A member's answer is lost.* With a majority of the others it is released all the same. Without, its outcome is not known, and the engine
-///   asks again under the same key: those that have answered are not asked twice.
-/// * *An answer comes when nobody waits for it any more.* It is heard in the background, and counts the next time.
-/// * *It is asked again while the first request is on its way yet*, or was never answered. The second one finds nothing, because the first has ended
-///   it: that is taken for an end by us, and not for a loss, as a backend does that has to send a release twice. A lease that was lost before
-///   both of them is then called released, which nobody can tell from the other; that it was valid until the release is for the deadline to say.
-/// * *A request of the round is on its way to a member.* It would be granted after the release, to nobody. So such a member is sent an
-///   abandon, and where it granted an earlier copy, after the release: an abandon that overtook it would make it say that nothing was held.
+/// * *A member's answer is lost.* With a majority of the others it is released all the same. Without, its
+///   outcome is not known, and the engine asks again under the same key: those that have answered are not
+///   asked twice.
+/// * *An answer comes when nobody waits for it any more.* It is heard in the background, and counts the next
+///   time.
+/// * *It is asked again while the first request is on its way yet*, or was never answered. The second one
+///   finds nothing, because the first has ended it: that is taken for an end by us, and not for a loss, as a
+///   backend does that has to send a release twice. A lease that was lost before both of them is then called
+///   released, which nobody can tell from the other; that it was valid until the release is for the deadline
+///   to say.
+/// * *A request of the round is on its way to a member.* It would be granted after the release, to nobody. So
+///   such a member is sent an abandon, and where it granted an earlier copy, after the release: an abandon
+///   that overtook it would make it say that nothing was held.
 pub(super) async fn release(shared: &Arc<Shared>, key: &LeaseKey, how: Release) -> Result<Released> {
     shared.check_open()?;
     let Some(round) = shared.rounds().take(key) else {
@@ -265,7 +270,8 @@ pub(super) async fn abandon(shared: &Arc<Shared>, keys: &[LeaseKey]) -> Vec<Resu
             Some(undoing) => end_undoing(shared, key, undoing, &calls),
         })
         .collect();
-    // What could not be undone is asked for again; of the rest, those who have not answered are seen to in the background.
+    // What could not be undone is asked for again; of the rest, those who have not answered are seen to in
+    // the background.
     let done = |undoing: Undoing| undoing.is_done(shared).then_some(undoing.round);
     let rounds: Vec<_> = all.into_iter().map(|undoing| undoing.and_then(done)).collect();
     let shared = shared.clone();

@@ -16,16 +16,19 @@ use crate::saboteur::Bug;
 use crate::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 use crate::timestamp::Timestamp;
 
-/// Members of leases that are very short are waited for at least that long; the engine gives them a little more.
+/// Members of leases that are very short are waited for at least that long; the engine gives them a little
+/// more.
 const SHORTEST_WAIT: Duration = Duration::from_millis(75);
 
 /// Renews each at every member where it may be, in one call to each member.
 ///
-/// * *Only a minority could be renewed.* That is a failure: the deadline stays where it was, and the engine asks again. A lease there that
-///   lives longer than the deadline is released with the hold, or lapses.
-/// * *So many members have lost it that no majority is left.* Then it is gone, and what is left of it is given back.
-/// * *A member that granted late, and was never raised to the token.* It counts: for as long as it is held nobody else has a majority,
-///   and the token is known to those that made up the majority of the grant, whoever renews.
+/// * *Only a minority could be renewed.* That is a failure: the deadline stays where it was, and the engine
+///   asks again. A lease there that lives longer than the deadline is released with the hold, or lapses.
+/// * *So many members have lost it that no majority is left.* Then it is gone, and what is left of it is
+///   given back.
+/// * *A member that granted late, and was never raised to the token.* It counts: for as long as it is held
+///   nobody else has a majority, and the token is known to those that made up the majority of the grant,
+///   whoever renews.
 pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<RenewOutcome> {
     if let Err(e) = shared.check_open() {
         return vec![RenewOutcome::Failed(e); items.len()];
@@ -61,8 +64,9 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
             asked.into_iter().zip(outcomes).collect::<Vec<_>>()
         });
     }
-    // Those that are decided wait for the others for so long, which is well within what the engine gives a batch: whoever needs a member that
-    // hangs fails alone. As long as nothing is decided, waiting costs nobody anything.
+    // Those that are decided wait for the others for so long, which is well within what the engine gives a
+    // batch: whoever needs a member that hangs fails alone. As long as nothing is decided, waiting costs
+    // nobody anything.
     let mut soon = None;
     let mut is_late = false;
     loop {

@@ -1,9 +1,11 @@
-//! What is known of the requests of this client: under which key the members have them, and at which member something may be.
+//! What is known of the requests of this client: under which key the members have them, and at which member
+//! something may be.
 //!
-//! A request of the engine and a request to the members are not the same thing. The engine asks again under *one* key for as long as it
-//! waits; each time that a race was lost, what was granted is given back, and giving back leaves tombstones. So each try, a *round*, has a
-//! key of its own at the members, which is never used again once it was given back. A try whose outcome is not known stays open: the
-//! next one of the same request goes on with it, so that the members recognise what they granted.
+//! A request of the engine and a request to the members are not the same thing. The engine asks again under
+//! *one* key for as long as it waits; each time that a race was lost, what was granted is given back, and
+//! giving back leaves tombstones. So each try, a *round*, has a key of its own at the members, which is never
+//! used again once it was given back. A try whose outcome is not known stays open: the next one of the same
+//! request goes on with it, so that the members recognise what they granted.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,8 +40,8 @@ enum Fate {
 /// One member, as far as one round is concerned.
 #[derive(Clone, Copy, Debug, Default)]
 struct At {
-    /// It granted. Whatever it says later: answers may come in another order than they were given, and "there is none" of before may be
-    /// heard after "there is one" of since.
+    /// It granted. Whatever it says later: answers may come in another order than they were given, and "there
+    /// is none" of before may be heard after "there is one" of since.
     granted: bool,
     /// Requests that were not answered: one of them may be granted yet, however late.
     unanswered: u32,

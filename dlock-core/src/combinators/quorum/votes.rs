@@ -1,4 +1,5 @@
-//! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and without a clock.
+//! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and
+//! without a clock.
 //!
 //! The exhaustive check in `model.rs` runs this code, not a copy of it.
 
@@ -31,7 +32,8 @@ pub(super) struct Votes {
     majority: usize,
     fenced: bool,
     votes: SmallVec<[Option<Vote>; USUAL]>,
-    /// No smaller token is chosen: an earlier answer to the same request had it, or raises to it are on their way.
+    /// No smaller token is chosen: an earlier answer to the same request had it, or raises to it are on their
+    /// way.
     floor: Option<Token>,
     bug: Planted,
 }
@@ -82,13 +84,14 @@ impl Votes {
     pub(super) fn raised(&mut self, member: usize, to: Token) {
         if let Some(vote) = &mut self.votes[member] {
             vote.raising = false;
-            // More than was asked for, if the lease is not the one that was granted first but a later one of the same request:
-            // then it is that one's token which counts.
+            // More than was asked for, if the lease is not the one that was granted first but a later one of
+            // the same request: then it is that one's token which counts.
             vote.own = vote.own.max(Some(to));
         }
     }
 
-    /// That member does not count any more: its lease has gone, or it is not known whether its token was raised.
+    /// That member does not count any more: its lease has gone, or it is not known whether its token was
+    /// raised.
     pub(super) fn gone(&mut self, member: usize) {
         self.votes[member] = None;
     }
@@ -103,7 +106,8 @@ impl Votes {
         self.votes.iter().position(Option::is_some)
     }
 
-    /// Everything that decides what comes next, for small tokens: the member's own, whether a raise is on its way, and the floor.
+    /// Everything that decides what comes next, for small tokens: the member's own, whether a raise is on its
+    /// way, and the floor.
     #[cfg(test)]
     pub(super) fn digest(&self, member: usize) -> (u8, bool, u8) {
         let small = |token: Option<Token>| token.map_or(0, |token| u8::try_from(token.get()).unwrap());
@@ -121,10 +125,11 @@ impl Votes {
 
     /// Decides.
     ///
-    /// The token of the whole is the smallest to which a majority can be brought: the largest of the tokens of that majority. It is
-    /// granted only when every one of them is known to have had its own token *there* while the lease stood: minted there, or raised.
-    /// Members with a larger token of their own do not count. Then, of two grants that meet at a member, the one whose lease
-    /// was there later has a larger token there, and so in the end: see the module's documentation.
+    /// The token of the whole is the smallest to which a majority can be brought: the largest of the tokens
+    /// of that majority. It is granted only when every one of them is known to have had its own token *there*
+    /// while the lease stood: minted there, or raised. Members with a larger token of their own do not count.
+    /// Then, of two grants that meet at a member, the one whose lease was there later has a larger token
+    /// there, and so in the end: see the module's documentation.
     pub(super) fn step(&mut self) -> Step {
         if self.count() < self.majority {
             return Step::Wait;

@@ -1,7 +1,8 @@
 //! How a waiter learns that it pays to ask again.
 //!
-//! A quorum has no queue, so the engine looks now and then, with jitter. A look asks the members that were in the way, by the probes that they
-//! gave with their refusals: nothing can be had before one of them has changed. It is an attempt in full only where a member has no probe.
+//! A quorum has no queue, so the engine looks now and then, with jitter. A look asks the members that were in
+//! the way, by the probes that they gave with their refusals: nothing can be had before one of them has
+//! changed. It is an attempt in full only where a member has no probe.
 
 use std::sync::Arc;
 use std::time::Duration;

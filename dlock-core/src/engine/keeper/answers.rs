@@ -146,7 +146,8 @@ impl Keeper {
                     lease.renew_at(Timestamp::MAX);
                     return core.reschedule(lease);
                 }
-                // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left loses nothing.
+                // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left
+                // loses nothing.
                 let left = match lease.look(now) {
                     Look::Valid(deadline) => now.until(deadline),
                     Look::JustExpired => return core.expired(lease),

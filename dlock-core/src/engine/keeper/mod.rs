@@ -1,11 +1,12 @@
 //! The one background task of a client.
 //!
-//! It renews what falls due in batches, tells losses on time, re-asks for waiters, looks for pollers, and works off what is
-//! owed to the store. It sleeps until the first of these is due. Requests run beside its timer, never before it: however long
-//! a renewal hangs, the loss of its lease is told at the deadline (I4).
+//! It renews what falls due in batches, tells losses on time, re-asks for waiters, looks for pollers, and
+//! works off what is owed to the store. It sleeps until the first of these is due. Requests run beside its
+//! timer, never before it: however long a renewal hangs, the loss of its lease is told at the deadline (I4).
 //!
-//! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is due is taken out
-//! under the lock, handled without it, and put back under it, where whoever has ended meanwhile is seen to have ended.
+//! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is
+//! due is taken out under the lock, handled without it, and put back under it, where whoever has ended
+//! meanwhile is seen to have ended.
 
 mod answers;
 mod pay;
@@ -44,15 +45,16 @@ const BATCH: usize = 500;
 /// A renewal is given at least this long before it is tried again.
 const SHORTEST_TRY: Duration = Duration::from_millis(100);
 
-/// And at least this part of the ttl: whoever asks several stores has decided by then what of them is out of reach, and answers
-/// for the others. See [`Renew::renew`](crate::spi::Renew::renew).
+/// And at least this part of the ttl: whoever asks several stores has decided by then what of them is out of
+/// reach, and answers for the others. See [`Renew::renew`](crate::spi::Renew::renew).
 const PART_OF_TTL: u32 = 6;
 
-/// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the keeper looks at
-/// the clock at least this often.
+/// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the
+/// keeper looks at the clock at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The keeper of an engine, to be spawned. Dropped before it has ended (its runtime was shut down), it says so.
+/// The keeper of an engine, to be spawned. Dropped before it has ended (its runtime was shut down), it says
+/// so.
 pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
     let end = EndOfKeeper(core.clone());
     let mut keeper = Keeper {
@@ -256,8 +258,8 @@ impl Keeper {
         while let Some(entry) = state.timers.pop_due(by) {
             due.push(entry);
         }
-        // What is renewed soon comes along with what is renewed now. Only leases whose next event is that renewal are near
-        // the top of the heap, so a few looks suffice; what does not come along goes back.
+        // What is renewed soon comes along with what is renewed now. Only leases whose next event is that
+        // renewal are near the top of the heap, so a few looks suffice; what does not come along goes back.
         if let Some(horizon) = due
             .leases
             .iter()
@@ -390,8 +392,9 @@ impl Keeper {
         self.requests.push(Box::pin(request));
     }
 
-    /// Leases that are past half of their life are asked for apart: something keeps them from being renewed, and would keep those up who are
-    /// asked for along with them, since a request is given no longer than the first of them can wait.
+    /// Leases that are past half of their life are asked for apart: something keeps them from being renewed,
+    /// and would keep those up who are asked for along with them, since a request is given no longer than the
+    /// first of them can wait.
     fn renew(&self, targets: Vec<Target>) {
         let now = self.core.now();
         let is_late = |t: &Target| match t {
@@ -413,13 +416,15 @@ impl Keeper {
             let batch = std::mem::replace(&mut targets, rest);
             let core = self.core.clone();
             let heard = core.heard();
-            // A lost answer must leave time for another try: one renewal may take a third of the shortest life in its batch. But however little
-            // is left, one that waits for a store that is away must not cost those in its batch that need not wait for it.
+            // A lost answer must leave time for another try: one renewal may take a third of the shortest
+            // life in its batch. But however little is left, one that waits for a store that is away must not
+            // cost those in its batch that need not wait for it.
             let now = core.now();
             let limits = batch.iter().filter_map(|t| match t {
                 Target::Lease(l) => {
                     let left = l.deadline().map(|d| now.until(d))?;
-                    // Of what it has now: a provisional grant lives for a moment, and the store may go on from one sign of life to the next.
+                    // Of what it has now: a provisional grant lives for a moment, and the store may go on
+                    // from one sign of life to the next.
                     let life = l.span().min(l.options.ttl);
                     // The time limit of an operation is for who waits for one. Nobody waits for this.
                     Some((left / 3).min(core.op_timeout).max(life / PART_OF_TTL))

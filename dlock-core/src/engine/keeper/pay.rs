@@ -15,7 +15,8 @@ use crate::spi::{Release, Released};
 /// How many releases are on their way at once, at first and at most.
 const RELEASES: (usize, usize) = (64, 1024);
 
-/// How long all places may be taken by releases that are not answered. A part of the store hangs then, and what is elsewhere need not wait.
+/// How long all places may be taken by releases that are not answered. A part of the store hangs then, and
+/// what is elsewhere need not wait.
 const CROWDED_FOR: Duration = Duration::from_millis(100);
 
 /// Places for releases: as many more as there were at first, each time that none came free for a while.
@@ -92,7 +93,8 @@ impl Keeper {
             self.releasing += 1;
             let core = self.core.clone();
             self.send(async move {
-                // Of the time of now: what is left of a minimum hold is less than when the release was first owed.
+                // Of the time of now: what is left of a minimum hold is less than when the release was first
+                // owed.
                 let how = match &job.duty {
                     Duty::Release(Some(lease)) => core.release_mode(lease),
                     _ => Release::Now,

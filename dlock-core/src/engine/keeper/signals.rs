@@ -1,9 +1,10 @@
 //! What the store says by itself about connections and leases.
 //!
-//! A signal may be late: by the time it is read here, the backend may have another session, with leases and debts of its own, and which
-//! session a lease is of is not known here. So whatever a loss hits is given back all the same. A lease of the session that ended is not
-//! known to the store any more, which costs a request; one of the next session would otherwise be kept, and be nobody's, for as
-//! long as the process lives. And what is owed stays owed.
+//! A signal may be late: by the time it is read here, the backend may have another session, with leases and
+//! debts of its own, and which session a lease is of is not known here. So whatever a loss hits is given back
+//! all the same. A lease of the session that ended is not known to the store any more, which costs a request;
+//! one of the next session would otherwise be kept, and be nobody's, for as long as the process lives. And
+//! what is owed stays owed.
 
 use std::sync::Arc;
 

@@ -132,7 +132,8 @@ impl Table {
         }
     }
 
-    /// A request that is new to a name that others are at: granted at once only where it does not overtake anybody.
+    /// A request that is new to a name that others are at: granted at once only where it does not overtake
+    /// anybody.
     fn enter(
         entry: &mut Entry,
         desk: &mut Desk,

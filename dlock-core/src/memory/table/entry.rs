@@ -38,7 +38,8 @@ pub(super) struct Lease {
     pub(super) ttl_nanos: u64,
     pub(super) owner: Option<Arc<str>>,
     pub(super) standing: Standing,
-    /// It asked for an upgrade and was told `Busy`; until it ends, another upgrader would wait for it and it for that one.
+    /// It asked for an upgrade and was told `Busy`; until it ends, another upgrader would wait for it and it
+    /// for that one.
     pub(super) upgrading: bool,
 }
 
@@ -112,7 +113,8 @@ impl Entry {
         self.queue.as_ref().map_or(0, |q| q.waiters.len())
     }
 
-    /// What stands here that the store did not write. It is the first, and there is nothing beside it that holds.
+    /// What stands here that the store did not write. It is the first, and there is nothing beside it that
+    /// holds.
     pub(super) fn foreign(&self) -> Option<&Lease> {
         self.holders.first().filter(|l| l.standing == Standing::Foreign)
     }
@@ -154,8 +156,8 @@ impl Entry {
 
     /// Takes back what has run out: leases, and the queue entries that nobody renewed.
     ///
-    /// It runs before anything else that touches the name, so a pause of any length of a holder or a waiter shows as an
-    /// expiry to whoever comes next, the late one included.
+    /// It runs before anything else that touches the name, so a pause of any length of a holder or a waiter
+    /// shows as an expiry to whoever comes next, the late one included.
     pub(super) fn purge(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         let mut i = 0;
         while let Some(lease) = self.holders.get(i) {
@@ -203,11 +205,12 @@ impl Entry {
         }
     }
 
-    /// **The** admission rule, run after every change: grants from the head of the queue while the head is admissible.
+    /// **The** admission rule, run after every change: grants from the head of the queue while the head is
+    /// admissible.
     ///
-    /// Run by releases alone it would lose grants: a writer that is cancelled, expires or loses its queue entry must let in
-    /// the readers behind it, and one release can admit a hundred readers. It never looks past an inadmissible head, so no
-    /// stream of readers can starve a writer.
+    /// Run by releases alone it would lose grants: a writer that is cancelled, expires or loses its queue
+    /// entry must let in the readers behind it, and one release can admit a hundred readers. It never looks
+    /// past an inadmissible head, so no stream of readers can starve a writer.
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         // planted: 8.03
         if desk.bug.is(Bug::StarveClient0) {
@@ -308,7 +311,8 @@ impl Entry {
         self.queue.as_ref()?.waiters.front().map(|w| w.mode)
     }
 
-    /// Makes a request a holder. A hand-off gets the claim window, if there is one and it is shorter than the ttl.
+    /// Makes a request a holder. A hand-off gets the claim window, if there is one and it is shorter than the
+    /// ttl.
     pub(super) fn grant(
         &mut self,
         desk: &mut Desk,
@@ -438,7 +442,8 @@ impl Entry {
         self.queue.as_mut()?.waiters.remove(position)
     }
 
-    /// What somebody with that many waiters ahead is to know: the first thing in the way that may run out unnoticed.
+    /// What somebody with that many waiters ahead is to know: the first thing in the way that may run out
+    /// unnoticed.
     pub(super) fn place(&self, ahead: usize) -> Place {
         let leases = self.holders.iter().map(|l| l.expires);
         let before = self

@@ -1,4 +1,5 @@
-//! Under which name a record is filed: its own. Builds for the conformance kit's self-test plant the ways to get that wrong.
+//! Under which name a record is filed: its own. Builds for the conformance kit's self-test plant the ways to
+//! get that wrong.
 
 use std::borrow::Cow;
 

@@ -13,7 +13,8 @@ const MAX_TOMBSTONES: usize = 1 << 16;
 /// How many released acquisitions are remembered: those that were released last.
 const RELEASED: usize = 256;
 
-/// An acquisition, with the hash of its name in place of the bytes: a tombstone must not keep a long name in memory.
+/// An acquisition, with the hash of its name in place of the bytes: a tombstone must not keep a long name in
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Trace {
     pub(super) id: RequestId,
@@ -31,8 +32,8 @@ impl Trace {
 pub(super) struct Memo {
     dead: HashSet<Trace, foldhash::fast::RandomState>,
     order: VecDeque<(Timestamp, Trace)>,
-    /// One slot per remainder of the sequence: writing is one store, and what is overwritten is forgotten. That costs only
-    /// an exact answer to a very late retry, never safety.
+    /// One slot per remainder of the sequence: writing is one store, and what is overwritten is forgotten.
+    /// That costs only an exact answer to a very late retry, never safety.
     released: Vec<Option<Trace>>,
 }
 

@@ -1,8 +1,8 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
-//! Each method takes the time as an argument, changes the state, and reports what others must be told in [`Effects`]. All
-//! of them pass through [`Table::change`]: what has run out is taken back, the queue is admitted, the change is made, the queue is
-//! admitted again, and a name that is empty then is forgotten.
+//! Each method takes the time as an argument, changes the state, and reports what others must be told in
+//! [`Effects`]. All of them pass through [`Table::change`]: what has run out is taken back, the queue is
+//! admitted, the change is made, the queue is admitted again, and a name that is empty then is forgotten.
 
 mod attempt;
 mod desk;
@@ -45,7 +45,8 @@ use crate::token::Token;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// The largest token that can be raised to, so that minting never overflows and any store can keep it as a signed number.
+/// The largest token that can be raised to, so that minting never overflows and any store can keep it as a
+/// signed number.
 const MAX_RAISED: u64 = i64::MAX as u64;
 
 /// Where the record of a name is, if there is one.

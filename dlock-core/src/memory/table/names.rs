@@ -9,7 +9,8 @@ use hashbrown::hash_table::OccupiedEntry;
 use super::Entry;
 use crate::name::LockName;
 
-/// A map whose hash is in the hands of its user: looking a name up, then making or removing its record, hashes it once.
+/// A map whose hash is in the hands of its user: looking a name up, then making or removing its record,
+/// hashes it once.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     records: HashTable<Record>,
@@ -46,7 +47,8 @@ impl Names {
         records.insert_unique(hash, Record { name, entry }, rehash);
     }
 
-    /// Gives space back, if most is unused: a table never shrinks by itself, and a hundred thousand names may have been held at once.
+    /// Gives space back, if most is unused: a table never shrinks by itself, and a hundred thousand names may
+    /// have been held at once.
     pub(super) fn trim(&mut self) {
         let Self { records, hasher } = self;
         if records.capacity() > 1024 && records.len() < records.capacity() / 16 {

@@ -103,7 +103,8 @@ impl Table {
                         if effects.observed {
                             effects.news().nudged.push(key.name.clone());
                         }
-                        // Whoever is next was told when the lease would run out, and that may be long after this.
+                        // Whoever is next was told when the lease would run out, and that may be long after
+                        // this.
                         if let Some(next) = entry.next_in_line() {
                             effects.news().sooner.push(LeaseKey::new(key.name.clone(), next));
                         }

@@ -1,8 +1,9 @@
 //! What ran out and was never asked for again.
 //!
-//! Nothing runs in the background, so a lease that lapses is taken back by the next call that touches its name; and if none ever does, its
-//! record would stay for good. So all names are looked through when half of them, and not too few, are new since the last time: that costs
-//! each new name a constant, and hardly more are dead than alive.
+//! Nothing runs in the background, so a lease that lapses is taken back by the next call that touches its
+//! name; and if none ever does, its record would stay for good. So all names are looked through when half of
+//! them, and not too few, are new since the last time: that costs each new name a constant, and hardly more
+//! are dead than alive.
 
 use super::{Effects, Table};
 use crate::timestamp::Timestamp;

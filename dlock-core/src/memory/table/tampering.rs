@@ -1,4 +1,5 @@
-//! What somebody does to the table who is no client of it: a test that wants to see what a store makes of that.
+//! What somebody does to the table who is no client of it: a test that wants to see what a store makes of
+//! that.
 
 use std::sync::Arc;
 

@@ -201,7 +201,8 @@ fn guards_know_the_token_and_the_deadline_of_the_whole() {
     });
 }
 
-/// One hold cannot be decided without a member that hangs: asked for in one call, it must not cost the other, which the rest renewed.
+/// One hold cannot be decided without a member that hangs: asked for in one call, it must not cost the other,
+/// which the rest renewed.
 #[test]
 fn a_hold_that_needs_a_member_that_hangs_costs_no_other() {
     simulate(3, async |w| {
@@ -224,7 +225,8 @@ fn a_hold_that_needs_a_member_that_hangs_costs_no_other() {
     });
 }
 
-/// All members are alive, and all are slow: a sixth of the ttl away. While nobody has answered, waiting costs nobody anything.
+/// All members are alive, and all are slow: a sixth of the ttl away. While nobody has answered, waiting costs
+/// nobody anything.
 #[test]
 fn slow_members_are_waited_for() {
     simulate(3, async |w| {

@@ -83,7 +83,8 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
         ),
         LOGS_STATEMENTS => (
             ErrorKind::Unsupported,
-            "keeps its binary log in statements, which those of a lock cannot be in; set `binlog_format` to ROW or MIXED",
+            "keeps its binary log in statements, which those of a lock cannot be in; set `binlog_format` to \
+                ROW or MIXED",
         ),
         1153 => (
             ErrorKind::LimitReached,

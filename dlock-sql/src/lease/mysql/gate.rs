@@ -106,14 +106,16 @@ impl MysqlLease {
                         format!("value = IF({passes}, {}, value), ", bytes(v))
                     });
                     let set = format!(
-                        "{value}max_exclusive = IF({passes}, GREATEST(COALESCE(max_exclusive, 0), {t}), max_exclusive), \
+                        "{value}max_exclusive = IF({passes}, GREATEST(COALESCE(max_exclusive, 0), {t}), \
+                            max_exclusive), \
                          max_any = GREATEST(LAST_INSERT_ID(COALESCE(max_any, 0)), {t})"
                     );
                     (t.to_string(), set)
                 }
                 _ => {
                     let set = format!(
-                        "max_any = IF(LAST_INSERT_ID(COALESCE(max_exclusive, 0)) <= {t}, GREATEST(COALESCE(max_any, 0), {t}), max_any)"
+                        "max_any = IF(LAST_INSERT_ID(COALESCE(max_exclusive, 0)) <= {t}, \
+                            GREATEST(COALESCE(max_any, 0), {t}), max_any)"
                     );
                     ("NULL".to_owned(), set)
                 }

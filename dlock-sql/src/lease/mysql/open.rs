@@ -98,7 +98,9 @@ impl Builder {
         // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by
         // MariaDB alone.
         let greeting: Arc<str> = format!(
-            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
+            "SET SESSION sql_mode = \
+                'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', \
+                innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
              /*M!100300 SET SESSION idle_transaction_timeout = 1 */"
         )

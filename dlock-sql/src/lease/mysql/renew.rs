@@ -127,8 +127,10 @@ impl MysqlLease {
         let (sent, answer) = self
             .db
             .tell(format!(
-                "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > {NOW}; \
-                 SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > {NOW}"
+                "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > \
+                    {NOW}; \
+                 SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > \
+                 {NOW}"
             ))
             .await?;
         let bad = |_: sqlx::Error| foreign("a column of another type");
@@ -158,7 +160,8 @@ impl MysqlLease {
         let (sent, told) = self
             .db
             .tell_again(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= {NOW} + {ttl}"
+                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND \
+                    ends <= {NOW} + {ttl}"
             ))
             .await?;
         if usize::try_from(told.found).is_ok_and(|found| found == batch.len()) {
@@ -170,7 +173,8 @@ impl MysqlLease {
         let (sent, answer) = self
             .db
             .tell(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}; \
+                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE \
+                    {keys} {live}; \
                  SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
             ))
             .await?;

@@ -286,7 +286,8 @@ impl Loaded {
                 to,
                 // With the columns that are known here: a later version may have more.
                 format_args!(
-                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner) VALUES {};",
+                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, \
+                        ends, upgrading, owner) VALUES {};",
                     put.join(",")
                 ),
             );
@@ -314,7 +315,8 @@ impl Loaded {
         push(
             to,
             format_args!(
-                "UPDATE {prefix}name SET {holder}, token = {token}, others = {rows}, changes = changes + {} WHERE name = {key};",
+                "UPDATE {prefix}name SET {holder}, token = {token}, others = {rows}, changes = changes + {} \
+                    WHERE name = {key};",
                 u8::from(is_news)
             ),
         );

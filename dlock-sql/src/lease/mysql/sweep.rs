@@ -114,7 +114,8 @@ impl Db {
         loop {
             let rows = self
                 .read_text(format!(
-                    "SELECT DISTINCT name FROM {p}entry WHERE name > {behind} AND ends < {NOW} - {age} ORDER BY name LIMIT {TOGETHER}"
+                    "SELECT DISTINCT name FROM {p}entry WHERE name > {behind} AND ends < {NOW} - {age} \
+                        ORDER BY name LIMIT {TOGETHER}"
                 ))
                 .await?;
             let all = rows.iter().map(|row| row.try_get::<Vec<u8>, _>(0));

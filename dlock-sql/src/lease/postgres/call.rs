@@ -251,8 +251,10 @@ mod tests {
         assert_eq!(
             full,
             format!(
-                "SELECT f(decode('{digits}', 'hex'), convert_from(decode('{digits}', 'hex'), 'UTF8'), (-5)::bigint, NULL::text, \
-                 ARRAY[decode('{digits}', 'hex'),decode('', 'hex')]::bytea[], ARRAY[true,false]::boolean[]) WHERE (-5)::bigint > 0"
+                "SELECT f(decode('{digits}', 'hex'), convert_from(decode('{digits}', 'hex'), 'UTF8'), \
+                    (-5)::bigint, NULL::text, \
+                 ARRAY[decode('{digits}', 'hex'),decode('', 'hex')]::bytea[], ARRAY[true,false]::boolean[]) \
+                 WHERE (-5)::bigint > 0"
             )
         );
     }

@@ -59,7 +59,8 @@ pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     }
 }
 
-const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set `default_transaction_isolation` for this user";
+const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set \
+    `default_transaction_isolation` for this user";
 
 /// What the functions would say.
 pub(super) fn other_isolation(at: &str) -> Error {
@@ -72,7 +73,8 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
         "DL001" => (ErrorKind::Unsupported, OTHER_ISOLATION),
         "DL002" => (
             ErrorKind::BackendData,
-            "has a row of that name which no dlock wrote; look at it in the table of names, and delete it if it is nobody's",
+            "has a row of that name which no dlock wrote; look at it in the table of names, and delete it \
+                if it is nobody's",
         ),
         // The transaction was rolled back to end a deadlock or a conflict: asked again it may pass.
         "40001" | "40P01" => (
@@ -118,7 +120,8 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
         ),
         _ if state.starts_with("42") || state.starts_with("22") || state.starts_with("23") => (
             ErrorKind::BackendData,
-            "does not have the tables and functions that this dlock made; has something changed them, or a newer dlock?",
+            "does not have the tables and functions that this dlock made; has something changed them, or a \
+                newer dlock?",
         ),
         _ => (ErrorKind::Unavailable, "failed"),
     }

@@ -191,7 +191,8 @@ impl PostgresLease {
         let options = PgConnectOptions::from_str(url).map_err(|_| {
             Error::new(
                 ErrorKind::InvalidInput,
-                "this is no URL of a PostgreSQL database; it looks like postgres://user:password@host:5432/database",
+                "this is no URL of a PostgreSQL database; it looks like \
+                    postgres://user:password@host:5432/database",
             )
         })?;
         Ok(Self::builder_with(options))

@@ -117,23 +117,29 @@ impl Statements {
         Self {
             acquire: fill(&format!(
                 "INSERT INTO {{p}}name AS k (name, phase, id, owner, ttl, ends, token) \
-                 SELECT $1, 2, $2, $4, {TTL}, clock_timestamp() + {TTL}, greatest(m.token_floor + 1, {MICROS}) FROM {{p}}meta AS m \
-                 ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, ttl = excluded.ttl, \
-                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {MICROS}) WHERE {FREE} RETURNING k.token"
+                 SELECT $1, 2, $2, $4, {TTL}, clock_timestamp() + {TTL}, greatest(m.token_floor + 1, \
+                 {MICROS}) FROM {{p}}meta AS m \
+                 ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, ttl \
+                 = excluded.ttl, \
+                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {MICROS}) WHERE \
+                 {FREE} RETURNING k.token"
             )),
             acquire_again: fill(&format!(
-                "UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $4, ttl = {TTL}, ends = clock_timestamp() + {TTL}, \
+                "UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $4, ttl = {TTL}, ends = \
+                    clock_timestamp() + {TTL}, \
                  token = greatest(k.token + 1, {MICROS}) WHERE k.name = $1 AND {FREE} RETURNING k.token"
             )),
             attempt: of("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: fill(
                 "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp()",
+                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > \
+                 clock_timestamp()",
             ),
             release_in_full: of("release($1, $2, $3, $4)"),
             abandon: of("abandon($1, $2)"),
             renew: fill(
-                "SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, $6) AS r",
+                "SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, \
+                    $6) AS r",
             ),
             convert: of("convert($1, $2, $3)"),
             raise: of("raise($1, $2, $3)"),
@@ -150,7 +156,8 @@ impl Statements {
             ),
             look: fill(
                 "SELECT k.changes, k.hints, k.token, k.phase::integer, \
-                 (k.phase <> 0 AND k.ends <= clock_timestamp()) OR (k.others > 0 AND k.earliest <= clock_timestamp()), \
+                 (k.phase <> 0 AND k.ends <= clock_timestamp()) OR (k.others > 0 AND k.earliest <= \
+                 clock_timestamp()), \
                  concat_ws(',', CASE k.phase WHEN 1 THEN encode(k.id, 'hex') END, CASE WHEN k.held > 0 THEN \
                  (SELECT string_agg(encode(o.id, 'hex'), ',') FROM {p}entry AS o \
                  WHERE o.name = k.name AND o.phase IN (1, 2, 3) AND o.phase = 1) END) \
@@ -158,13 +165,17 @@ impl Statements {
             ),
             // One row for the name, one for each holder. A row that no dlock wrote has an id that none has.
             inspect: fill(
-                "SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, NULL::text AS owner \
+                "SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, \
+                    NULL::text AS owner \
                  FROM {p}name AS k WHERE k.name = $1 \
-                 UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, k.token, \
+                 UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, \
+                 k.token, \
                  {p}micros(k.ends - clock_timestamp()), k.owner FROM {p}name AS k \
-                 WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \
+                 WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN \
+                 1 AND 3) \
                  UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
-                 FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()",
+                 FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > \
+                 clock_timestamp()",
             ),
             read_fence: fill(
                 "SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1",
@@ -257,7 +268,10 @@ pub(super) async fn current_schema(conn: &mut PgConnection, way: Way, at: &str) 
     schema.flatten().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidInput,
-            format!("no schema of the search path of the PostgreSQL database {at} exists; name one with `Builder::schema`"),
+            format!(
+                "no schema of the search path of the PostgreSQL database {at} exists; name one with \
+                `Builder::schema`"
+            ),
         )
     })
 }
@@ -357,7 +371,8 @@ async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize,
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "the lock tables {names} in {at} have schema version {version}, this program knows up to {known}: \
+                "the lock tables {names} in {at} have schema version {version}, this program knows up to \
+                    {known}: \
                  a newer dlock has used the database; update this program"
             ),
         ));

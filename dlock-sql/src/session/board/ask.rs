@@ -97,8 +97,8 @@ impl Board {
         self.state().crowded.note(key, now);
     }
 
-    /// The try has ended. With [`Verdict::GiveBack`] its place stays taken: the connection unlocks, and says so by
-    /// another call with `None`.
+    /// The try has ended. With [`Verdict::GiveBack`] its place stays taken: the connection unlocks, and says
+    /// so by another call with `None`.
     pub(in crate::session) fn tried(
         &self,
         key: &Key,

@@ -22,9 +22,10 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The caller goes away while it is tried.* What comes of it is noted by the [connection](super::connection) that
-//!   asked, not by the caller. An abandon buries the request first; then the connection gives back what it was
-//!   granted before it says that the try is over, so that nobody tries meanwhile.
+//! * *The caller goes away while it is tried.* What comes of it is noted by the
+//!   [connection](super::connection) that asked, not by the caller. An abandon buries the request first; then
+//!   the connection gives back what it was granted before it says that the try is over, so that nobody tries
+//!   meanwhile.
 //! * *The server lets the contender in, and a holder of this client is still here.* Its release is on its way
 //!   back (it is `leaving`), or its session was ended and we have not been told: then it has lost its lock,
 //!   and is told before the next one.

@@ -75,8 +75,8 @@ impl Board {
     /// The server has let the contender in. With [`Verdict::GiveBack`] it stays the contender: the connection
     /// unlocks, and says so by [`withdrawn`](Self::withdrawn).
     ///
-    /// Whether somebody listens is told as well: if not, the connection looks a while later whether somebody has
-    /// come.
+    /// Whether somebody listens is told as well: if not, the connection looks a while later whether somebody
+    /// has come.
     pub(in crate::session) fn contended(
         &self,
         key: &Key,

@@ -14,7 +14,8 @@ const CYCLES: i64 = 50;
 async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
     let count = async || match server {
         Server::Postgres(_) => {
-            let sql = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid \
+            let sql = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements s JOIN pg_roles r ON r.oid = \
+                s.userid \
                        WHERE query LIKE '%dlock_%'";
             server.ask(sql).await.parse::<i64>().unwrap()
         }

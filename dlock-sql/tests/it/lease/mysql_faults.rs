@@ -33,7 +33,8 @@ async fn blocked(server: &Server) -> i64 {
     apart(move || {
         hands.number(
             // That view is as old as a tenth of a second.
-            "DO SLEEP(0.2); SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+            "DO SLEEP(0.2); SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = \
+                'LOCK WAIT'",
         )
     })
     .await
@@ -119,7 +120,8 @@ fn rights_that_are_taken_away_are_told_as_such_and_nothing_is_done_without_them(
         server.open(&runtime).await.close().await.unwrap();
         server
             .ask(
-                "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, UPDATE ON dlock.dlock_meta TO app@'%'; \
+                "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, UPDATE ON dlock.dlock_meta TO \
+                    app@'%'; \
                  GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.dlock_name TO app@'%'; \
                  GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.dlock_entry TO app@'%'; \
                  GRANT SELECT, INSERT, UPDATE ON dlock.dlock_fence TO app@'%'",

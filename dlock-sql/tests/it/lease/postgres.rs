@@ -112,8 +112,10 @@ fn a_plain_hand_over_leaves_what_any_other_does() {
                 let release = format!("dlock_release('{name}', '\\x0{id}', 0, false)");
                 assert_eq!(ask(format!("SELECT a.word FROM {release} AS a")).await, ["R"]);
             }
-            let row = "concat_ws(' ', phase, encode(id, 'hex'), owner, ttl, others - watching, held, waiting, classed, class, arrivals, changes, hints, \
-                 alone, token > $T, ends > clock_timestamp() + least(ttl, interval '30 s') - interval '5 s', ends <= clock_timestamp() + greatest(ttl, interval '40 s'), \
+            let row = "concat_ws(' ', phase, encode(id, 'hex'), owner, ttl, others - watching, held, \
+                waiting, classed, class, arrivals, changes, hints, \
+                 alone, token > $T, ends > clock_timestamp() + least(ttl, interval '30 s') - interval '5 \
+                 s', ends <= clock_timestamp() + greatest(ttl, interval '40 s'), \
                  CASE WHEN held = 0 THEN ends <= clock_timestamp() + ttl END)";
             let row = row.replace("$T", &before[0]);
             let rows = ask(format!("SELECT {row} FROM dlock_name ORDER BY name")).await;

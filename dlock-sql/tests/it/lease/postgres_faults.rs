@@ -262,8 +262,10 @@ fn a_right_that_is_taken_away_is_told_as_such() {
         let owner = server.open(&runtime).await;
         server
             .ask(
-                "CREATE ROLE app LOGIN PASSWORD 'secret-of-app'; GRANT SELECT ON ALL TABLES IN SCHEMA public TO app; \
-                 GRANT INSERT, UPDATE, DELETE ON dlock_name, dlock_entry, dlock_fence TO app; GRANT UPDATE ON dlock_meta TO app",
+                "CREATE ROLE app LOGIN PASSWORD 'secret-of-app'; GRANT SELECT ON ALL TABLES IN SCHEMA \
+                    public TO app; \
+                 GRANT INSERT, UPDATE, DELETE ON dlock_name, dlock_entry, dlock_fence TO app; GRANT UPDATE \
+                 ON dlock_meta TO app",
             )
             .await;
         let url = server.url_of("app", "secret-of-app");

@@ -38,7 +38,8 @@ fn a_user_with_the_rights_that_are_listed_can_do_everything_but_make_the_tables(
                 Kind::Postgres => {
                     "GRANT USAGE ON SCHEMA public TO app; \
                      GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_name, dlock_entry, dlock_fence TO app; \
-                     GRANT SELECT, UPDATE ON dlock_meta TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO app"
+                     GRANT SELECT, UPDATE ON dlock_meta TO app; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA \
+                     public TO app"
                 }
                 Kind::MariaDb => "GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO app@'%'",
             };
@@ -114,17 +115,21 @@ fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
             fencing.raise(&a.key, high).await.unwrap();
             let ago = match kind {
                 Kind::Postgres => {
-                    "UPDATE dlock_name SET ends = ends - interval '1 hour', earliest = earliest - interval '1 hour'; \
-                     UPDATE dlock_entry SET ends = ends - interval '1 hour'; UPDATE dlock_meta SET swept = swept - interval '1 hour'"
+                    "UPDATE dlock_name SET ends = ends - interval '1 hour', earliest = earliest - interval \
+                        '1 hour'; \
+                     UPDATE dlock_entry SET ends = ends - interval '1 hour'; UPDATE dlock_meta SET swept = \
+                     swept - interval '1 hour'"
                 }
                 Kind::MariaDb => {
-                    "UPDATE dlock_name SET ends = ends - 3600000000; UPDATE dlock_entry SET ends = ends - 3600000000; \
+                    "UPDATE dlock_name SET ends = ends - 3600000000; UPDATE dlock_entry SET ends = ends - \
+                        3600000000; \
                      UPDATE dlock_meta SET swept = swept - 3600000000"
                 }
             };
             server.ask(ago).await;
             // Whoever releases something sweeps now and then.
-            let left = "SELECT (SELECT count(*) FROM dlock_entry) + (SELECT count(*) FROM dlock_name WHERE name <> 'other')";
+            let left = "SELECT (SELECT count(*) FROM dlock_entry) + (SELECT count(*) FROM dlock_name WHERE \
+                name <> 'other')";
             within(ms(30_000), async {
                 loop {
                     let b = ask("other");

@@ -13,7 +13,8 @@ use crate::servers::MariaDbServer;
 
 /// What the next release might add. On this server it can be repeated, since definitions are no part of a
 /// transaction.
-const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; ALTER TABLE {p}entry ADD COLUMN IF NOT EXISTS hypothetical TEXT; \
+const NEXT: &str = "ALTER TABLE {p}name ADD COLUMN IF NOT EXISTS hypothetical TEXT; ALTER TABLE {p}entry \
+    ADD COLUMN IF NOT EXISTS hypothetical TEXT; \
     CREATE TABLE IF NOT EXISTS {p}hypothetical (n INT)";
 /// The same, which fails half-way.
 const BROKEN: &str =

@@ -16,15 +16,15 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
+use super::connection::Timing;
 use super::connections::Connections;
-use super::link::Timing;
+use super::dialect::Server;
 use super::lock::{SessionLock, invalid};
 #[cfg(feature = "mysql")]
 use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres::{self, TransactionLocks};
 use super::restart::Grace;
-use super::wire::Server;
 
 /// What the names of what dlock makes in the database begin with unless another prefix is set.
 pub const DEFAULT_PREFIX: &str = "dlock_";
@@ -142,8 +142,8 @@ impl Config {
         }
     }
 
-    /// The database of that pool, on connections of the lock's own. They are made with the pool's options, and
-    /// are not counted among the pool's. The pool's hooks are not run.
+    /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
+    /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
         Self::from_postgres_options(pool.connect_options().as_ref().clone())
@@ -184,8 +184,8 @@ impl Config {
     /// After how long without a request the server ends a session, and gives its locks away. It is how long a
     /// lock stays taken at most when its client has vanished, and the smallest ttl of a lock.
     ///
-    /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with PostgreSQL;
-    /// at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
+    /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with
+    /// PostgreSQL; at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -198,8 +198,8 @@ impl Config {
         self
     }
 
-    /// The schema of that sequence in PostgreSQL; the first one of the search path unless set. Two schemas are
-    /// two sets of locks. MySQL has none: there it is the database that is connected to.
+    /// The schema of that sequence in PostgreSQL; the first one of the search path unless set. Two schemas
+    /// are two sets of locks. MySQL has none: there it is the database that is connected to.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
@@ -212,7 +212,8 @@ impl Config {
         self
     }
 
-    /// How long a connection may take to be made, and an answer that no lock depends on. 5 seconds unless set.
+    /// How long a connection may take to be made, and an answer that no lock depends on. 5 seconds unless
+    /// set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -221,9 +222,10 @@ impl Config {
     /// For how long after its start a server grants no lock. A client that has not heard of the restart may
     /// believe in a lock of before for its session ttl.
     ///
-    /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session ttls,
-    /// set the longest for all. With less, a client that is stopped or cut off during a restart may believe in a
-    /// lock that was granted to somebody else. With zero there is only what a closed connection tells.
+    /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session
+    /// ttls, set the longest for all. With less, a client that is stopped or cut off during a restart may
+    /// believe in a lock that was granted to somebody else. With zero there is only what a closed connection
+    /// tells.
     pub fn restart_grace(mut self, grace: Duration) -> Self {
         self.restart_grace = Some(grace);
         self
@@ -243,9 +245,9 @@ impl Config {
     /// Cancelled, nothing is left but perhaps the sequence or table of the tokens.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad setting, or options without a database (MySQL); `Unsupported` for a server that
-    /// is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock keeps
-    /// them; `PermissionDenied`; `Unavailable`, also on a standby.
+    /// `InvalidInput` for a bad setting, or options without a database (MySQL); `Unsupported` for a server
+    /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
+    /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
         let config = self.checked()?;
         let limits = config.database.limits();
@@ -260,9 +262,9 @@ impl Config {
         Ok(SessionLock::new(connections, &limits, config.ttl, &tokens))
     }
 
-    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of the
-    /// settings only the prefix, the schema and the [grace](Self::restart_grace) count. The grace has to be the
-    /// longest session ttl of those who use the same names; without one, set the session ttl here too.
+    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
+    /// the settings only the prefix, the schema and the [grace](Self::restart_grace) count. The grace has to
+    /// be the longest session ttl of those who use the same names; without one, set the session ttl here too.
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
@@ -317,7 +319,8 @@ impl Config {
         }
         if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
             return Err(invalid(format!(
-                "a grace of {grace:?} after a restart is longer than any session lives, which is {LONGEST_TTL:?}"
+                "a grace of {grace:?} after a restart is longer than any session lives, which is \
+                 {LONGEST_TTL:?}"
             )));
         }
         if self.timeout.is_zero() {
@@ -387,7 +390,8 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Runs that with a time limit, in a task of the given runtime: the driver connects on the one that is current.
+/// Runs that with a time limit, in a task of the given runtime: the driver connects on the one that is
+/// current.
 ///
 /// # Errors
 /// `Unavailable` if it takes longer; what it has done by then stays.

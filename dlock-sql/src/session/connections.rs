@@ -1,8 +1,9 @@
 //! The connections of one client: the shared one, which is made when it is needed, and those that wait.
 //!
-//! They are made with the options of the caller's pool, and are not of the pool: so a small pool is not used up by locks, and nothing that the pool does with its connections (closing the idle
-//! ones, handing them on with whatever they hold) happens to a session that holds a lock. There are one and as many as wait or were let in after a wait, up to a limit;
-//! who finds none waits by asking once a second on the shared one.
+//! They are made with the options of the caller's pool, and are not of the pool: so a small pool is not used
+//! up by locks, and nothing that the pool does with its connections (closing the idle ones, handing them on
+//! with whatever they hold) happens to a session that holds a lock. There are one and as many as wait or were
+//! let in after a wait, up to a limit; who finds none waits by asking once a second on the shared one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +16,9 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::board::{Board, Cancel, Seat, Step};
-use super::key::Key;
-use super::link::{Handle, Job, Kind, Link, Timing};
-use super::wire::Server;
+use super::connection::{Connection, Handle, Job, Kind, Timing};
+use super::dialect::Server;
+use super::keys::Key;
 
 /// What the calls of one client share. With the last of it its connections end.
 pub(super) struct Connections {
@@ -103,7 +104,8 @@ impl Connections {
         receive.shared()
     }
 
-    /// A new connection, and its task. In a task of the given runtime, since the driver spawns on the one that is current.
+    /// A new connection, and its task. In a task of the given runtime, since the driver spawns on the one
+    /// that is current.
     async fn make(&self, kind: Kind) -> Result<Arc<Handle>> {
         let asked = self.now();
         let mut spread = [0];
@@ -124,12 +126,13 @@ impl Connections {
         };
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (board, runtime) = (self.board.clone(), self.runtime.clone());
-        let (link, handle) = Link::new(wire, kind, id, asked, board, runtime, self.timing);
-        self.runtime.spawn(link.serve().boxed());
+        let (connection, handle) = Connection::new(wire, kind, id, asked, board, runtime, self.timing);
+        self.runtime.spawn(connection.serve().boxed());
         Ok(handle)
     }
 
-    /// Tells when it pays to ask again. It begins to wait when it is first polled: who only tries leaves nothing behind.
+    /// Tells when it pays to ask again. It begins to wait when it is first polled: who only tries leaves
+    /// nothing behind.
     pub(super) fn turn(
         self: &Arc<Self>,
         key: Key,
@@ -145,8 +148,8 @@ impl Connections {
                     Step::Ready => return Some(Push::Changed),
                     // The stream ends, and the engine asks again after a pause that grows.
                     Step::Failed => return None,
-                    Step::Contend(link, cancel) => {
-                        connections.contend(link, key, &lease, cancel);
+                    Step::Contend(connection, cancel) => {
+                        connections.contend(connection, key, &lease, cancel);
                         continue;
                     }
                     Step::Stay(rung) => rung,
@@ -161,17 +164,24 @@ impl Connections {
         stream::once(turn).filter_map(|push| async { push }).boxed()
     }
 
-    /// Waits on that connection or on a new one, in a task of its own: whoever wanted it may go away at any moment.
-    fn contend(self: &Arc<Self>, link: Option<Arc<Handle>>, key: Key, lease: &LeaseKey, cancel: Arc<Cancel>) {
-        if let Some(link) = link {
-            return self.wait_on(link, key, lease, cancel);
+    /// Waits on that connection or on a new one, in a task of its own: whoever wanted it may go away at any
+    /// moment.
+    fn contend(
+        self: &Arc<Self>,
+        connection: Option<Arc<Handle>>,
+        key: Key,
+        lease: &LeaseKey,
+        cancel: Arc<Cancel>,
+    ) {
+        if let Some(connection) = connection {
+            return self.wait_on(connection, key, lease, cancel);
         }
         let (connections, lease) = (self.clone(), lease.clone());
         let contending = async move {
             match connections.make(Kind::Waiting).await {
-                Ok(link) => {
-                    connections.board.contends_on(&key, &lease, link.id);
-                    connections.wait_on(link, key, &lease, cancel);
+                Ok(connection) => {
+                    connections.board.contends_on(&key, &lease, connection.id);
+                    connections.wait_on(connection, key, &lease, cancel);
                 }
                 Err(e) => {
                     connections.board.not_made();
@@ -182,14 +192,14 @@ impl Connections {
         self.runtime.spawn(contending.boxed());
     }
 
-    fn wait_on(&self, link: Arc<Handle>, key: Key, lease: &LeaseKey, cancel: Arc<Cancel>) {
+    fn wait_on(&self, connection: Arc<Handle>, key: Key, lease: &LeaseKey, cancel: Arc<Cancel>) {
         let job = Job::Wait {
             key,
             lease: lease.clone(),
             cancel,
-            link: link.clone(),
+            connection: connection.clone(),
         };
-        if link.send(job).is_err() {
+        if connection.send(job).is_err() {
             // It has just ended. Where the table knows that already, it knows what to tell as well.
             let ended = Error::new(ErrorKind::Unavailable, "the connection to wait on has ended");
             self.board.withdrawn(&key, lease, Some(ended));

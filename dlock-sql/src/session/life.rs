@@ -1,17 +1,22 @@
 //! Until when a connection can be relied on.
 //!
-//! The server ends a session that it has heard nothing of for the ttl: `idle_session_timeout`, `wait_timeout`. It begins to count when it has answered,
-//! which is not before the request was *sent*. So each belief counts from when the last request was sent that was answered, and lasts one ttl; the engine takes its
-//! margin for drift off that.
+//! The server ends a session that it has heard nothing of for the ttl: `idle_session_timeout`,
+//! `wait_timeout`. It begins to count when it has answered, which is not before the request was *sent*. So
+//! each belief counts from when the last request was sent that was answered, and lasts one ttl; the engine
+//! takes its margin for drift off that.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The answer comes late*, or this process was stopped meanwhile. It counts from the send time, so it is worth less, never more.
-//! * *The lock comes at the end of a long wait.* A wait is sent anew every third of a ttl, and the grant counts from when its *turn* was sent: see
-//!   [`link`](super::link).
-//! * *The session is ended sooner*, by an operator, or a job that ends idle ones. Then its connection ends as well, which is seen at once where the driver
-//!   can listen while it is idle (PostgreSQL), and else at the next ping. Until that is seen two may believe to hold the lock: the fence keeps the first one out. The docs say so.
-//! * *Another server answers* than the one that has the locks, behind a proxy. Each answer names its backend, and another one than at the beginning is a loss.
+//! * *The answer comes late*, or this process was stopped meanwhile. It counts from the send time, so it is
+//!   worth less, never more.
+//! * *The lock comes at the end of a long wait.* A wait is sent anew every third of a ttl, and the grant
+//!   counts from when its *turn* was sent: see [`connection`](super::connection).
+//! * *The session is ended sooner*, by an operator, or a job that ends idle ones. Then its connection ends as
+//!   well, which is seen at once where the driver can listen while it is idle (PostgreSQL), and else at the
+//!   next ping. Until that is seen two may believe to hold the lock: the fence keeps the first one out. The
+//!   docs say so.
+//! * *Another server answers* than the one that has the locks, behind a proxy. Each answer names its backend,
+//!   and another one than at the beginning is a loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

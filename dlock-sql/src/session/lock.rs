@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RenewItem,
-    RenewKind, RenewOutcome, Renewal, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
 use dlock_core::{
     Capabilities, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
@@ -19,13 +18,13 @@ use futures::stream::{self, BoxStream};
 
 use super::board::{Asked, Found};
 use super::config::{Limits, Tokens};
+use super::connection::{Handle, Job};
 use super::connections::Connections;
-use super::key::Key;
-use super::link::{Handle, Job};
+use super::keys::Key;
 
 /// Locks that hang on a session of the database: see the [module](super).
 pub struct SessionLock {
-    connections: Arc<Connections>,
+    pub(super) connections: Arc<Connections>,
     capabilities: Capabilities,
     strength: Strength,
     /// Where the tokens come from: part of each key.
@@ -54,7 +53,7 @@ impl SessionLock {
         }
     }
 
-    fn key(&self, name: &LockName) -> Key {
+    pub(super) fn key(&self, name: &LockName) -> Key {
         Key::new(&self.space, name).cut(self.key_bytes)
     }
 
@@ -89,13 +88,13 @@ impl SessionLock {
     }
 
     /// A lease on that connection, which lasts for a while.
-    async fn grant(&self, lease: &LeaseKey, token: Token, link: &Handle) -> Result<Grant> {
+    async fn grant(&self, lease: &LeaseKey, token: Token, connection: &Handle) -> Result<Grant> {
         let now = self.connections.now();
-        if !link.life.is_ample(now) {
+        if !connection.life.is_ample(now) {
             // It is held, whatever comes of this question.
-            link.be_heard(now).await.map_err(held)?;
+            connection.be_heard(now).await.map_err(held)?;
         }
-        let (from, span) = (link.life.confirmed(), link.life.span());
+        let (from, span) = (connection.life.confirmed(), connection.life.span());
         let key = self.key(&lease.name);
         if !self.connections.board.extend(&key, lease.id, from + span) {
             return Err(Error::lost(LossReason::SessionLost));
@@ -111,12 +110,13 @@ impl SessionLock {
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let (lease, key) = (&request.key, self.key(&request.key.name));
-        // First the connection: between taking the place of who tries and sending the try nothing is waited for.
+        // First the connection: between taking the place of who tries and sending the try nothing is waited
+        // for.
         let shared = self.connections.shared().await?;
         let board = &self.connections.board;
         match board.ask(&key, lease, request.waits, self.connections.now())? {
             Asked::Granted(holder) => {
-                let grant = self.grant(lease, holder.token, &holder.link).await?;
+                let grant = self.grant(lease, holder.token, &holder.connection).await?;
                 return Ok(Attempt::Granted(grant));
             }
             Asked::Wait => return Ok(self.wait(key, lease, false)),
@@ -147,9 +147,9 @@ impl SessionLock {
     async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
         let key = self.key(&lease.name);
         let board = &self.connections.board;
-        let was_held = match board.leave(&key, lease.id)? {
+        let was_held = match board.leave(&key, lease.id, self.connections.now())? {
             // Once it is on its way it needs nobody who waits for its answer.
-            Some(holder) => holder.link.unlock(key, lease.id).await?,
+            Some(holder) => holder.connection.unlock(key, lease.id).await?,
             // Or it was given back before, and the answer was lost.
             None => board.was_released(lease.id),
         };
@@ -172,7 +172,7 @@ impl SessionLock {
                         // It is about to be told that its connection has ended.
                         return Err(held(away(self.connections.at())));
                     };
-                    // The link has given back what it was granted before it comes to this.
+                    // The connection has given back what it was granted before it comes to this.
                     shared.barrier().await.map_err(held)?;
                     withdrawn = true;
                 }
@@ -181,19 +181,21 @@ impl SessionLock {
                     // Where it was let in just before, the next look finds it.
                     withdrawn = true;
                 }
-                Found::Holding(holder) => return self.end(key, lease, &holder.link, holder.token).await,
+                Found::Holding(holder) => {
+                    return self.end(key, lease, &holder.connection, holder.token).await;
+                }
             }
         }
     }
 
-    async fn end(&self, key: Key, lease: &LeaseKey, link: &Handle, token: Token) -> Result<Abandoned> {
-        match link.unlock(key, lease.id).await? {
+    async fn end(&self, key: Key, lease: &LeaseKey, connection: &Handle, token: Token) -> Result<Abandoned> {
+        match connection.unlock(key, lease.id).await? {
             true => Ok(Abandoned::WasGranted(Some(token))),
             false => Ok(Abandoned::Nothing),
         }
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         self.connections.board.check_open()
     }
 }
@@ -242,66 +244,6 @@ impl Lock for SessionLock {
     async fn close(&self) -> Result<()> {
         self.connections.board.close();
         Ok(())
-    }
-}
-
-/// Leases live with their sessions, so renewing them is hearing of those: one question for all that hang on one connection.
-#[async_trait]
-impl Renew for SessionLock {
-    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        if let Err(e) = self.check_open() {
-            return items.iter().map(|_| RenewOutcome::Failed(e.clone())).collect();
-        }
-        let now = self.connections.now();
-        let links: Vec<Option<Arc<Handle>>> = items.iter().map(|item| self.link_of(item)).collect();
-        let mut asked: Vec<Arc<Handle>> = Vec::new();
-        for link in links.iter().flatten() {
-            if asked.iter().all(|a| a.id != link.id) {
-                asked.push(link.clone());
-            }
-        }
-        let heard = join_all(
-            asked
-                .iter()
-                .map(|link| async move { (link.id, link.be_heard(now).await) }),
-        )
-        .await;
-        let failed = |link: &Handle| {
-            let of = heard.iter().find(|(id, _)| *id == link.id);
-            of.and_then(|(_, heard)| heard.as_ref().err())
-        };
-        let outcomes = items.iter().zip(&links).map(|(item, link)| match link {
-            Some(link) => match failed(link) {
-                // Its connection was given up, and it with that: nothing can renew it any more.
-                Some(_) if self.link_of(item).is_none() => RenewOutcome::Gone,
-                Some(e) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
-                None => {
-                    let (from, span) = (link.life.confirmed(), link.life.span());
-                    let key = self.key(&item.key.name);
-                    // It may have ended while others were asked.
-                    match self.connections.board.extend(&key, item.key.id, from + span) {
-                        true => RenewOutcome::Renewed(Renewal::new(from, span)),
-                        false => RenewOutcome::Gone,
-                    }
-                }
-            },
-            None => RenewOutcome::Gone,
-        });
-        outcomes.collect()
-    }
-}
-
-impl SessionLock {
-    fn link_of(&self, item: &RenewItem) -> Option<Arc<Handle>> {
-        // There is no queue that could be renewed: it is not claimed.
-        if item.kind != RenewKind::Lease {
-            return None;
-        }
-        let holder = self
-            .connections
-            .board
-            .holder(&self.key(&item.key.name), item.key.id)?;
-        Some(holder.link)
     }
 }
 

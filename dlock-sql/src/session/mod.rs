@@ -1,61 +1,81 @@
-//! Locks that hang on a session of the database: advisory locks of PostgreSQL, `GET_LOCK` of MySQL and MariaDB.
+//! Locks that hang on a session of the database: advisory locks of PostgreSQL, `GET_LOCK` of MySQL and
+//! MariaDB.
 //!
-//! A lock is two statements, and no row is written. It is held for as long as its connection lives: there is nothing to renew but that, and whoever dies loses it at once. What that
-//! costs: a connection that breaks loses all that hangs on it, and a pooler that shares sessions cannot be in between. Where this does not suit, there is the lease strategy.
+//! A lock is two statements, and no row is written. It is held for as long as its connection lives: there is
+//! nothing to renew but that, and whoever dies loses it at once. What that costs: a connection that breaks
+//! loses all that hangs on it, and a pooler that shares sessions cannot be in between. Where this does not
+//! suit, there is the lease strategy.
 //!
 //! # What it guarantees
 //!
 //! * *Exclusion*, also between two handles of one client, which to the server are one session.
-//! * *A ttl.* The session is told to end when nothing was heard of it for the ttl (`idle_session_timeout`, `wait_timeout`), and is asked every third of that. A guard counts from when the last question that
-//!   was answered had been *sent*, so it stops being valid before the server lets anybody else in, if its client is cut off or stands still.
-//! * *A restart of the server* lets nobody in before the last guard is over by its own deadline, also that of a client that was cut off and heard nothing: a server that has just started grants nothing for
-//!   a ttl. Unless the sequence of the tokens was made since: then there was nobody before. Where clients of one prefix have different ttls, each is to be told the longest one (`restart_grace`).
-//! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with each grant, and across restarts.
-//! * *Nothing stays.* Who gives up waiting is taken out of the server's queue (`pg_cancel_backend`, `KILL QUERY`), and what it was let in to at the last moment is given back. No slot of a pool
-//!   is used, for the connections are the backend's own: one for all that was free when it was asked for, and one for each lock that is waited for or was.
-//! * *A pooler is found out*: at the start, by settings of the session that did not arrive; later, by an answer of another session than the one that was asked. Both are
-//!   `Unsupported`, and in the second case what was held is told as lost.
+//! * *A ttl.* The session is told to end when nothing was heard of it for the ttl (`idle_session_timeout`,
+//!   `wait_timeout`), and is asked every third of that. A guard counts from when the last question that was
+//!   answered had been *sent*, so it stops being valid before the server lets anybody else in, if its client
+//!   is cut off or stands still.
+//! * *A restart of the server* lets nobody in before the last guard is over by its own deadline, also that of
+//!   a client that was cut off and heard nothing: a server that has just started grants nothing for a ttl.
+//!   Unless the sequence of the tokens was made since: then there was nobody before. Where clients of one
+//!   prefix have different ttls, each is to be told the longest one (`restart_grace`).
+//! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with
+//!   each grant, and across restarts.
+//! * *Nothing stays.* Who gives up waiting is taken out of the server's queue (`pg_cancel_backend`, `KILL
+//!   QUERY`), and what it was let in to at the last moment is given back. No slot of a pool is used, for the
+//!   connections are the backend's own: one for all that was free when it was asked for, and one for each
+//!   lock that is waited for or was.
+//! * *A pooler is found out*: at the start, by settings of the session that did not arrive; later, by an
+//!   answer of another session than the one that was asked. Both are `Unsupported`, and in the second case
+//!   what was held is told as lost.
 //!
 //! # What it does not
 //!
-//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`). The server lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL
-//!   when the end of its connection arrives, with MySQL at its next ping. The fence is for that.
-//! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well. So does a clock of the server that is set forward (PostgreSQL).
-//! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl later.
-//! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's. A standby that was not in step may give out the last tokens a second time.
-//! * *The order* of those who wait is roughly that of their coming. One of each client waits at the server, anew every third of a ttl.
-//! * *Names are hashed*: to 64 bits with PostgreSQL, to 224 with MySQL; `Capabilities::name_hash_bits` says so. Two names of one hash are one lock.
-//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches; nor is there inspection or a forced release: the server knows of sessions, not of requests and tokens, and to end a
-//!   session by force ends all that its client holds on it.
+//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`). The server
+//!   lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL when
+//!   the end of its connection arrives, with MySQL at its next ping. The fence is for that.
+//! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well.
+//!   So does a clock of the server that is set forward (PostgreSQL).
+//! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl
+//!   later.
+//! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's. A standby that
+//!   was not in step may give out the last tokens a second time.
+//! * *The order* of those who wait is roughly that of their coming. One of each client waits at the server,
+//!   anew every third of a ttl.
+//! * *Names are hashed*: to 64 bits with PostgreSQL, to 224 with MySQL; `Capabilities::name_hash_bits` says
+//!   so. Two names of one hash are one lock.
+//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches; nor is there inspection
+//!   or a forced release: the server knows of sessions, not of requests and tokens, and to end a session by
+//!   force ends all that its client holds on it.
 //!
 //! # How it is made
 //!
 //! | file | |
 //! |---|---|
 //! | `config` | what can be set |
+//! | `lock`, `renew` | the SPI |
 //! | `board` | what one client has and wants: a state machine without I/O |
-//! | `link` | the task that owns a connection; turns of waiting, and how one is cut short |
+//! | `connection` | the task that owns a connection; turns of waiting, and how one is cut short |
 //! | `connections` | the shared connection and those that wait |
 //! | `life` | until when a session is believed in |
 //! | `restart` | what a server that has just started does not know |
-//! | `wire` | what is asked of a server; `postgres` and `mysql` say how |
-//! | `key` | the hash of a name |
-//! | `lock` | the SPI over all that |
+//! | `dialect` | what is asked of a server; `postgres` and `mysql` have the statements |
+//! | `keys` | the hash of a name |
+//! | `failure` | what is told of requests that failed |
 
 mod board;
 mod config;
+mod connection;
 mod connections;
-mod key;
+mod dialect;
+mod failure;
+mod keys;
 mod life;
-mod link;
 mod lock;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod renew;
 mod restart;
-mod tombstones;
-mod wire;
 
 pub use self::config::{Config, DEFAULT_MOST_WAITING, DEFAULT_PREFIX, DEFAULT_TTL};
 pub use self::lock::SessionLock;

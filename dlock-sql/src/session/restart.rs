@@ -1,21 +1,31 @@
 //! What a server that has just started does not know: who held what before.
 //!
-//! Its locks are in its memory. A client that was cut off or stood still when it went down believes in its locks until their deadline, and so does one whose driver does not read while
-//! nothing is asked (MySQL), for up to a second. The server, back in no time, would give them to the next one who asks. So for a *grace*, counted from the start of the server, nobody here asks: a name is
-//! taken to be held. The grace is the ttl of sessions. What was believed in when the server ended counts from a request that it had answered before, and is over when the grace is.
+//! Its locks are in its memory. A client that was cut off or stood still when it went down believes in its
+//! locks until their deadline, and so does one whose driver does not read while nothing is asked (MySQL), for
+//! up to a second. The server, back in no time, would give them to the next one who asks. So for a *grace*,
+//! counted from the start of the server, nobody here asks: a name is taken to be held. The grace is the ttl
+//! of sessions. What was believed in when the server ended counts from a request that it had answered before,
+//! and is over when the grace is.
 //!
-//! A server on which the sequence of the tokens was made *in this run* has nobody of before: what made the sequence has noted the run in its comment, and then there is no grace. So what is new is not waited for.
+//! A server on which the sequence of the tokens was made *in this run* has nobody of before: what made the
+//! sequence has noted the run in its comment, and then there is no grace. So what is new is not waited for.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A server that starts again without its process having ended*: PostgreSQL, when one of its processes has crashed, say for want of memory. It forgets its statistics then; so a run begins when they do, if that
+//! * *A server that starts again without its process having ended*: PostgreSQL, when one of its processes has
+//!   crashed, say for want of memory. It forgets its statistics then; so a run begins when they do, if that
 //!   is later. One kind of them can be reset by hand, so two are looked at.
-//! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash in less. Nothing is made in the second in which a run began.
-//! * *The clock of the server is set* between its start and the connection. MySQL and PostgreSQL count their age by it: set forward, the grace is shorter. So is a session of PostgreSQL: see the head of the
+//! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
+//!   in less. Nothing is made in the second in which a run began.
+//! * *The clock of the server is set* between its start and the connection. MySQL and PostgreSQL count their
+//!   age by it: set forward, the grace is shorter. So is a session of PostgreSQL: see the head of the
 //!   [module](super).
-//! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since it was greeted.
-//! * *The age is old when it arrives.* It is taken to be that of the arrival, so the grace ends late, never early.
-//! * *A primary that takes over*, which has been running for long and has never known anything. Nothing here helps, and the docs say so.
+//! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since it
+//!   was greeted.
+//! * *The age is old when it arrives.* It is taken to be that of the arrival, so the grace ends late, never
+//!   early.
+//! * *A primary that takes over*, which has been running for long and has never known anything. Nothing here
+//!   helps, and the docs say so.
 
 use std::time::Duration;
 
@@ -37,7 +47,8 @@ impl Grace {
     }
 }
 
-/// The comment of a sequence or table that is made in the run of that name, which is letters, digits, dots and signs.
+/// The comment of a sequence or table that is made in the run of that name, which is letters, digits, dots
+/// and signs.
 pub(super) fn comment(run: &str) -> String {
     let run: String = run
         .chars()

@@ -7,8 +7,8 @@ use dlock_core::{Error, ErrorKind, LossReason, Result};
 
 use super::Board;
 use super::state::InLine;
-use crate::session::link::{Handle, Kind};
-use crate::session::wire::Failed;
+use crate::session::connection::{Handle, Kind};
+use crate::session::failure::Failed;
 
 impl Board {
     pub(in crate::session) fn shared(&self) -> Option<Arc<Handle>> {
@@ -33,20 +33,20 @@ impl Board {
     }
 
     /// That connection holds nothing and waits for nothing.
-    pub(in crate::session) fn put_back(&self, link: Arc<Handle>) {
+    pub(in crate::session) fn put_back(&self, connection: Arc<Handle>) {
         let mut state = self.state();
         if state.closed {
             return;
         }
-        state.idle.push(link);
+        state.idle.push(connection);
         state.feed();
     }
 
     /// Takes an idle connection out for good. `false` if somebody has just taken it.
-    pub(in crate::session) fn retire(&self, link: u64) -> bool {
+    pub(in crate::session) fn retire(&self, connection: u64) -> bool {
         let mut state = self.state();
         let before = state.idle.len();
-        state.idle.retain(|l| l.id != link);
+        state.idle.retain(|l| l.id != connection);
         state.idle.len() < before
     }
 
@@ -58,7 +58,7 @@ impl Board {
     }
 
     /// That connection has ended, or is about to be closed: what hung on it is told as lost.
-    pub(in crate::session) fn over(&self, link: u64, kind: Kind, why: Option<&Failed>) {
+    pub(in crate::session) fn over(&self, connection: u64, kind: Kind, why: Option<&Failed>) {
         let mut lost = Vec::new();
         {
             let mut guard = self.state();
@@ -69,20 +69,20 @@ impl Board {
                 state.pooler.get_or_insert_with(|| why.error.clone());
             }
             match kind {
-                Kind::Shared => drop(state.shared.take_if(|s| s.id == link)),
+                Kind::Shared => drop(state.shared.take_if(|s| s.id == connection)),
                 Kind::Waiting => {
-                    state.idle.retain(|l| l.id != link);
+                    state.idle.retain(|l| l.id != connection);
                     state.waiting = state.waiting.saturating_sub(1);
                 }
             }
             for name in state.names.values_mut() {
-                if let Some(holder) = name.holder.take_if(|h| h.link.id == link) {
+                if let Some(holder) = name.holder.take_if(|h| h.connection.id == connection) {
                     lost.push(holder.lease);
                     name.ring_first();
                 }
-                if let Some(contender) = name.contender.take_if(|c| c.link == Some(link)) {
+                if let Some(contender) = name.contender.take_if(|c| c.connection == Some(connection)) {
                     contender.bell.notify(usize::MAX);
-                    let is_wanted = !state.buried.has(contender.lease.id);
+                    let is_wanted = !state.buried.has(&contender.lease.id);
                     if is_wanted {
                         name.line.push_front(InLine {
                             lease: contender.lease,
@@ -102,7 +102,8 @@ impl Board {
         }
     }
 
-    /// Nothing is asked for any more, and no connection is kept: each ends when it has done what it was asked.
+    /// Nothing is asked for any more, and no connection is kept: each ends when it has done what it was
+    /// asked.
     pub(in crate::session) fn close(&self) {
         let (names, shared, _idle) = {
             let mut state = self.state();

@@ -7,10 +7,10 @@ use dlock_core::{Runtime, Timestamp};
 use event_listener::EventListener;
 
 use super::Board;
-use super::contending::Cancel;
 use super::state::{Contender, InLine, Presence};
-use crate::session::key::Key;
-use crate::session::link::Handle;
+use super::wait::Cancel;
+use crate::session::connection::Handle;
+use crate::session::keys::Key;
 
 /// What is to be done for whoever waits.
 pub(in crate::session) enum Step {
@@ -27,7 +27,8 @@ pub(in crate::session) enum Step {
 }
 
 impl Board {
-    /// Somebody listens for its turn. One that was told to [expect](super::Asked::Expect) others has no connection made for it.
+    /// Somebody listens for its turn. One that was told to [expect](super::Asked::Expect) others has no
+    /// connection made for it.
     pub(in crate::session) fn step(
         &self,
         key: &Key,
@@ -37,7 +38,7 @@ impl Board {
     ) -> Step {
         let mut guard = self.state();
         let state = &mut *guard;
-        if state.closed || state.pooler.is_some() || state.buried.has(lease.id) {
+        if state.closed || state.pooler.is_some() || state.buried.has(&lease.id) {
             return Step::Ready;
         }
         let name = state.names.entry(*key).or_default();
@@ -70,12 +71,12 @@ impl Board {
             name.line.push_front(first);
             return Step::Failed;
         }
-        let link = state.idle.pop();
-        if link.is_none() && expects {
+        let connection = state.idle.pop();
+        if connection.is_none() && expects {
             name.line.push_front(first);
             return Step::Ready;
         }
-        if link.is_none() {
+        if connection.is_none() {
             if state.waiting >= self.most_waiting {
                 let rung = first.bell.listen();
                 name.line.push_front(first);
@@ -92,10 +93,10 @@ impl Board {
             bell: first.bell,
             cancel: cancel.clone(),
             presence: Presence::Here,
-            link: link.as_ref().map(|l| l.id),
-            since: link.as_ref().map(|_| now),
+            connection: connection.as_ref().map(|l| l.id),
+            since: connection.as_ref().map(|_| now),
         });
-        Step::Contend(link, cancel)
+        Step::Contend(connection, cancel)
     }
 
     /// Whoever listened listens no more.

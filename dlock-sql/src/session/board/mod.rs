@@ -11,30 +11,38 @@
 //!                                         contender -----------------------------> holder
 //! ```
 //!
-//! A session is let in again by a lock that it holds. So what keeps the requests *of one client* apart is this table:
+//! A session is let in again by a lock that it holds. So what keeps the requests *of one client* apart is
+//! this table:
 //!
-//! * *One tries at a time*, on the shared connection, and only while nobody of this client holds or contends. Two tries of one name in one session would both be let in.
-//! * *One contends at a time*, on a connection of its own that holds nothing. It may stand behind a holder of this client: another session, which keeps it out.
+//! * *One tries at a time*, on the shared connection, and only while nobody of this client holds or contends.
+//!   Two tries of one name in one session would both be let in.
+//! * *One contends at a time*, on a connection of its own that holds nothing. It may stand behind a holder of
+//!   this client: another session, which keeps it out.
 //! * *By the key, not by the name*: two names with one hash are one lock.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The caller goes away while it is tried.* What comes of it is noted by the [link](super::link) that asked, not by the caller. An abandon buries the request first; then the
-//!   link gives back what it was granted before it says that the try is over, so that nobody tries meanwhile.
-//! * *The server lets the contender in, and a holder of this client is still here.* Its release is on its way back (it is `leaving`), or its session was ended and we have
-//!   not been told: then it has lost its lock, and is told before the next one.
-//! * *Who waits is gone without a word.* A request that is answered `Held` may leave nothing behind. While somebody listens to its [seat](Seat) it keeps its place; the engine asks again now and then, and is
-//!   away for a moment. Who is away for longer than [`GRACE`] is passed over, and what it was let in to is given back.
-//! * *A connection ends.* All that hung on it is taken out in one step, and told as lost before the connection is closed from this side.
+//! * *The caller goes away while it is tried.* What comes of it is noted by the [connection](super::connection) that
+//!   asked, not by the caller. An abandon buries the request first; then the connection gives back what it was
+//!   granted before it says that the try is over, so that nobody tries meanwhile.
+//! * *The server lets the contender in, and a holder of this client is still here.* Its release is on its way
+//!   back (it is `leaving`), or its session was ended and we have not been told: then it has lost its lock,
+//!   and is told before the next one.
+//! * *Who waits is gone without a word.* A request that is answered `Held` may leave nothing behind. While
+//!   somebody listens to its [seat](Seat) it keeps its place; the engine asks again now and then, and is away
+//!   for a moment. Who is away for longer than [`GRACE`] is passed over, and what it was let in to is given
+//!   back.
+//! * *A connection ends.* All that hung on it is taken out in one step, and told as lost before the
+//!   connection is closed from this side.
 
-mod asking;
+mod ask;
 mod connections;
-mod contending;
-mod leaving;
 mod line;
+mod release;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,11 +50,11 @@ use std::time::Duration;
 use dlock_core::spi::Signal;
 use futures::channel::mpsc;
 
-pub(super) use self::asking::{Asked, Verdict};
-pub(super) use self::contending::{Cancel, IsHeard};
-pub(super) use self::leaving::Found;
+pub(super) use self::ask::{Asked, Verdict};
 pub(super) use self::line::{Seat, Step};
+pub(super) use self::release::Found;
 use self::state::State;
+pub(super) use self::wait::{Cancel, IsHeard};
 
 /// How long somebody in line may be away between two questions.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
@@ -62,7 +70,7 @@ pub(super) struct Board {
 impl Board {
     pub(super) fn new(most_waiting: usize) -> Self {
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             signals: Mutex::default(),
             most_waiting,
         }

@@ -2,25 +2,29 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use dlock_core::spi::LeaseKey;
+use dlock_core::spi::{LeaseKey, Tombstones};
 use dlock_core::{Error, ErrorKind, RequestId, Result, Timestamp, Token};
 use event_listener::Event;
 
 use super::GRACE;
-use super::contending::Cancel;
+use super::wait::Cancel;
 use crate::lately::Lately;
-use crate::session::key::Key;
-use crate::session::link::Handle;
-use crate::session::tombstones::Tombstones;
+use crate::session::connection::Handle;
+use crate::session::keys::Key;
 
-#[derive(Default)]
+/// A late call of a request that was abandoned is one of this process: nothing overtakes within a session. So
+/// its memory is enough. No call is under way for a day, nor are so many at once.
+const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
+
 pub(super) struct State {
     pub(super) names: HashMap<Key, Name>,
     pub(super) buried: Tombstones,
     /// Of those, who was given back as a holder.
     pub(super) released: Tombstones,
-    /// Requests that may be granted in a session of which no more is heard, and until when that session may live.
+    /// Requests that may be granted in a session of which no more is heard, and until when that session may
+    /// live.
     pub(super) doubtful: HashMap<RequestId, Timestamp>,
     pub(super) shared: Option<Arc<Handle>>,
     /// Connections that wait for nothing and hold nothing, the latest last.
@@ -66,7 +70,7 @@ impl Name {
 pub(in crate::session) struct Holder {
     pub(in crate::session) lease: LeaseKey,
     pub(in crate::session) token: Token,
-    pub(in crate::session) link: Arc<Handle>,
+    pub(in crate::session) connection: Arc<Handle>,
     /// It is being given back.
     pub(super) leaving: bool,
     /// Until when anybody believes in it. What is not renewed by then lapses.
@@ -81,7 +85,7 @@ pub(super) struct Contender {
     pub(super) cancel: Arc<Cancel>,
     pub(super) presence: Presence,
     /// Once there is one.
-    pub(super) link: Option<u64>,
+    pub(super) connection: Option<u64>,
     /// Since when it waits, if there was a connection for it.
     pub(super) since: Option<Timestamp>,
 }
@@ -111,6 +115,23 @@ impl Presence {
 }
 
 impl State {
+    pub(super) fn new() -> Self {
+        let (keep, most) = REMEMBERED;
+        Self {
+            names: HashMap::new(),
+            buried: Tombstones::new(keep, most),
+            released: Tombstones::new(keep, most),
+            doubtful: HashMap::new(),
+            shared: None,
+            idle: Vec::new(),
+            waiting: 0,
+            starved: VecDeque::new(),
+            crowded: Lately::default(),
+            pooler: None,
+            closed: false,
+        }
+    }
+
     pub(super) fn check_closed(&self) -> Result<()> {
         match self.closed {
             true => Err(Error::new(ErrorKind::Closed, "the client was closed")),

@@ -5,8 +5,8 @@ use dlock_core::{Error, ErrorKind, LockName, LossReason, RequestId, Result, Time
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::*;
-use crate::session::key::Key;
-use crate::session::link::{Handle, Kind};
+use crate::session::connection::{Handle, Kind};
+use crate::session::keys::Key;
 
 fn lease(n: u64) -> LeaseKey {
     LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n))
@@ -29,21 +29,21 @@ fn is_wait(asked: Result<Asked>) -> bool {
 }
 
 /// The request tries and has it.
-fn hold(board: &Board, n: u64, link: &Arc<Handle>) {
+fn hold(board: &Board, n: u64, connection: &Arc<Handle>) {
     assert!(matches!(
         board.ask(&key(), &lease(n), false, at(0)),
         Ok(Asked::Try)
     ));
-    let kept = board.tried(&key(), &lease(n), Some((token(n), link.clone())));
+    let kept = board.tried(&key(), &lease(n), Some((token(n), connection.clone())));
     assert_eq!(kept, Verdict::Keep);
 }
 
 /// The request is the contender, on that connection.
-fn contend(board: &Board, n: u64, link: &Arc<Handle>) {
+fn contend(board: &Board, n: u64, connection: &Arc<Handle>) {
     let Step::Contend(None, _) = board.step(&key(), &lease(n), false, at(0)) else {
         panic!("it is not its turn to contend");
     };
-    board.contends_on(&key(), &lease(n), link.id);
+    board.contends_on(&key(), &lease(n), connection.id);
 }
 
 fn lost(signals: &mut mpsc::UnboundedReceiver<Signal>) -> Vec<LeaseKey> {
@@ -55,7 +55,7 @@ fn lost(signals: &mut mpsc::UnboundedReceiver<Signal>) -> Vec<LeaseKey> {
 
 #[test]
 fn two_requests_of_one_client_never_try_together() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
+    let (board, connection) = (Board::new(4), Handle::apart(1));
     assert!(matches!(
         board.ask(&key(), &lease(1), false, at(0)),
         Ok(Asked::Try)
@@ -63,7 +63,7 @@ fn two_requests_of_one_client_never_try_together() {
     assert!(is_wait(board.ask(&key(), &lease(2), false, at(0))));
     let again = board.ask(&key(), &lease(1), false, at(0)).err().unwrap();
     assert!(again.may_be_held(), "{again}");
-    board.tried(&key(), &lease(1), Some((token(1), link)));
+    board.tried(&key(), &lease(1), Some((token(1), connection)));
     assert!(
         is_wait(board.ask(&key(), &lease(2), false, at(0))),
         "a session is let in again"
@@ -76,7 +76,7 @@ fn two_requests_of_one_client_never_try_together() {
 
 #[test]
 fn what_was_abandoned_while_it_was_tried_is_given_back_before_anybody_else_tries() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
+    let (board, connection) = (Board::new(4), Handle::apart(1));
     assert!(matches!(
         board.ask(&key(), &lease(1), false, at(0)),
         Ok(Asked::Try)
@@ -85,7 +85,7 @@ fn what_was_abandoned_while_it_was_tried_is_given_back_before_anybody_else_tries
         board.abandon(&key(), lease(1).id, at(0)),
         Ok(Found::Trying)
     ));
-    let verdict = board.tried(&key(), &lease(1), Some((token(1), link)));
+    let verdict = board.tried(&key(), &lease(1), Some((token(1), connection)));
     assert_eq!(verdict, Verdict::GiveBack);
     assert!(
         is_wait(board.ask(&key(), &lease(2), false, at(0))),
@@ -110,7 +110,7 @@ fn a_holder_whose_lock_the_server_gave_away_is_told_so() {
     assert_eq!((verdict, heard), (Verdict::Keep, IsHeard::Yes));
     assert_eq!(lost(&mut signals), [lease(1)]);
     // What comes of the first one's release says nothing of the second.
-    board.unlocked(&key(), lease(1).id, false);
+    board.unlocked(&key(), lease(1).id, false, at(0));
     assert!(board.holder(&key(), lease(2).id).is_some());
 }
 
@@ -120,7 +120,7 @@ fn a_holder_on_its_way_out_is_not_told_that_it_has_lost() {
     let mut signals = board.signals();
     hold(&board, 1, &first);
     contend(&board, 2, &second);
-    assert!(board.leave(&key(), lease(1).id).unwrap().is_some());
+    assert!(board.leave(&key(), lease(1).id, at(0)).unwrap().is_some());
     board.contended(&key(), &lease(2), token(2), second, at(0));
     assert!(lost(&mut signals).is_empty());
 }
@@ -148,8 +148,8 @@ fn a_connection_that_ends_takes_with_it_what_hung_on_it_and_nothing_else() {
 
 #[test]
 fn who_is_away_for_long_is_passed_over() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
-    hold(&board, 1, &link);
+    let (board, connection) = (Board::new(4), Handle::apart(1));
+    hold(&board, 1, &connection);
     contend(&board, 2, &Handle::apart(2));
     assert!(matches!(
         board.step(&key(), &lease(3), false, at(0)),
@@ -158,7 +158,7 @@ fn who_is_away_for_long_is_passed_over() {
     board.left(&key(), &lease(2), at(0));
     assert!(board.is_wanted(&key(), &lease(2), at(3000)));
     assert!(!board.is_wanted(&key(), &lease(2), at(3001)));
-    let (verdict, _) = board.contended(&key(), &lease(2), token(2), link, at(3001));
+    let (verdict, _) = board.contended(&key(), &lease(2), token(2), connection, at(3001));
     assert_eq!(verdict, Verdict::GiveBack);
     board.withdrawn(&key(), &lease(2), None);
     assert!(matches!(
@@ -169,7 +169,7 @@ fn who_is_away_for_long_is_passed_over() {
 
 #[test]
 fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
-    let (board, link) = (Board::new(0), Handle::apart(1));
+    let (board, connection) = (Board::new(0), Handle::apart(1));
     let Step::Starved(rung) = board.step(&key(), &lease(1), false, at(0)) else {
         panic!("there is no connection");
     };
@@ -184,7 +184,7 @@ fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
     let Step::Starved(rung) = board.step(&key(), &lease(1), false, at(0)) else {
         panic!("there is no connection");
     };
-    board.put_back(link);
+    board.put_back(connection);
     assert!(rung.now_or_never().is_some());
     assert!(matches!(
         board.step(&key(), &lease(1), false, at(0)),
@@ -194,18 +194,18 @@ fn whoever_finds_no_connection_to_wait_on_is_rung_when_there_is_one() {
 
 #[test]
 fn nothing_is_kept_of_a_name_that_nobody_is_at() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
-    hold(&board, 1, &link);
-    board.leave(&key(), lease(1).id).unwrap();
-    board.unlocked(&key(), lease(1).id, true);
+    let (board, connection) = (Board::new(4), Handle::apart(1));
+    hold(&board, 1, &connection);
+    board.leave(&key(), lease(1).id, at(0)).unwrap();
+    board.unlocked(&key(), lease(1).id, true, at(0));
     assert!(board.was_released(lease(1).id));
     assert!(board.state().names.is_empty());
 }
 
 #[test]
 fn what_nobody_renews_lapses() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
-    hold(&board, 1, &link);
+    let (board, connection) = (Board::new(4), Handle::apart(1));
+    hold(&board, 1, &connection);
     // The ttl of that connection is a second.
     assert!(board.lapsed(1, at(1000)).is_empty());
     assert!(board.extend(&key(), lease(1).id, at(1500)));
@@ -220,7 +220,7 @@ fn what_nobody_renews_lapses() {
 
 #[test]
 fn what_may_be_granted_unheard_is_not_called_withdrawn() {
-    let (board, link) = (Board::new(4), Handle::apart(1));
+    let (board, connection) = (Board::new(4), Handle::apart(1));
     let id = lease(1).id;
     assert!(matches!(
         board.ask(&key(), &lease(1), false, at(0)),
@@ -238,7 +238,7 @@ fn what_may_be_granted_unheard_is_not_called_withdrawn() {
         Ok(Asked::Try)
     ));
     board.doubt(lease(2).id, at(0), at(1000));
-    board.tried(&key(), &lease(2), Some((token(2), link)));
+    board.tried(&key(), &lease(2), Some((token(2), connection)));
     assert!(matches!(
         board.abandon(&key(), lease(2).id, at(1)),
         Ok(Found::Holding(_))
@@ -305,8 +305,8 @@ fn the_last_connection_to_wait_on_is_for_whoever_has_met_somebody() {
     board.withdrawn(&key(), &lease(2), None);
     board.put_back(Handle::apart(2));
     board.met_others(&key(), at(1));
-    board.leave(&key(), lease(1).id).unwrap();
-    board.unlocked(&key(), lease(1).id, true);
+    board.leave(&key(), lease(1).id, at(0)).unwrap();
+    board.unlocked(&key(), lease(1).id, true, at(0));
     assert!(matches!(
         board.ask(&key(), &lease(3), true, at(2)),
         Ok(Asked::Try)
@@ -318,13 +318,13 @@ fn who_was_kept_waiting_counts_on_others_and_who_could_not_wait_tries() {
     let board = Board::new(4);
     let contends = |n, from, until| {
         board.put_back(Handle::apart(n));
-        let Step::Contend(Some(link), _) = board.step(&key(), &lease(n), false, from) else {
+        let Step::Contend(Some(connection), _) = board.step(&key(), &lease(n), false, from) else {
             panic!("it is not its turn to contend");
         };
-        let (kept, _) = board.contended(&key(), &lease(n), token(n), link, until);
+        let (kept, _) = board.contended(&key(), &lease(n), token(n), connection, until);
         assert_eq!(kept, Verdict::Keep);
-        board.leave(&key(), lease(n).id).unwrap();
-        board.unlocked(&key(), lease(n).id, true);
+        board.leave(&key(), lease(n).id, at(0)).unwrap();
+        board.unlocked(&key(), lease(n).id, true, at(0));
         board.put_back(Handle::apart(n));
     };
     let expects = |n, now| {

@@ -3,7 +3,7 @@
 use dlock_core::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::session::wire::Failed;
+use crate::session::failure::{Failed, of_driver};
 
 /// `KILL QUERY` has ended the statement.
 const INTERRUPTED: u16 = 1317;
@@ -27,8 +27,11 @@ pub(super) fn is_no_thread(e: &sqlx::Error) -> bool {
 /// The typed error for a statement that failed, and whether the connection is of use yet.
 pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
     let (kind, what, fatal) = match number(&e) {
-        Some(number) => of_number(number),
-        None => of_driver(&e),
+        Some(number) => {
+            let (kind, what, fatal) = of_number(number);
+            (kind, what.to_owned(), fatal)
+        }
+        None => of_driver(&e, "MySQL"),
     };
     let error = Error::new(kind, format!("MySQL at {at} {what}")).with_source(e);
     Failed { error, fatal }
@@ -95,37 +98,13 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
         // A connection goes on with what was set when it was made, and others may hang on this one.
         1665 => (
             Unsupported,
-            "keeps its binary log in statements, which those for tokens cannot be in; set `binlog_format` to ROW or MIXED, and open the locks anew",
+            "keeps its binary log in statements, which those for tokens cannot be in; set `binlog_format` \
+             to ROW or MIXED, and open the locks anew",
             false,
         ),
         1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
         INTERRUPTED | 3024 | 1969 => (Unavailable, "was told by somebody to end the statement", false),
         _ => (Unavailable, "did not do what it was asked", false),
-    }
-}
-
-fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str, bool) {
-    match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => (
-            ErrorKind::InvalidInput,
-            "cannot be connected to with these options",
-            true,
-        ),
-        sqlx::Error::Tls(_) => (
-            ErrorKind::Unavailable,
-            "cannot be reached by TLS; check the certificates",
-            true,
-        ),
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
-            (ErrorKind::BackendData, "answered what is no answer", false)
-        }
-        // What a proxy sends that has no server, as while a replica takes over, namely nothing, may be one to the driver.
-        sqlx::Error::Protocol(_) => (
-            ErrorKind::Unavailable,
-            "does not answer as MySQL does; is there a proxy without a server, something else, or a way to log in that the driver does not have?",
-            true,
-        ),
-        _ => (ErrorKind::Unavailable, "cannot be reached", true),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `GET_LOCK` of MySQL 8 and MariaDB 10.5 and later.
 //!
 //! ```no_run
-//! # async fn f(pool: sqlx::MySqlPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+//! # use std::sync::Arc;
+//! # use dlock_core::{Result, Runtime};
+//! # async fn f(pool: sqlx::MySqlPool, runtime: Arc<dyn Runtime>) -> Result<()> {
 //! use std::time::Duration;
 //! use dlock_sql::session::Config;
 //!
@@ -12,33 +14,40 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Locks of that kind are those of one *server*; the name of the database is part of what is hashed, so two databases have nothing to do with one another.
+//! Locks of that kind are those of one *server*; the name of the database is part of what is hashed, so two
+//! databases have nothing to do with one another.
 //!
 //! # The tokens
 //!
-//! They come from the database: from a sequence in MariaDB, which keeps a block of them in the memory of the server for all sessions, and from a row in MySQL, which has no sequences: there each lock
-//! costs another statement and a commit. In both the log has to be safe at each commit (`innodb_flush_log_at_trx_commit = 1`) for tokens to grow across a crash; where it is not, the declared strength is
-//! `WhileStateSurvives`. Who is to lock needs `SELECT` and `INSERT` on the sequence, `SELECT` and `UPDATE` on the table.
+//! They come from the database: from a sequence in MariaDB, which keeps a block of them in the memory of the
+//! server for all sessions, and from a row in MySQL, which has no sequences: there each lock costs another
+//! statement and a commit. In both the log has to be safe at each commit (`innodb_flush_log_at_trx_commit =
+//! 1`) for tokens to grow across a crash; where it is not, the declared strength is `WhileStateSurvives`. Who
+//! is to lock needs `SELECT` and `INSERT` on the sequence, `SELECT` and `UPDATE` on the table.
 //!
-//! After a *wait* the token is drawn by a statement of its own, in MariaDB by the second one of a block that is sent as one: a waiting statement that names a table would keep
-//! `FLUSH TABLES WITH READ LOCK`, and thereby all writers, waiting behind it.
+//! After a *wait* the token is drawn by a statement of its own, in MariaDB by the second one of a block that
+//! is sent as one: a waiting statement that names a table would keep `FLUSH TABLES WITH READ LOCK`, and
+//! thereby all writers, waiting behind it.
 //!
 //! # What it does not guarantee
 //!
-//! * The driver does not read while nothing is asked. That a session was killed is seen at the next ping: a second later while something is held, or a third of the ttl if that is
-//!   less. Until then somebody else may hold the lock as well: use the tokens. (After a restart of the server nobody else does: see the [module above](super).)
-//! * Nodes of a Galera cluster know nothing of one another's locks, and nor do the primaries before and after a fail-over.
+//! * The driver does not read while nothing is asked. That a session was killed is seen at the next ping: a
+//!   second later while something is held, or a third of the ttl if that is less. Until then somebody else
+//!   may hold the lock as well: use the tokens. (After a restart of the server nobody else does: see the
+//!   [module above](super).)
+//! * Nodes of a Galera cluster know nothing of one another's locks, and nor do the primaries before and after
+//!   a fail-over.
 
+mod connection;
 mod failure;
 mod run;
 mod schema;
-mod wire;
 
 use std::time::Duration;
 
 pub(in crate::session) use self::schema::open;
 use crate::session::config::Limits;
-use crate::session::key::MYSQL_BYTES;
+use crate::session::keys::MYSQL_BYTES;
 
 /// The servers count in seconds, and a turn of waiting is a third of the ttl.
 pub(in crate::session) const LIMITS: Limits = Limits {

@@ -1,6 +1,7 @@
 //! Which run of the server it is, and how old: for the grace after a [restart](crate::session::restart).
 //!
-//! Both servers tell their age in whole seconds, by the time of the statement. Taken from that time, it is when the server started: the same second each time.
+//! Both servers tell their age in whole seconds, by the time of the statement. Taken from that time, it is
+//! when the server started: the same second each time.
 
 use super::schema::Product;
 

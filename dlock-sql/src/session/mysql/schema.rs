@@ -6,13 +6,13 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
+use super::connection::MySqlServer;
 use super::failure::failed;
 use super::run::{age, run};
-use super::wire::MySqlServer;
 use crate::session::config::{Config, Tokens};
+use crate::session::dialect::Server;
 use crate::session::lock::invalid;
 use crate::session::restart;
-use crate::session::wire::Server;
 
 /// Which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ async fn prepare(options: &MySqlConnectOptions, at: &str, config: &Config) -> Re
     let sequence = &config.sequence();
     let told = |e| failed(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
-    const WHO: &str = "SELECT CAST(VERSION() AS CHAR), CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
+    const WHO: &str = "SELECT CAST(VERSION() AS CHAR), CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS \
+     SIGNED), \
          (SELECT CAST(schema_name AS CHAR) FROM information_schema.schemata WHERE schema_name = DATABASE())";
     let who = sqlx::query_as::<_, (String, i64, Option<String>)>(WHO);
     let (version, flush, database) = who.fetch_one(&mut connection).await.map_err(told)?;
@@ -95,8 +96,10 @@ fn product(version: &str) -> Option<Product> {
 
 /// What is made after this is made in this run.
 ///
-/// A run is called by the second in which it began. A server that crashed in its first second, and was back within that, would have two runs of one name, and what was believed in before would be taken for
-/// nothing. So nothing is made in the second in which the run began: any later run begins after this is answered, and so in another second. It is waited for by the server's clock, and once in the life of a prefix.
+/// A run is called by the second in which it began. A server that crashed in its first second, and was back
+/// within that, would have two runs of one name, and what was believed in before would be taken for nothing.
+/// So nothing is made in the second in which the run began: any later run begins after this is answered, and
+/// so in another second. It is waited for by the server's clock, and once in the life of a prefix.
 async fn this_run(connection: &mut MySqlConnection, product: Product, at: &str) -> Result<String> {
     loop {
         let sql = AssertSqlSafe(format!("SELECT {}, {}", run(product), age(product)));
@@ -119,7 +122,8 @@ async fn kind_of(
     name: &str,
     at: &str,
 ) -> Result<Option<(String, String, String)>> {
-    const KIND: &str = "SELECT CAST(table_type AS CHAR), CAST(COALESCE(engine, '') AS CHAR), CAST(table_comment AS CHAR) FROM information_schema.tables \
+    const KIND: &str = "SELECT CAST(table_type AS CHAR), CAST(COALESCE(engine, '') AS CHAR), \
+     CAST(table_comment AS CHAR) FROM information_schema.tables \
          WHERE table_schema = ? AND table_name = ?";
     let asked = sqlx::query_as::<_, (String, String, String)>(KIND)
         .bind(database)
@@ -140,7 +144,8 @@ async fn make_sequence(
     if kind_of(connection, database, name, at).await?.is_none() {
         let comment = this_run(connection, Product::MariaDb, at).await?;
         let sql = format!(
-            "CREATE SEQUENCE IF NOT EXISTS {tokens} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 NOCYCLE ENGINE = InnoDB \
+            "CREATE SEQUENCE IF NOT EXISTS {tokens} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 \
+             NOCYCLE ENGINE = InnoDB \
              COMMENT = '{comment}'"
         );
         connection
@@ -150,7 +155,8 @@ async fn make_sequence(
     }
     let made_in = check_kind(connection, database, name, "SEQUENCE", at).await?;
     let sql = format!(
-        "SELECT CAST(increment AS SIGNED), CAST(cycle_option AS SIGNED), CAST(minimum_value AS SIGNED) FROM {tokens}"
+        "SELECT CAST(increment AS SIGNED), CAST(cycle_option AS SIGNED), CAST(minimum_value AS SIGNED) \
+         FROM {tokens}"
     );
     let asked = sqlx::query_as::<_, (i64, i64, i64)>(AssertSqlSafe(sql));
     let (step, cycles, least) = asked
@@ -173,7 +179,8 @@ async fn make_table(
     if kind_of(connection, database, name, at).await?.is_none() {
         let comment = this_run(connection, Product::MySql, at).await?;
         let sql = format!(
-            "CREATE TABLE IF NOT EXISTS {tokens} (one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB \
+            "CREATE TABLE IF NOT EXISTS {tokens} (one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT \
+             NULL) ENGINE = InnoDB \
              COMMENT = '{comment}'"
         );
         let made = connection.execute(AssertSqlSafe(sql)).await;
@@ -214,7 +221,8 @@ fn changed(name: &str, at: &str) -> Error {
     Error::new(
         ErrorKind::BackendData,
         format!(
-            "`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; choose another prefix, or remove it"
+            "`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; \
+             choose another prefix, or remove it"
         ),
     )
 }

@@ -3,14 +3,15 @@
 use dlock_core::{Error, ErrorKind};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use crate::session::wire::Failed;
+use crate::session::failure::{Failed, of_driver};
 
 /// `query_canceled`: somebody has asked for the end of the statement.
 const CANCELED: &str = "57014";
 /// `lock_not_available`: the turn is over.
 const TURN_OVER: &str = "55P03";
 
-/// Whether a wait has ended without the lock, and nothing is wrong. The session may have the lock all the same.
+/// Whether a wait has ended without the lock, and nothing is wrong. The session may have the lock all the
+/// same.
 pub(super) fn is_not_yet(e: &sqlx::Error) -> bool {
     code(e).is_some_and(|code| code == CANCELED || code == TURN_OVER)
 }
@@ -25,14 +26,13 @@ fn postgres(e: &sqlx::Error) -> Option<&PgDatabaseError> {
 
 /// The typed error for a statement that failed, and whether the connection is of use yet.
 pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
-    let (kind, what) = match postgres(&e) {
-        Some(told) => of_code(told.code()),
-        None => of_driver(&e),
-    };
-    let fatal = match postgres(&e) {
-        Some(told) => matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic) || is_end(told.code()),
-        // A value that cannot be decoded was read to its end; all else leaves the stream where nobody knows.
-        None => !matches!(e, sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound),
+    let (kind, what, fatal) = match postgres(&e) {
+        Some(told) => {
+            let (kind, what) = of_code(told.code());
+            let is_over = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+            (kind, what.to_owned(), is_over || is_end(told.code()))
+        }
+        None => of_driver(&e, "PostgreSQL"),
     };
     let error = Error::new(kind, format!("PostgreSQL at {at} {what}")).with_source(e);
     Failed { error, fatal }
@@ -67,7 +67,8 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
         // A name that was prepared on another session.
         "26000" | "42P05" | "08P01" => (
             ErrorKind::Unsupported,
-            "is reached through a pooler that shares sessions or takes no settings, which breaks locks that hang on them; connect to the server itself, or \
+            "is reached through a pooler that shares sessions or takes no settings, which breaks locks \
+             that hang on them; connect to the server itself, or \
              use the lease strategy",
         ),
         "53200" => (
@@ -94,7 +95,8 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
         ),
         "42501" => (
             ErrorKind::PermissionDenied,
-            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE on its schema",
+            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE \
+             on its schema",
         ),
         "3F000" => (
             ErrorKind::InvalidInput,
@@ -111,28 +113,6 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
         _ if code.starts_with("28") => (ErrorKind::PermissionDenied, "refuses this user or password"),
         _ if code.starts_with("08") => (ErrorKind::Unavailable, "has closed the connection"),
         _ => (ErrorKind::Unavailable, "did not do what it was asked"),
-    }
-}
-
-fn of_driver(e: &sqlx::Error) -> (ErrorKind, &'static str) {
-    match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => (
-            ErrorKind::InvalidInput,
-            "cannot be connected to with these options",
-        ),
-        sqlx::Error::Tls(_) => (
-            ErrorKind::Unavailable,
-            "cannot be reached by TLS; check the certificates",
-        ),
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
-            (ErrorKind::BackendData, "answered what is no answer")
-        }
-        // What a proxy sends that has no server, as while a standby takes over, namely nothing, is one to the driver.
-        sqlx::Error::Protocol(_) => (
-            ErrorKind::Unavailable,
-            "does not answer as PostgreSQL does; is there a proxy without a server, something else, or a way to log in that the driver does not have?",
-        ),
-        _ => (ErrorKind::Unavailable, "cannot be reached"),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Advisory locks of PostgreSQL 14 and later.
 //!
 //! ```no_run
-//! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+//! # use std::sync::Arc;
+//! # use dlock_core::{Result, Runtime};
+//! # async fn f(pool: sqlx::PgPool, runtime: Arc<dyn Runtime>) -> Result<()> {
 //! use std::time::Duration;
 //! use dlock_sql::session::Config;
 //!
@@ -12,25 +14,28 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Locks are those of one *database*: clients of another one on the same server have nothing to do with them, nor have those on a standby, which is refused.
+//! Locks are those of one *database*: clients of another one on the same server have nothing to do with them,
+//! nor have those on a standby, which is refused.
 //!
-//! In the database there is one sequence, `<schema>.<prefix>session_token`. Whoever is to lock needs `USAGE` on it and nothing else; whoever opens first needs `CREATE` on the
-//! schema, or an operator makes it: `CREATE SEQUENCE dlock_session_token CACHE 1`. The cache must stay 1, since each session has one of its own.
+//! In the database there is one sequence, `<schema>.<prefix>session_token`. Whoever is to lock needs `USAGE`
+//! on it and nothing else; whoever opens first needs `CREATE` on the schema, or an operator makes it: `CREATE
+//! SEQUENCE dlock_session_token CACHE 1`. The cache must stay 1, since each session has one of its own.
 //!
-//! Advisory locks are shared with whatever else uses them in the database, by numbers of 64 bits. Something of somebody else under the same number is waited for.
+//! Advisory locks are shared with whatever else uses them in the database, by numbers of 64 bits. Something
+//! of somebody else under the same number is waited for.
 
+mod connection;
 mod failure;
 mod run;
 mod schema;
 mod transaction;
-mod wire;
 
 use std::time::Duration;
 
 pub(in crate::session) use self::schema::open;
 pub use self::transaction::TransactionLocks;
 use crate::session::config::Limits;
-use crate::session::key::POSTGRES_BYTES;
+use crate::session::keys::POSTGRES_BYTES;
 
 /// A third of the ttl is a turn of waiting, and a ping.
 pub(in crate::session) const LIMITS: Limits = Limits {

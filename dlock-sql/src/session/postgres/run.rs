@@ -1,7 +1,8 @@
 //! Which run of the server it is, and how old: for the grace after a [restart](crate::session::restart).
 //!
-//! `pg_postmaster_start_time` is not enough. When one of its processes has crashed, the postmaster ends all others and begins with empty memory, and stays itself. Then statistics are
-//! thrown away: those of two kinds begin at that moment. One kind alone does so when somebody resets it.
+//! `pg_postmaster_start_time` is not enough. When one of its processes has crashed, the postmaster ends all
+//! others and begins with empty memory, and stays itself. Then statistics are thrown away: those of two kinds
+//! begin at that moment. One kind alone does so when somebody resets it.
 
 use std::time::Duration;
 

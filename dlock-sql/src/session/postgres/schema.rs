@@ -6,13 +6,13 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
+use super::connection::PgServer;
 use super::failure::{code, failed};
 use super::run::RUN;
-use super::wire::PgServer;
 use crate::session::config::{Config, Tokens};
+use crate::session::dialect::Server;
 use crate::session::lock::invalid;
 use crate::session::restart;
-use crate::session::wire::Server;
 
 /// Finds or makes the sequence.
 pub(in crate::session) async fn open(
@@ -69,7 +69,8 @@ async fn prepare(options: &PgConnectOptions, at: &str, config: &Config) -> Resul
             return Err(Error::new(
                 ErrorKind::BackendData,
                 format!(
-                    "the sequence {quoted} at {at} does not count up by one, without a cache and without an end: tokens from it would not follow one another"
+                    "the sequence {quoted} at {at} does not count up by one, without a cache and without \
+                     an end: tokens from it would not follow one another"
                 ),
             ));
         }
@@ -95,13 +96,15 @@ enum IsOurs {
     No,
 }
 
-/// Whether the sequence is there, and as it has to be: a cache is one of each session, and what they hand out would not be in order. And its comment.
+/// Whether the sequence is there, and as it has to be: a cache is one of each session, and what they hand out
+/// would not be in order. And its comment.
 async fn look(
     connection: &mut PgConnection,
     quoted: &str,
     at: &str,
 ) -> Result<Option<(IsOurs, Option<String>)>> {
-    const LOOK: &str = "SELECT seqincrement = 1 AND seqcache = 1 AND NOT seqcycle AND seqmax = 9223372036854775807 AND seqmin > 0, obj_description(seqrelid, 'pg_class') \
+    const LOOK: &str = "SELECT seqincrement = 1 AND seqcache = 1 AND NOT seqcycle AND seqmax = \
+     9223372036854775807 AND seqmin > 0, obj_description(seqrelid, 'pg_class') \
          FROM pg_sequence WHERE seqrelid = to_regclass($1)";
     let found = sqlx::query_as::<_, (bool, Option<String>)>(LOOK)
         .bind(quoted)

@@ -8,21 +8,25 @@ use sqlx::{AssertSqlSafe, Postgres, Transaction};
 use super::failure::failed;
 use super::run;
 use crate::session::config::Tokens;
-use crate::session::key::{Key, POSTGRES_BYTES};
+use crate::session::keys::{Key, POSTGRES_BYTES};
 
-/// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the loss of its connection.
+/// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
+/// loss of its connection.
 ///
-/// They are the same locks as those of [`SessionLock`](crate::session::SessionLock) with that prefix in that schema: the two exclude one another, and their tokens come from one sequence.
+/// They are the same locks as those of [`SessionLock`](crate::session::SessionLock) with that prefix in that
+/// schema: the two exclude one another, and their tokens come from one sequence.
 ///
 /// # What it guarantees
 ///
-/// * The lock is held until the transaction has ended, and what the transaction did is to be seen when the next holder has the lock. So what is written *in that transaction* needs no fence and no
-///   deadline: if the lock is lost, so is the write.
+/// * The lock is held until the transaction has ended, and what the transaction did is to be seen when the
+///   next holder has the lock. So what is written *in that transaction* needs no fence and no deadline: if
+///   the lock is lost, so is the write.
 /// * It works through poolers that share sessions: for the time of a transaction a session is its own.
 ///
 /// # What it does not
 ///
-/// * There is no ttl, no renewal, and no word of a loss but the failure of the next statement. A client that stands still holds the lock as long as its transaction is open: set
+/// * There is no ttl, no renewal, and no word of a loss but the failure of the next statement. A client that
+///   stands still holds the lock as long as its transaction is open: set
 ///   `idle_in_transaction_session_timeout`.
 /// * A transaction that holds the lock is let in again, with a new token.
 /// * Going back to a savepoint gives back what was taken after it.
@@ -48,21 +52,25 @@ impl TransactionLocks {
             .into(),
             // Neither is ever null, and they are evaluated in that order.
             lock: format!(
-                "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS NULL THEN NULL ELSE {token} END"
+                "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS \
+                 NULL THEN NULL ELSE {token} END"
             )
             .into(),
             at: at.into(),
         }
     }
 
-    /// Takes the lock, and waits for it as long as it takes, or as long as the `lock_timeout` of the transaction. The token is larger than that of any holder before.
+    /// Takes the lock, and waits for it as long as it takes, or as long as the `lock_timeout` of the
+    /// transaction. The token is larger than that of any holder before.
     ///
     /// # Cancel safety
-    /// Dropped, the lock may be taken or not, and the wait goes on in the server until the transaction is rolled back, which dropping it does: roll it back.
+    /// Dropped, the lock may be taken or not, and the wait goes on in the server until the transaction is
+    /// rolled back, which dropping it does: roll it back.
     ///
     /// # Errors
-    /// `InvalidInput` for too long a name; `Unavailable` if the wait was ended or the connection is; otherwise as [`Config::connect`](crate::session::Config::connect). After an error the
-    /// transaction is over.
+    /// `InvalidInput` for too long a name; `Unavailable` if the wait was ended or the connection is;
+    /// otherwise as [`Config::connect`](crate::session::Config::connect). After an error the transaction is
+    /// over.
     pub async fn lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Token> {
         let token = self.ask(tx, name, &self.lock).await?;
         token.ok_or_else(|| self.no_token(name))

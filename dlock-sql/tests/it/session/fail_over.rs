@@ -1,4 +1,5 @@
-//! The primary dies, and its standby takes its place and address: if it is in step it has the tokens, and it has no sessions.
+//! The primary dies, and its standby takes its place and address: if it is in step it has the tokens, and it
+//! has no sessions.
 
 use std::time::Duration;
 

@@ -27,7 +27,8 @@ use dlock_core::runtime::{Smol, Tokio};
 use dlock_core::{Client, Lock, Runtime};
 use dlock_sql::session::SessionLock;
 
-/// Longer than a wait in these tests may be, and than a session lasts that is not to be lost because the machine was busy.
+/// Longer than a wait in these tests may be, and than a session lasts that is not to be lost because the
+/// machine was busy.
 const LONG: Duration = Duration::from_secs(20);
 
 thread_local! {
@@ -119,7 +120,8 @@ async fn in_the_end(lock: &Lock, limit: Duration) -> dlock_core::Guard {
     }
 }
 
-/// A client whose every thread stands still, and the guard that it had when it did. It goes on when that is dropped.
+/// A client whose every thread stands still, and the guard that it had when it did. It goes on when that is
+/// dropped.
 struct Frozen {
     guard: dlock_core::Guard,
     _go_on: std::sync::mpsc::Sender<()>,

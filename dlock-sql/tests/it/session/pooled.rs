@@ -9,7 +9,8 @@ use super::postgres::pool;
 use super::{LONG, blocking, client, here, run};
 use crate::servers::{PgBouncer, PoolMode, PostgresServer};
 
-/// A pooler that drops the settings of sessions, before a server whose role happens to have the very limit that would have been set.
+/// A pooler that drops the settings of sessions, before a server whose role happens to have the very limit
+/// that would have been set.
 async fn unnoticed(server: &PostgresServer) -> (PgBouncer, dlock_core::Client) {
     let limit = LONG.as_millis();
     let pooler = blocking(|| {

@@ -389,7 +389,8 @@ fn a_hand_off_is_two_statements_however_many_wait() {
             let turns = 400 / tasks;
             let taken = take_turns(&clients, tasks, turns).await.len();
             let sent = statements(&server) - before;
-            // Who is the first of its client to come also finds out that the lock is taken, and each connection is greeted.
+            // Who is the first of its client to come also finds out that the lock is taken, and each
+            // connection is greeted.
             assert!(sent <= 2 * taken + 60, "{sent} for {taken} hand-offs to {tasks}");
         }
     });

@@ -1,4 +1,5 @@
-//! Servers that are restarted while a client that believes in its lock hears nothing: nobody is let in before its deadline.
+//! Servers that are restarted while a client that believes in its lock hears nothing: nobody is let in before
+//! its deadline.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use super::postgres::pool;
 use super::{LONG, blocking, client, here, in_the_end, run};
 use crate::servers::{MariaDbServer, PostgresServer, Proxy};
 
-/// Longer than a restart takes on a machine that has much else to do: else nobody would believe any more when it is over.
+/// Longer than a restart takes on a machine that has much else to do: else nobody would believe any more when
+/// it is over.
 const TTL: Duration = Duration::from_secs(8);
 
 async fn on_postgres(pool: &PgPool, ttl: Duration) -> Client {
@@ -30,7 +32,8 @@ fn mariadb_pool(url: &str, port: u16) -> MySqlPool {
     MySqlPoolOptions::new().connect_lazy_with(options.port(port))
 }
 
-/// The holder is cut off, the server goes through that, and another client is let in when the holder believes no more.
+/// The holder is cut off, the server goes through that, and another client is let in when the holder believes
+/// no more.
 async fn out_before_the_next_one(
     first: &Client,
     proxy: &Proxy,

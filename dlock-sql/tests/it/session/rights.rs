@@ -13,7 +13,8 @@ async fn connect(url: &str) -> SessionLock {
     config.connect(here()).await.unwrap()
 }
 
-/// All that a client asks of its server: a try, a wait that is given up, one that comes to its turn, and the end of each.
+/// All that a client asks of its server: a try, a wait that is given up, one that comes to its turn, and the
+/// end of each.
 async fn can_do_its_work(first: &Client, second: &Client) {
     let guard = first.lock("a").unwrap().acquire().await.unwrap();
     let lock = second.lock("a").unwrap();

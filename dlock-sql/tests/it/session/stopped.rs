@@ -1,6 +1,8 @@
-//! A client that is stopped past its session, as by a long garbage collection or a virtual machine that is moved.
+//! A client that is stopped past its session, as by a long garbage collection or a virtual machine that is
+//! moved.
 //!
-//! The client is a process of its own, stopped by a signal. What it does first when it goes on lies in its input already, so nothing but its clock tells it that time has passed.
+//! The client is a process of its own, stopped by a signal. What it does first when it goes on lies in its
+//! input already, so nothing but its clock tells it that time has passed.
 
 use std::fs;
 use std::io::{BufRead as _, Write as _};

@@ -5,7 +5,7 @@ use event_listener::EventListener;
 
 use super::Board;
 use super::state::Holder;
-use crate::session::key::Key;
+use crate::session::keys::Key;
 
 /// What an abandon has found.
 pub(in crate::session) enum Found {
@@ -20,10 +20,15 @@ pub(in crate::session) enum Found {
 
 impl Board {
     /// The holder of that request, which is being given back from now on. It is never granted again.
-    pub(in crate::session) fn leave(&self, key: &Key, id: RequestId) -> Result<Option<Holder>> {
+    pub(in crate::session) fn leave(
+        &self,
+        key: &Key,
+        id: RequestId,
+        now: Timestamp,
+    ) -> Result<Option<Holder>> {
         let mut state = self.state();
         state.check_closed()?;
-        state.buried.bury(id);
+        state.buried.bury(id, now);
         let holder = state.names.get_mut(key).and_then(|name| name.holder.as_mut());
         Ok(holder.filter(|h| h.lease.id == id).map(|holder| {
             holder.leaving = true;
@@ -31,7 +36,8 @@ impl Board {
         }))
     }
 
-    /// Nothing of that request is to be left. First there is its tombstone; whatever of it is under way meets that.
+    /// Nothing of that request is to be left. First there is its tombstone; whatever of it is under way meets
+    /// that.
     ///
     /// # Errors
     /// `Unknown` while it may be granted in a session of which no more is heard; `Closed`.
@@ -39,7 +45,7 @@ impl Board {
         let mut guard = self.state();
         let state = &mut *guard;
         state.check_closed()?;
-        state.buried.bury(id);
+        state.buried.bury(id, now);
         let is_doubtful = state.doubtful.get(&id).is_some_and(|until| now < *until);
         let Some(name) = state.names.get_mut(key) else {
             return certain(Found::Nothing, is_doubtful);
@@ -67,7 +73,8 @@ impl Board {
         certain(found, is_doubtful)
     }
 
-    /// What was asked for that request was not answered, and its session is given up. The server has ended that by then.
+    /// What was asked for that request was not answered, and its session is given up. The server has ended
+    /// that by then.
     pub(in crate::session) fn doubt(&self, id: RequestId, now: Timestamp, until: Timestamp) {
         let mut state = self.state();
         state.doubtful.retain(|_, until| now < *until);
@@ -87,17 +94,20 @@ impl Board {
         }
     }
 
-    /// What hangs on that connection and nobody has renewed, so that nobody believes in it: it is being given back from now on. The client has stopped without a word, while others share the connection or
-    /// its handle is kept somewhere.
-    pub(in crate::session) fn lapsed(&self, link: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
+    /// What hangs on that connection and nobody has renewed, so that nobody believes in it: it is being given
+    /// back from now on. The client has stopped without a word, while others share the connection or its
+    /// handle is kept somewhere.
+    pub(in crate::session) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
         let mut guard = self.state();
         let state = &mut *guard;
         let mut lapsed = Vec::new();
         for (key, name) in &mut state.names {
             let holder = name.holder.as_mut();
-            if let Some(holder) = holder.filter(|h| h.link.id == link && !h.leaving && h.until < now) {
+            if let Some(holder) =
+                holder.filter(|h| h.connection.id == connection && !h.leaving && h.until < now)
+            {
                 holder.leaving = true;
-                state.buried.bury(holder.lease.id);
+                state.buried.bury(holder.lease.id, now);
                 lapsed.push((*key, holder.lease.id));
             }
         }
@@ -105,10 +115,10 @@ impl Board {
     }
 
     /// The holder of that request has been given back, or was found not to have had it any more.
-    pub(in crate::session) fn unlocked(&self, key: &Key, id: RequestId, was_held: bool) {
+    pub(in crate::session) fn unlocked(&self, key: &Key, id: RequestId, was_held: bool, now: Timestamp) {
         let mut state = self.state();
         if was_held {
-            state.released.bury(id);
+            state.released.bury(id, now);
         }
         let Some(name) = state.names.get_mut(key) else {
             return;
@@ -120,11 +130,12 @@ impl Board {
 
     /// Whether that request was given back by an earlier delivery of its release.
     pub(in crate::session) fn was_released(&self, id: RequestId) -> bool {
-        self.state().released.has(id)
+        self.state().released.has(&id)
     }
 
-    /// As [`leave`](Self::leave), if nobody has asked for it since it was let in. Whether it is to be given back.
-    pub(in crate::session) fn leave_unclaimed(&self, key: &Key, id: RequestId) -> bool {
+    /// As [`leave`](Self::leave), if nobody has asked for it since it was let in. Whether it is to be given
+    /// back.
+    pub(in crate::session) fn leave_unclaimed(&self, key: &Key, id: RequestId, now: Timestamp) -> bool {
         let mut state = self.state();
         let Some(name) = state.names.get_mut(key) else {
             return false;
@@ -136,7 +147,7 @@ impl Board {
         {
             Some(holder) => {
                 holder.leaving = true;
-                state.buried.bury(id);
+                state.buried.bury(id, now);
                 true
             }
             None => false,
@@ -155,7 +166,8 @@ fn certain(found: Found, is_doubtful: bool) -> Result<Found> {
         false => Ok(found),
         true => Err(Error::new(
             ErrorKind::Unknown,
-            "the request may have the lock in a session that nothing was heard of; the server ends that after the ttl",
+            "the request may have the lock in a session that nothing was heard of; the server ends that \
+             after the ttl",
         )),
     }
 }

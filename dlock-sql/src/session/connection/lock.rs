@@ -6,13 +6,13 @@ use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, LossReason, RequestId, Result, Token};
 use futures::channel::oneshot;
 
-use super::answers::{limited, perhaps, told};
-use super::{Handle, Kind, Link};
+use super::{Connection, Handle, Kind};
 use crate::session::board::Verdict;
-use crate::session::key::Key;
-use crate::session::wire::{Answer, Failed};
+use crate::session::failure::{Answer, Failed};
+use crate::session::failure::{limited, perhaps, told};
+use crate::session::keys::Key;
 
-impl Link {
+impl Connection {
     pub(super) async fn try_lock(
         &mut self,
         key: Key,
@@ -62,7 +62,8 @@ impl Link {
         given_back
     }
 
-    /// Where that was not done, the request may have the lock for as long as the server keeps the session: nothing is sent from here on.
+    /// Where that was not done, the request may have the lock for as long as the server keeps the session:
+    /// nothing is sent from here on.
     pub(super) fn doubt<T>(&self, lease: &LeaseKey, done: &Answer<T>) {
         if done.is_err() {
             let now = self.runtime.now();
@@ -117,7 +118,7 @@ impl Link {
             self.held.remove(&key);
             // Whoever asked for it may have gone, and the table forgets it now.
             let me = self.me.upgrade();
-            self.board.unlocked(&key, id, was_held);
+            self.board.unlocked(&key, id, was_held, self.runtime.now());
             self.put_back(me);
         }
         // Otherwise all that hangs on it is taken out at once.

@@ -1,32 +1,42 @@
-//! One connection, and the task that owns it: nobody else touches it, so nobody who goes away leaves a request on it half read.
+//! One connection, and the task that owns it: nobody else touches it, so nobody who goes away leaves a
+//! request on it half read.
 //!
-//! There are two kinds. The *shared* one holds what was free when it was asked for, and never waits. A *waiting* one holds nothing, waits for one lock, holds that one when it has it, and waits for another
+//! There are two kinds. The *shared* one holds what was free when it was asked for, and never waits. A
+//! *waiting* one holds nothing, waits for one lock, holds that one when it has it, and waits for another
 //! after that one's release. A lock cannot be handed from one session to another.
 //!
 //! # Turns
 //!
-//! A wait is sent for a *turn*, a third of the ttl, and then anew. That costs two statements a turn, and whoever else waits at the server may come in front. It is worth it:
+//! A wait is sent for a *turn*, a third of the ttl, and then anew. That costs two statements a turn, and
+//! whoever else waits at the server may come in front. It is worth it:
 //!
-//! * The server counts the idle time of the session from when it let the waiter in, which nobody here sees. It was not before the turn was sent: so the grant counts from there, and two thirds of the
-//!   ttl are left of it at least, without another question.
-//! * A statement that waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX CONCURRENTLY`. So it is no older than a turn.
+//! * The server counts the idle time of the session from when it let the waiter in, which nobody here sees.
+//!   It was not before the turn was sent: so the grant counts from there, and two thirds of the ttl are left
+//!   of it at least, without another question.
+//! * A statement that waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX
+//!   CONCURRENTLY`. So it is no older than a turn.
 //! * A connection that leads nowhere any more is found out within two turns.
 //!
 //! # What could break it, and why it does not
 //!
-//! * *The wait ends with an error, and the lock was given all the same* (the time limit and the grant cross one another; session locks outlive the statement that failed). So after
-//!   each turn that did not end with the lock the session gives back all that it has. It holds nothing else while it waits.
-//! * *A cancel comes too early*, before the statement has arrived: it is said again until the statement has ended.
-//! * *A cancel comes too late*, and would hit the next statement: the next one is not sent before the cancel was answered, and then the server has told the session.
-//! * *The way to cancel is gone*, since the shared connection is. Then this one is closed. Its session, if it is let in before it finds that out, ends at once and holds nothing.
-//! * *An answer does not come.* Where something is held it is waited for as long as there is belief in the session; else for the time limit of a request. Then it is told as lost, and closed.
-//! * *A statement fails with the lock taken* (the sequence is not to be read): the lock is given back before the caller is told.
+//! * *The wait ends with an error, and the lock was given all the same* (the time limit and the grant cross
+//!   one another; session locks outlive the statement that failed). So after each turn that did not end with
+//!   the lock the session gives back all that it has. It holds nothing else while it waits.
+//! * *A cancel comes too early*, before the statement has arrived: it is said again until the statement has
+//!   ended.
+//! * *A cancel comes too late*, and would hit the next statement: the next one is not sent before the cancel
+//!   was answered, and then the server has told the session.
+//! * *The way to cancel is gone*, since the shared connection is. Then this one is closed. Its session, if it
+//!   is let in before it finds that out, ends at once and holds nothing.
+//! * *An answer does not come.* Where something is held it is waited for as long as there is belief in the
+//!   session; else for the time limit of a request. Then it is told as lost, and closed.
+//! * *A statement fails with the lock taken* (the sequence is not to be read): the lock is given back before
+//!   the caller is told.
 //! * *This task is dropped with its runtime.* With it goes the connection, and with that the session.
 
-mod answers;
 mod handle;
-mod locking;
-mod waiting;
+mod lock;
+mod wait;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -37,12 +47,13 @@ use futures::StreamExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::{BoxFuture, Either, select};
 
-use self::answers::{gone, limited, only_fatal, told};
 pub(super) use self::handle::{Handle, Job};
 use super::board::Board;
-use super::key::Key;
+use super::dialect::Wire;
+use super::failure::{Answer, Failed};
+use super::failure::{gone, limited, only_fatal, told};
+use super::keys::Key;
 use super::life::Life;
-use super::wire::{Answer, Failed, Wire};
 
 /// How long a waiting connection is kept that nobody needs.
 const KEPT_IDLE: Duration = Duration::from_secs(30);
@@ -67,7 +78,7 @@ pub(super) enum Kind {
 }
 
 /// The task.
-pub(super) struct Link {
+pub(super) struct Connection {
     wire: Box<dyn Wire>,
     kind: Kind,
     jobs: mpsc::UnboundedReceiver<Job>,
@@ -78,7 +89,8 @@ pub(super) struct Link {
     board: Arc<Board>,
     runtime: Arc<dyn Runtime>,
     timing: Timing,
-    /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a successor's lock of the same name.
+    /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a
+    /// successor's lock of the same name.
     held: HashMap<Key, RequestId>,
     /// When it was last looked whether something of that has lapsed.
     looked: Timestamp,
@@ -98,7 +110,7 @@ enum Event {
     Due,
 }
 
-impl Link {
+impl Connection {
     /// A connection that was asked for at that time.
     pub(super) fn new(
         wire: Box<dyn Wire>,
@@ -117,7 +129,7 @@ impl Link {
             jobs: send,
         });
         let opens = runtime.now() + wire.closed_for();
-        let link = Self {
+        let connection = Self {
             opens,
             wire,
             kind,
@@ -134,7 +146,7 @@ impl Link {
             runtime,
             timing,
         };
-        (link, handle)
+        (connection, handle)
     }
 
     /// Until it is not needed any more, or has ended.
@@ -225,9 +237,9 @@ impl Link {
                 key,
                 lease,
                 cancel,
-                link,
+                connection,
             } => {
-                let waited = self.wait(key, lease.clone(), &cancel, link).await;
+                let waited = self.wait(key, lease.clone(), &cancel, connection).await;
                 self.doubt(&lease, &waited);
                 waited
             }

@@ -6,11 +6,11 @@ use dlock_core::spi::LeaseKey;
 use dlock_core::{RequestId, Result, Timestamp, Token};
 use futures::channel::{mpsc, oneshot};
 
-use super::answers::{gone, perhaps};
 use crate::session::board::Cancel;
-use crate::session::key::Key;
+use crate::session::dialect::Backend;
+use crate::session::failure::{gone, perhaps};
+use crate::session::keys::Key;
 use crate::session::life::Life;
-use crate::session::wire::Backend;
 
 /// A connection, to those who ask on it. It ends when nobody has one of it any more.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(in crate::session) enum Job {
         key: Key,
         lease: LeaseKey,
         cancel: Arc<Cancel>,
-        link: Arc<Handle>,
+        connection: Arc<Handle>,
     },
     /// See [`Wire::unlock`]. The table is told before the caller is.
     Unlock {

@@ -2,13 +2,20 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A second `GET_LOCK` gives the first one back*: before MySQL 5.7.5 and MariaDB 10.0.2. Those are refused.
-//! * *`KILL QUERY` comes late* and ends the next statement. That one is always [`clean`](Wire::clean), which is sent twice then.
-//! * *A proxy answers `SET` by itself*, or gives each statement to another session. That the session has the limit that it was given is looked at, and each answer names its session.
-//! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits, behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
-//!   MariaDB is sent a block whose second statement draws the token, and that one opens the sequence when it is its turn, which is when the lock is there. MySQL has no such blocks: it is sent two statements.
-//! * *The block is ended between the lock and the token*, by a kill or by an error of the sequence: see [`Wire::wait_lock`], it is cleaned.
-//! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token waits no longer than a second for whoever keeps the tokens locked (a backup, say).
+//! * *A second `GET_LOCK` gives the first one back*: before MySQL 5.7.5 and MariaDB 10.0.2. Those are
+//!   refused.
+//! * *`KILL QUERY` comes late* and ends the next statement. That one is always [`clean`](Wire::clean), which
+//!   is sent twice then.
+//! * *A proxy answers `SET` by itself*, or gives each statement to another session. That the session has the
+//!   limit that it was given is looked at, and each answer names its session.
+//! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits,
+//!   behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
+//!   MariaDB is sent a block whose second statement draws the token, and that one opens the sequence when it
+//!   is its turn, which is when the lock is there. MySQL has no such blocks: it is sent two statements.
+//! * *The block is ended between the lock and the token*, by a kill or by an error of the sequence: see
+//!   [`Wire::wait_lock`], it is cleaned.
+//! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token
+//!   waits no longer than a second for whoever keeps the tokens locked (a backup, say).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +30,10 @@ use super::failure::{failed, is_interrupted, is_no_thread};
 use super::run::{age, run};
 use super::schema::Product;
 use crate::session::config::{Config, Tokens};
-use crate::session::key::Key;
+use crate::session::dialect::{Backend, Server, Waited, Wire};
+use crate::session::failure::{Answer, Failed};
+use crate::session::keys::Key;
 use crate::session::restart::Grace;
-use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
 
 /// While something is held: the end of a session is seen no sooner.
 const PING_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
@@ -62,9 +70,11 @@ impl Statements {
             Product::MySql => "max_execution_time",
         };
         let try_lock = match product {
-            // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the lock.
+            // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the
+            // lock.
             Product::MariaDb => format!(
-                "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS SIGNED)"
+                "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, CAST(CONNECTION_ID() AS \
+                 SIGNED)"
             ),
             Product::MySql => {
                 "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)".to_owned()
@@ -76,7 +86,8 @@ impl Statements {
             token: format!("UPDATE {tokens} SET n = LAST_INSERT_ID(n + 1) WHERE one = 1").into(),
             tokens: tokens.to_owned(),
             set: format!(
-                "SET SESSION wait_timeout = {}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, {limit} = 0, autocommit = 1",
+                "SET SESSION wait_timeout = {}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, \
+                 {limit} = 0, autocommit = 1",
                 ttl.as_secs()
             ),
             who: format!(
@@ -126,7 +137,8 @@ impl Server for MySqlServer {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the session at {} did not take the settings that it was given: there is a proxy in between that shares sessions. Connect to the server itself, or use the lease strategy",
+                    "the session at {} did not take the settings that it was given: there is a proxy in \
+                     between that shares sessions. Connect to the server itself, or use the lease strategy",
                     self.at
                 ),
             ));

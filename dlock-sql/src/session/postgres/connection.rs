@@ -1,11 +1,15 @@
 //! A session of PostgreSQL.
 //!
-//! * *The lock and its token are one statement*: `CASE` evaluates what is behind `THEN` after its condition, so the token is drawn by whoever has the lock, later than that of any holder before. Its
-//!   sequence is not cached by sessions, and its values are durable before they are seen (`synchronous_commit` is on here, whatever the role's default is), so they go on after a crash.
-//! * *The session's limits are parameters of its start*: what sets them is refused or dropped by a pooler, and that is looked at. A `SET` would be carried out by whichever server session the pooler has
-//!   at hand, and stay there.
-//! * *A `PgListener` is used as a plain connection*: of all that the driver has it alone reads while nothing was asked, and so sees at once that the server has ended the session. It is never let
-//!   connect again by itself: after its first end it is not used any more; and each answer names its backend.
+//! * *The lock and its token are one statement*: `CASE` evaluates what is behind `THEN` after its condition,
+//!   so the token is drawn by whoever has the lock, later than that of any holder before. Its sequence is not
+//!   cached by sessions, and its values are durable before they are seen (`synchronous_commit` is on here,
+//!   whatever the role's default is), so they go on after a crash.
+//! * *The session's limits are parameters of its start*: what sets them is refused or dropped by a pooler,
+//!   and that is looked at. A `SET` would be carried out by whichever server session the pooler has at hand,
+//!   and stay there.
+//! * *A `PgListener` is used as a plain connection*: of all that the driver has it alone reads while nothing
+//!   was asked, and so sees at once that the server has ended the session. It is never let connect again by
+//!   itself: after its first end it is not used any more; and each answer names its backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +23,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 use super::failure::{failed, is_not_yet};
 use super::run::{AGE, RUN};
 use crate::session::config::{Config, Tokens};
-use crate::session::key::Key;
+use crate::session::dialect::{Backend, Server, Waited, Wire};
+use crate::session::failure::{Answer, Failed};
+use crate::session::keys::Key;
 use crate::session::restart::Grace;
-use crate::session::wire::{Answer, Backend, Failed, Server, Waited, Wire};
 
 /// Where sessions come from.
 #[derive(Debug)]
@@ -79,7 +84,8 @@ impl PgServer {
 
 /// The settings of a session.
 ///
-/// The server is told not to give up a connection that is silent *sooner* than the session: a client that is cut off believes in its locks for the ttl, and with the connection they would go to the next one. Its own
+/// The server is told not to give up a connection that is silent *sooner* than the session: a client that is
+/// cut off believes in its locks for the ttl, and with the connection they would go to the next one. Its own
 /// limits for TCP may be shorter.
 fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
     let whole = ttl.as_millis().div_ceil(1000).to_string();
@@ -89,7 +95,8 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
         ("statement_timeout", "0".to_owned()),
         ("default_transaction_read_only", "off".to_owned()),
         ("synchronous_commit", "on".to_owned()),
-        // A client whose machine has gone is found out while its session waits, and an answer that nobody takes ends it.
+        // A client whose machine has gone is found out while its session waits, and an answer that nobody
+        // takes ends it.
         ("tcp_keepalives_idle", whole),
         ("tcp_keepalives_interval", "1".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
@@ -102,7 +109,8 @@ impl Server for PgServer {
     async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
         let told = |e| failed(e, &self.at).error;
         if self.away.load(Ordering::Relaxed) {
-            // A pool tries again and again where nobody listens. That is for the caller to decide, who is told at once.
+            // A pool tries again and again where nobody listens. That is for the caller to decide, who is
+            // told at once.
             let seen = PgConnection::connect_with(&self.options).await.map_err(told)?;
             self.away.store(false, Ordering::Relaxed);
             // What goes wrong in closing it concerns nobody.
@@ -187,7 +195,8 @@ impl PgWire {
         };
         if limit.is_none_or(|limit| limit != ttl.as_millis().to_string()) {
             let message = format!(
-                "the session at {} was started without the settings that it was asked for: there is a pooler in between. Connect to the server itself, or use the lease strategy",
+                "the session at {} was started without the settings that it was asked for: there is a \
+                 pooler in between. Connect to the server itself, or use the lease strategy",
                 self.at
             );
             return Err(Failed::fatal(Error::new(ErrorKind::Unsupported, message)));
@@ -227,7 +236,11 @@ impl PgWire {
         token.ok_or_else(|| Failed {
             error: Error::new(
                 ErrorKind::BackendData,
-                format!("the sequence of the tokens at {} gave {value}, which is no token; has something changed it?", self.at),
+                format!(
+                    "the sequence of the tokens at {} gave {value}, which is no token; has something \
+                 changed it?",
+                    self.at
+                ),
             ),
             fatal: false,
         })
@@ -323,7 +336,8 @@ impl Wire for PgWire {
                 Ok(None) => {
                     self.away.store(true, Ordering::Relaxed);
                     let message = format!(
-                        "PostgreSQL at {} has ended the session: it was stopped, or somebody has ended this connection",
+                        "PostgreSQL at {} has ended the session: it was stopped, or somebody has ended \
+                         this connection",
                         self.at
                     );
                     return Failed::fatal(Error::new(ErrorKind::Unavailable, message));

@@ -8,8 +8,8 @@ use dlock_core::{Error, ErrorKind, LossReason, Result, Timestamp, Token};
 
 use super::Board;
 use super::state::Holder;
-use crate::session::key::Key;
-use crate::session::link::Handle;
+use crate::session::connection::Handle;
+use crate::session::keys::Key;
 
 /// For so long after somebody of another client was there, one is counted on.
 const CROWDED: Duration = Duration::from_secs(1);
@@ -20,8 +20,9 @@ pub(in crate::session) enum Asked {
     Granted(Holder),
     /// Somebody of this client is there.
     Wait,
-    /// Somebody of another client was there a moment ago, and there is a connection to wait on, and then one to spare. Whoever waits on it is let in at once where nobody
-    /// is: one statement, where a try in vain would be the first of two. If it is gone when it is wanted, it is asked again.
+    /// Somebody of another client was there a moment ago, and there is a connection to wait on, and then one
+    /// to spare. Whoever waits on it is let in at once where nobody is: one statement, where a try in vain
+    /// would be the first of two. If it is gone when it is wanted, it is asked again.
     Expect,
     /// Send it. The place of whoever tries is taken.
     Try,
@@ -36,10 +37,12 @@ pub(in crate::session) enum Verdict {
 }
 
 impl Board {
-    /// A request that is to be answered now. After [`Asked::Try`] the caller sends it without a pause, or calls [`tried`](Self::tried).
+    /// A request that is to be answered now. After [`Asked::Try`] the caller sends it without a pause, or
+    /// calls [`tried`](Self::tried).
     ///
     /// # Errors
-    /// `Lost` if it was abandoned or released; `Unknown` if another call of it is on its way; `Unsupported` behind a pooler; `Closed`.
+    /// `Lost` if it was abandoned or released; `Unknown` if another call of it is on its way; `Unsupported`
+    /// behind a pooler; `Closed`.
     pub(in crate::session) fn ask(
         &self,
         key: &Key,
@@ -50,7 +53,7 @@ impl Board {
         let mut guard = self.state();
         let state = &mut *guard;
         state.check_open()?;
-        if state.buried.has(lease.id) {
+        if state.buried.has(&lease.id) {
             return Err(Error::lost(LossReason::Refused));
         }
         let name = state.names.entry(*key).or_default();
@@ -70,7 +73,8 @@ impl Board {
         }
         match &name.trying {
             Some(other) if other.id == lease.id => {
-                let message = "another call of the same request is on its way, and what comes of it is not known yet: ask again";
+                let message = "another call of the same request is on its way, and what comes of it is not \
+                 known yet: ask again";
                 return Err(Error::new(ErrorKind::Unknown, message));
             }
             Some(_) => return Ok(Asked::Wait),
@@ -93,7 +97,8 @@ impl Board {
         self.state().crowded.note(key, now);
     }
 
-    /// The try has ended. With [`Verdict::GiveBack`] its place stays taken: the link unlocks, and says so by another call with `None`.
+    /// The try has ended. With [`Verdict::GiveBack`] its place stays taken: the connection unlocks, and says so by
+    /// another call with `None`.
     pub(in crate::session) fn tried(
         &self,
         key: &Key,
@@ -102,7 +107,7 @@ impl Board {
     ) -> Verdict {
         let mut guard = self.state();
         let state = &mut *guard;
-        let is_buried = state.buried.has(lease.id) || state.closed;
+        let is_buried = state.buried.has(&lease.id) || state.closed;
         if got.is_some() && is_buried {
             return Verdict::GiveBack;
         }
@@ -113,14 +118,14 @@ impl Board {
             return Verdict::Keep;
         }
         name.trying = None;
-        if let Some((token, link)) = got {
+        if let Some((token, connection)) = got {
             state.doubtful.remove(&lease.id);
             name.line.retain(|l| l.lease.id != lease.id);
             name.holder = Some(Holder {
                 lease: lease.clone(),
                 token,
-                until: link.life.lapses(),
-                link,
+                until: connection.life.lapses(),
+                connection,
                 leaving: false,
                 claimed: true,
             });

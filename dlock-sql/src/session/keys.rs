@@ -1,11 +1,14 @@
 //! What a server knows of a name: a hash of it.
 //!
-//! PostgreSQL takes 64 bits, MySQL 64 characters that it compares without regard to case. A name is up to 1024 bytes. So both are given a SHA-256, cut
-//! to what there is room for: `Capabilities::name_hash_bits` says how much. Two names whose hashes are the same are *one lock*; within
-//! one client that has to be known, since a session is let in again by a lock that it holds. So all that is noted here is noted by this key, not by the name.
+//! PostgreSQL takes 64 bits, MySQL 64 characters that it compares without regard to case. A name is up to
+//! 1024 bytes. So both are given a SHA-256, cut to what there is room for: `Capabilities::name_hash_bits`
+//! says how much. Two names whose hashes are the same are *one lock*; within one client that has to be known,
+//! since a session is let in again by a lock that it holds. So all that is noted here is noted by this key,
+//! not by the name.
 //!
-//! Also in the hash is the *space*: where the tokens come from. Two clients that exclude one another must draw from one sequence, or their tokens would say nothing; and those who do not
-//! share the sequence are not in one another's way.
+//! Also in the hash is the *space*: where the tokens come from. Two clients that exclude one another must
+//! draw from one sequence, or their tokens would say nothing; and those who do not share the sequence are not
+//! in one another's way.
 
 use std::fmt;
 

@@ -8,22 +8,23 @@ use dlock_core::spi::LeaseKey;
 use futures::FutureExt as _;
 use futures::future::{Either, select};
 
-use super::answers::{no_answer, no_way_to_cancel};
-use super::{Handle, Link};
+use super::{Connection, Handle};
 use crate::session::board::{Cancel, GRACE, IsHeard, Verdict};
-use crate::session::key::Key;
-use crate::session::wire::{Answer, Waited};
+use crate::session::dialect::Waited;
+use crate::session::failure::Answer;
+use crate::session::failure::{no_answer, no_way_to_cancel};
+use crate::session::keys::Key;
 
 /// Between two cancels of one statement.
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 
-impl Link {
+impl Connection {
     pub(super) async fn wait(
         &mut self,
         key: Key,
         lease: LeaseKey,
         cancel: &Cancel,
-        link: Arc<Handle>,
+        connection: Arc<Handle>,
     ) -> Answer<()> {
         let mut failure = None;
         let mut is_clean = true;
@@ -38,13 +39,13 @@ impl Link {
                 Ok(Waited::Locked(token)) => {
                     self.life.confirm(sent);
                     let now = self.runtime.now();
-                    let (verdict, heard) = self.board.contended(&key, &lease, token, link.clone(), now);
+                    let (verdict, heard) = self.board.contended(&key, &lease, token, connection.clone(), now);
                     if verdict == Verdict::GiveBack {
                         break;
                     }
                     self.held.insert(key, lease.id);
                     if heard == IsHeard::No {
-                        self.look_later(key, lease, link);
+                        self.look_later(key, lease, connection);
                     }
                     return Ok(());
                 }
@@ -61,11 +62,12 @@ impl Link {
             self.give_back(&key).await?;
         }
         self.board.withdrawn(&key, &lease, failure);
-        self.put_back(Some(link));
+        self.put_back(Some(connection));
         Ok(())
     }
 
-    /// The server has started not long ago, and is not asked for locks yet. For a turn at most, after which its session hears of us.
+    /// The server has started not long ago, and is not asked for locks yet. For a turn at most, after which
+    /// its session hears of us.
     async fn stay_away(&mut self, left: Duration, cancel: &Cancel) -> Answer<()> {
         let cancelled = cancel.event.listen();
         if cancel.is_set() {
@@ -106,13 +108,14 @@ impl Link {
         }
     }
 
-    /// Nobody listened when it was let in: who asks again within a while has it, and otherwise it is given back.
-    pub(super) fn look_later(&self, key: Key, lease: LeaseKey, link: Arc<Handle>) {
+    /// Nobody listened when it was let in: who asks again within a while has it, and otherwise it is given
+    /// back.
+    pub(super) fn look_later(&self, key: Key, lease: LeaseKey, connection: Arc<Handle>) {
         let (board, runtime) = (self.board.clone(), self.runtime.clone());
         let looking = async move {
             runtime.sleep(GRACE).await;
-            if board.leave_unclaimed(&key, lease.id) {
-                let _ = link.unlock(key, lease.id).await;
+            if board.leave_unclaimed(&key, lease.id, runtime.now()) {
+                let _ = connection.unlock(key, lease.id).await;
             }
         };
         self.runtime.spawn(looking.boxed());

@@ -9,12 +9,12 @@ use dlock_core::{Error, LossReason, Timestamp, Token};
 use event_listener::Event;
 
 use super::Board;
-use super::asking::Verdict;
+use super::ask::Verdict;
 use super::state::{Holder, InLine, Presence};
-use crate::session::key::Key;
-use crate::session::link::Handle;
+use crate::session::connection::Handle;
+use crate::session::keys::Key;
 
-/// Tells the link of a contender to stop.
+/// Tells the connection of a contender to stop.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Cancel {
     is_set: AtomicBool,
@@ -56,37 +56,38 @@ pub(in crate::session) enum IsHeard {
 
 impl Board {
     /// The contender has its connection.
-    pub(in crate::session) fn contends_on(&self, key: &Key, lease: &LeaseKey, link: u64) {
+    pub(in crate::session) fn contends_on(&self, key: &Key, lease: &LeaseKey, connection: u64) {
         if let Some(contender) = self.state().contender(key, lease) {
-            contender.link = Some(link);
+            contender.connection = Some(connection);
         }
     }
 
     /// Whether the contender is still wanted: asked between two turns.
     pub(in crate::session) fn is_wanted(&self, key: &Key, lease: &LeaseKey, now: Timestamp) -> bool {
         let mut state = self.state();
-        if state.closed || state.buried.has(lease.id) {
+        if state.closed || state.buried.has(&lease.id) {
             return false;
         }
         let contender = state.contender(key, lease);
         contender.is_some_and(|c| !c.cancel.is_set() && !c.presence.is_gone(now))
     }
 
-    /// The server has let the contender in. With [`Verdict::GiveBack`] it stays the contender: the link unlocks, and says so by
-    /// [`withdrawn`](Self::withdrawn).
+    /// The server has let the contender in. With [`Verdict::GiveBack`] it stays the contender: the connection
+    /// unlocks, and says so by [`withdrawn`](Self::withdrawn).
     ///
-    /// Whether somebody listens is told as well: if not, the link looks a while later whether somebody has come.
+    /// Whether somebody listens is told as well: if not, the connection looks a while later whether somebody has
+    /// come.
     pub(in crate::session) fn contended(
         &self,
         key: &Key,
         lease: &LeaseKey,
         token: Token,
-        link: Arc<Handle>,
+        connection: Arc<Handle>,
         now: Timestamp,
     ) -> (Verdict, IsHeard) {
         let mut guard = self.state();
         let state = &mut *guard;
-        if state.closed || state.buried.has(lease.id) {
+        if state.closed || state.buried.has(&lease.id) {
             return (Verdict::GiveBack, IsHeard::No);
         }
         let Some(name) = state.names.get_mut(key) else {
@@ -108,8 +109,8 @@ impl Board {
         let before = name.holder.replace(Holder {
             lease: contender.lease,
             token,
-            until: link.life.lapses(),
-            link,
+            until: connection.life.lapses(),
+            connection,
             leaving: false,
             claimed: matches!(contender.presence, Presence::Here),
         });
@@ -129,11 +130,12 @@ impl Board {
         (Verdict::Keep, is_heard)
     }
 
-    /// The contender has stopped, and holds nothing. With an error it was not its own wish: then it is the first in line again, and is told.
+    /// The contender has stopped, and holds nothing. With an error it was not its own wish: then it is the
+    /// first in line again, and is told.
     pub(in crate::session) fn withdrawn(&self, key: &Key, lease: &LeaseKey, failure: Option<Error>) {
         let mut guard = self.state();
         let state = &mut *guard;
-        let is_buried = state.buried.has(lease.id);
+        let is_buried = state.buried.has(&lease.id);
         let Some(name) = state.names.get_mut(key) else {
             return;
         };

@@ -131,11 +131,10 @@ impl Config {
                      mysql://user:password@host:3306/database",
                 )
             }),
-            #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-            "postgres" | "postgresql" | "mysql" | "mariadb" => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("this build has no driver for `{scheme}`: enable the feature of that name"),
-            )),
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => Err(no_driver("postgres")),
+            #[cfg(not(feature = "mysql"))]
+            "mysql" | "mariadb" => Err(no_driver("mysql")),
             _ => Err(invalid(
                 "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
             )),
@@ -377,6 +376,12 @@ impl Database {
             Self::Mysql(_) => mysql::LIMITS,
         }
     }
+}
+
+#[cfg(not(all(feature = "postgres", feature = "mysql")))]
+fn no_driver(feature: &str) -> Error {
+    let message = format!("this build has no driver for that database: enable the feature `{feature}`");
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 /// Without the options of the driver, which show the password.

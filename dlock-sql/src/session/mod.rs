@@ -48,6 +48,20 @@
 //!
 //! # How it is made
 //!
+//! * *A lock cannot move between sessions*, so there is one shared connection for what was free when it was
+//!   asked for, which never blocks, and one for each name that had to be waited for.
+//! * *A session is let in again* by a lock that it holds. So the requests of one client are kept apart by the
+//!   board, a state machine by keys; one contends at a time.
+//! * *Who has met others lately* does not try first: a request says whether whoever asks waits
+//!   (`Acquire::waits`), and one that waits at the server is let in at once where nobody is. Only while there
+//!   is a connection to spare for it.
+//! * *Waits come in turns* of a third of the ttl: then a grant's life counts from when its turn was sent, a
+//!   dead connection is found, and no statement keeps a snapshot or a backup waiting for long.
+//! * *The server must not give up a connection before its session*: who is cut off would believe for longer
+//!   than it has the lock. So TCP's limits are those of the session.
+//! * *The token is drawn in the same statement*, after the lock: `CASE WHEN pg_try_advisory_lock(…) THEN
+//!   nextval(…) END`.
+//!
 //! | file | |
 //! |---|---|
 //! | `config` | what can be set |

@@ -113,7 +113,7 @@ impl Board {
     }
 }
 
-/// A place in line that is kept while this lives, and for [`GRACE`] after it.
+/// A place in line that is kept while this lives, and for [`GRACE`](super::GRACE) after it.
 pub(in crate::session) struct Seat {
     board: Arc<Board>,
     runtime: Arc<dyn Runtime>,

@@ -23,7 +23,8 @@ pub(in crate::session) struct Handle {
 /// What is asked.
 #[derive(Debug)]
 pub(in crate::session) enum Job {
-    /// See [`Wire::try_lock`]. The table is told before the caller is.
+    /// See [`Wire::try_lock`](crate::session::dialect::Wire::try_lock). The table is told before the caller
+    /// is.
     Try {
         key: Key,
         lease: LeaseKey,
@@ -36,7 +37,7 @@ pub(in crate::session) enum Job {
         cancel: Arc<Cancel>,
         connection: Arc<Handle>,
     },
-    /// See [`Wire::unlock`]. The table is told before the caller is.
+    /// See [`Wire::unlock`](crate::session::dialect::Wire::unlock). The table is told before the caller is.
     Unlock {
         key: Key,
         id: RequestId,

@@ -8,6 +8,7 @@ use dlock_core::spi::{Host, Url};
 use dlock_core::{Error, ErrorKind, Result, Runtime};
 
 use crate::access::{Access, Rights};
+use crate::connect::Settings;
 use crate::connection::Connection;
 use crate::keys::{Paths, check_path};
 use crate::lock::ZkLock;
@@ -181,6 +182,10 @@ impl Config {
         }
         #[cfg(feature = "tls")]
         {
+            // Before the files are read: what is missing is told, and not that the other one cannot be read.
+            let mut given = url.clone();
+            let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
+            Url::both(("cert", cert), ("key", key))?;
             let mut pem = |key: &'static str| -> Result<Option<String>> {
                 let not_pem = |_| invalid(format!("the file that the URL's `{key}` names is not PEM"));
                 let file = url.take_file(key)?;
@@ -473,23 +478,6 @@ impl fmt::Debug for Config {
             .field("login", &self.login.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()
     }
-}
-
-/// A configuration that was checked.
-pub(crate) struct Settings {
-    pub(crate) paths: Paths,
-    pub(crate) rights: Rights,
-    /// For messages.
-    pub(crate) at: Arc<str>,
-    /// As the driver takes it.
-    pub(crate) servers: String,
-    pub(crate) session_timeout: Duration,
-    pub(crate) timeout: Duration,
-    pub(crate) login: Option<(String, String)>,
-    #[cfg(feature = "sasl")]
-    pub(crate) sasl: Option<(String, String)>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<zookeeper_client::TlsOptions>,
 }
 
 pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

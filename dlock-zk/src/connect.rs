@@ -9,13 +9,31 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use zookeeper_client::{Client, Connector, CreateMode, Error as Zk, StateWatcher};
 
-use crate::config::Settings;
+use crate::access::Rights;
 use crate::failure::{Effect, told};
+use crate::keys::Paths;
 use crate::node::host_and_process;
 use crate::session::{Mark, Session};
 
 /// What takes longer to fail, for each time that a server is asked, was no refusal.
 const SLOW: Duration = Duration::from_millis(200);
+
+/// A configuration that was checked.
+pub(crate) struct Settings {
+    pub(crate) paths: Paths,
+    pub(crate) rights: Rights,
+    /// For messages.
+    pub(crate) at: Arc<str>,
+    /// As the driver takes it.
+    pub(crate) servers: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) login: Option<(String, String)>,
+    #[cfg(feature = "sasl")]
+    pub(crate) sasl: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<zookeeper_client::TlsOptions>,
+}
 
 /// Makes a session. The driver spawns on the runtime that is current, so it is connected in a task of the one
 /// that was given.

@@ -39,8 +39,7 @@ use futures::future::{Either, select};
 use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Client, CreateMode, CreateOptions, Error as Zk, SessionState, StateWatcher};
 
-use crate::config::Settings;
-use crate::connect::connect;
+use crate::connect::{Settings, connect};
 use crate::failure::{Effect, told};
 use crate::force_release;
 use crate::session::Session;

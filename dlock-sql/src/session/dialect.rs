@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::{Result, Token};
+use dlock_core::{Error, ErrorKind, Result, Token};
 
 use super::failure::{Answer, Failed};
 use super::keys::Key;
@@ -90,4 +90,33 @@ impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Backend({})", self.id)
     }
+}
+
+impl Backend {
+    /// Whether the answer is of the session that has been asked from the beginning. Of another one, what was
+    /// held there is out of reach.
+    pub(super) fn check(&self, at: &str, answered: i64) -> Answer<()> {
+        if answered == self.id {
+            return Ok(());
+        }
+        let message = format!(
+            "{at} answered by session {answered} what session {} was asked: there is a pooler in between \
+             that shares sessions, which breaks locks that hang on them. Connect to the server itself, or \
+             use the lease strategy",
+            self.id
+        );
+        Err(Failed::fatal(Error::new(ErrorKind::Unsupported, message)))
+    }
+}
+
+/// What was drawn as a token; no token is negative or zero. The connection is of use yet where it is none.
+pub(super) fn token(value: impl TryInto<u64>, at: &str) -> Answer<Token> {
+    let token = value.try_into().ok().and_then(Token::new);
+    token.ok_or_else(|| Failed {
+        error: Error::new(
+            ErrorKind::BackendData,
+            format!("the tokens at {at} gave none; has something changed their sequence or table?"),
+        ),
+        fatal: false,
+    })
 }

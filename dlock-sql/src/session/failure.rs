@@ -7,8 +7,6 @@ use std::time::Duration;
 use dlock_core::{Error, ErrorKind, Result, Runtime};
 use futures::future::{Either, select};
 
-use super::dialect::Backend;
-
 pub(super) type Answer<T> = Result<T, Failed>;
 
 /// A request that was not done, or of which that is not known.
@@ -22,17 +20,6 @@ pub(super) struct Failed {
 impl Failed {
     pub(super) fn fatal(error: Error) -> Self {
         Self { error, fatal: true }
-    }
-
-    /// Another session has answered than the one that was asked: what was held there is out of reach.
-    pub(super) fn other_backend(at: &str, was: &Backend, is: i64) -> Self {
-        let message = format!(
-            "{at} answered by session {is} what session {} was asked: there is a pooler in between that \
-             shares sessions, which breaks locks that hang on them. \
-             Connect to the server itself, or use the lease strategy",
-            was.id
-        );
-        Self::fatal(Error::new(ErrorKind::Unsupported, message))
     }
 }
 

@@ -30,7 +30,7 @@ use super::failure::{failed, is_interrupted, is_no_thread};
 use super::run::{age, run};
 use super::schema::Product;
 use crate::session::config::{Config, Tokens};
-use crate::session::dialect::{Backend, Server, Waited, Wire};
+use crate::session::dialect::{Backend, Server, Waited, Wire, token as drawn};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 use crate::session::restart::Grace;
@@ -180,25 +180,8 @@ impl MySqlWire {
         failed(e, &self.at)
     }
 
-    /// Whether it is the session that has been asked from the beginning.
     fn check(&self, id: i64) -> Answer<()> {
-        match id == self.backend.id {
-            true => Ok(()),
-            false => Err(Failed::other_backend(&self.at, &self.backend, id)),
-        }
-    }
-
-    fn token_of(&self, value: u64) -> Answer<Token> {
-        Token::new(value).ok_or_else(|| Failed {
-            error: Error::new(
-                ErrorKind::BackendData,
-                format!(
-                    "the tokens at {} gave none; has something changed their sequence or table?",
-                    self.at
-                ),
-            ),
-            fatal: false,
-        })
+        self.backend.check(&self.at, id)
     }
 
     /// A statement that answers one number, and by whom.
@@ -217,12 +200,12 @@ impl MySqlWire {
     /// Draws a token from the row of MySQL. The session has the lock.
     async fn token(&mut self) -> Answer<Token> {
         let sql = AssertSqlSafe(self.sql.token.clone());
-        let drawn = sqlx::query(sql).execute(&mut self.connection).await;
-        let drawn = drawn.map_err(|e| self.failed(e))?;
-        match drawn.rows_affected() {
-            1 => self.token_of(drawn.last_insert_id()),
+        let row = sqlx::query(sql).execute(&mut self.connection).await;
+        let row = row.map_err(|e| self.failed(e))?;
+        match row.rows_affected() {
+            1 => drawn(row.last_insert_id(), &self.at),
             // Its row is gone: the number is of no statement of ours.
-            _ => self.token_of(0),
+            _ => drawn(0_u64, &self.at),
         }
     }
 
@@ -252,9 +235,7 @@ impl MySqlWire {
         let value = row.try_get::<Option<i64>, _>(0).map_err(|e| self.failed(e))?;
         self.check(row.try_get(1).map_err(|e| self.failed(e))?)?;
         match value {
-            Some(value) => self
-                .token_of(u64::try_from(value).unwrap_or(0))
-                .map(Waited::Locked),
+            Some(value) => drawn(value, &self.at).map(Waited::Locked),
             None => Ok(Waited::NotYet),
         }
     }
@@ -278,7 +259,7 @@ impl Wire for MySqlWire {
         self.check(id)?;
         match (self.sql.product, value) {
             (_, None) | (Product::MySql, Some(0)) => Ok(None),
-            (Product::MariaDb, Some(token)) => self.token_of(u64::try_from(token).unwrap_or(0)).map(Some),
+            (Product::MariaDb, Some(token)) => drawn(token, &self.at).map(Some),
             (Product::MySql, Some(_)) => self.token().await.map(Some),
         }
     }

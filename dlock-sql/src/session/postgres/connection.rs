@@ -23,7 +23,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
 use super::failure::{failed, is_not_yet};
 use super::run::{AGE, RUN};
 use crate::session::config::{Config, Tokens};
-use crate::session::dialect::{Backend, Server, Waited, Wire};
+use crate::session::dialect::{Backend, Server, Waited, Wire, token as drawn};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 use crate::session::restart::Grace;
@@ -223,27 +223,8 @@ impl PgWire {
         }
     }
 
-    /// Whether it is the session that has been asked from the beginning.
     fn check(&self, pid: i32) -> Answer<()> {
-        match i64::from(pid) == self.backend.id {
-            true => Ok(()),
-            false => Err(Failed::other_backend(&self.at, &self.backend, pid.into())),
-        }
-    }
-
-    fn token(&self, value: i64) -> Answer<Token> {
-        let token = u64::try_from(value).ok().and_then(Token::new);
-        token.ok_or_else(|| Failed {
-            error: Error::new(
-                ErrorKind::BackendData,
-                format!(
-                    "the sequence of the tokens at {} gave {value}, which is no token; has something \
-                 changed it?",
-                    self.at
-                ),
-            ),
-            fatal: false,
-        })
+        self.backend.check(&self.at, pid.into())
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
@@ -271,7 +252,7 @@ impl Wire for PgWire {
         let answer = asked.fetch_one(&mut self.listener).await;
         let (token, pid) = answer.map_err(|e| self.failed(e))?;
         self.check(pid)?;
-        token.map(|value| self.token(value)).transpose()
+        token.map(|value| drawn(value, &self.at)).transpose()
     }
 
     async fn wait_lock(&mut self, key: &Key) -> Answer<Waited> {
@@ -284,7 +265,7 @@ impl Wire for PgWire {
         };
         self.check(pid)?;
         match token {
-            Some(value) => Ok(Waited::Locked(self.token(value)?)),
+            Some(value) => Ok(Waited::Locked(drawn(value, &self.at)?)),
             None => Ok(Waited::NotYet),
         }
     }

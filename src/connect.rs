@@ -189,7 +189,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `most_waiting` | with sessions: how many connections may wait, `16` unless given |
 /// | `timeout` | with sessions: how long a connection may take to be made, `5s` unless given |
 /// | `socket` | the server's socket on this machine: its directory (PostgreSQL) or its path (MySQL) |
-/// | `sslmode` | `disable`, `prefer` (unless given), `require`, `verify-ca`, `verify-full`; the last three with `sql-tls` |
+/// | `sslmode` | `disable`, `prefer` (unless given), `require`, `verify-ca`, `verify-full`; the last three with `sql-tls`. Also `ssl-mode`, and in the words of the driver |
+/// | keys of the driver | what sqlx reads in such a URL is passed on to it: `application_name`, `options`, `charset`, `sslrootcert`, `ssl-ca` and their like. Not `statement-cache-capacity`: the few statements of a lock stay prepared |
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system; `sslmode` is then `verify-full` unless given (`sql-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`sql-tls`) |
 ///

@@ -64,6 +64,11 @@ struct Words {
     socket: &'static str,
     /// The values of `sslmode`, in the order of [`MODES`].
     modes: [&'static str; 5],
+    /// Keys of the driver's own, which are passed on as they are.
+    passed_on: &'static [&'static str],
+    /// The same for TLS.
+    #[cfg(feature = "sql-tls")]
+    passed_on_for_tls: &'static [&'static str],
 }
 
 const MODES: [&str; 5] = ["disable", "prefer", "require", "verify-ca", "verify-full"];
@@ -80,6 +85,26 @@ const POSTGRES: Words = Words {
     key: "sslkey",
     socket: "host",
     modes: MODES,
+    passed_on: &[
+        "application_name",
+        "dbname",
+        "host",
+        "hostaddr",
+        "options",
+        "password",
+        "port",
+        "user",
+    ],
+    #[cfg(feature = "sql-tls")]
+    passed_on_for_tls: &[
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+    ],
 };
 
 #[cfg(feature = "mysql")]
@@ -100,6 +125,9 @@ const MYSQL: Words = Words {
         "VERIFY_CA",
         "VERIFY_IDENTITY",
     ],
+    passed_on: &["charset", "collation", "time-zone", "timezone"],
+    #[cfg(feature = "sql-tls")]
+    passed_on_for_tls: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
 };
 
 #[cfg(feature = "postgres")]
@@ -209,9 +237,32 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     if let Some(socket) = url.take::<String>("socket")? {
         tell(words.socket, &socket);
     }
-    let mut mode = url.take::<String>("sslmode")?;
+    if url.take::<String>("statement-cache-capacity")?.is_some() {
+        return Err(invalid(
+            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay prepared",
+        ));
+    }
+    for key in words.passed_on {
+        if let Some(value) = url.take::<String>(key)? {
+            tell(key, &value);
+        }
+    }
+    let mut mode = match (url.take::<String>("sslmode")?, url.take::<String>("ssl-mode")?) {
+        (Some(_), Some(_)) => {
+            return Err(invalid(
+                "the URL gives `sslmode` and `ssl-mode`, which say the same",
+            ));
+        }
+        (one, other) => one.or(other),
+    };
     #[cfg(feature = "sql-tls")]
     {
+        for key in words.passed_on_for_tls {
+            if let Some(file) = url.take::<String>(key)? {
+                readable(key, &file)?;
+                tell(key, &file);
+            }
+        }
         if let Some(ca) = url.take::<String>("ca")? {
             readable("ca", &ca)?;
             tell(words.ca, &ca);
@@ -234,7 +285,14 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
         }
     }
     if let Some(mode) = mode.take() {
+        // The driver's own words are taken as well.
         let known = MODES.iter().position(|known| *known == mode);
+        let known = known.or_else(|| {
+            words
+                .modes
+                .iter()
+                .position(|known| known.eq_ignore_ascii_case(&mode))
+        });
         let Some(n) = known else {
             return Err(invalid(format!(
                 "the URL's `sslmode` must be one of {}",

@@ -211,8 +211,9 @@ fn options_of_databases_are_checked_before_anything_is_opened() {
             ("h/d?strategy=session&session_ttl=1ms", "session ttl"),
             ("h/d?strategy=session&session_ttl=1h", "session ttl"),
             ("h/d?color=hunter2", "take: "),
-            // Not handed on to the driver, which would take it in silence.
-            ("h/d?statement-cache-capacity=0", "take: "),
+            // Not passed on to the driver, which would take it in silence.
+            ("h/d?statement-cache-capacity=0", "stay prepared"),
+            ("h/d?sslmode=prefer&ssl-mode=prefer", "say the same"),
             ("h/d?connections=1&connections=2", "`connections` twice"),
         ] {
             let url = format!("{scheme}://{rest}");
@@ -223,6 +224,15 @@ fn options_of_databases_are_checked_before_anything_is_opened() {
         }
         let e = refusal(&format!("{scheme}://u:hunter2@127.0.0.1:1/d"));
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        let of_the_driver = match scheme.starts_with("postgres") {
+            true => "ssl-mode=disable&application_name=shop&options=-cwork_mem=4MB",
+            false => "ssl-mode=DISABLED&charset=utf8mb4&timezone=%2B00:00",
+        };
+        for more in ["", "&strategy=session"] {
+            let url = format!("{scheme}://u:hunter2@127.0.0.1:1/d?{of_the_driver}{more}");
+            let e = refusal(&url);
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{url}: {e}");
+        }
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
     }
     // What only one of them has.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::saboteur::{Bug, Planted};
-use dlock_core::spi::{Abandoned, Acquire, Attempt, LeaseKey, Lock, Queueing, Release, Released, Signal};
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
+    Watch,
+};
 use dlock_core::{Capabilities, Result};
 use futures::stream::BoxStream;
 
@@ -33,19 +36,19 @@ impl Lock for Spoiled {
         self.inner.capabilities()
     }
 
-    fn renew(&self) -> Option<&dyn spi::Renew> {
+    fn renew(&self) -> Option<&dyn Renew> {
         self.inner.renew()
     }
 
-    fn rwlock(&self) -> Option<&dyn spi::RwLock> {
+    fn rwlock(&self) -> Option<&dyn RwLock> {
         self.inner.rwlock()
     }
 
-    fn fencing(&self) -> Option<&dyn spi::Fencing> {
+    fn fencing(&self) -> Option<&dyn Fencing> {
         self.inner.fencing()
     }
 
-    fn watch(&self) -> Option<&dyn spi::Watch> {
+    fn watch(&self) -> Option<&dyn Watch> {
         self.inner.watch()
     }
 

@@ -114,7 +114,7 @@ pub trait Probe: Send + Sync + 'static {
     /// dropped look has seen need not be seen again.
     ///
     /// # Errors
-    /// As [`Lock::attempt`].
+    /// As [`Lock::attempt`](super::Lock::attempt).
     async fn look(&self) -> Result<News>;
 }
 

@@ -2,17 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
-use dlock_core::spi;
+use dlock_core::saboteur::Bug;
+use dlock_core::spi::{self, LeaseKey, Release, Released};
 use dlock_core::{
-    AutoRenew, Capabilities, Capability, Change, Client, FenceGate, Guard, Inspection, Lock, LockName,
-    LockOptions, LossReason, Mode, Owner, Result, Semaphore, Timestamp, Token, Upgrade,
+    AutoRenew, Capabilities, Capability, Change, Client, Error, ErrorKind, FenceGate, Guard, Inspection,
+    Lock, LockName, LockOptions, LossReason, Mode, Owner, Result, Semaphore, Timestamp, Token, Upgrade,
 };
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::BoxStream;
 
 use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
@@ -53,6 +55,17 @@ impl EngineSubject {
             Some(owner) => lock.reentrant(&self.owner(owner))?,
             None => lock,
         }))
+    }
+
+    fn hold(&self, guard: Guard, ask: &Ask) -> Box<dyn Held> {
+        Box::new(Hold {
+            client: self.client.clone(),
+            held: guard.held(),
+            key: LeaseKey::new(guard.name().clone(), guard.id()),
+            is_reentrant: ask.reentrant.is_some(),
+            unknown: AtomicBool::new(false),
+            guard: Mutex::new(Some(Arc::new(guard))),
+        })
     }
 
     fn owner(&self, number: u32) -> Owner {
@@ -115,9 +128,81 @@ impl Handle {
     }
 }
 
-fn boxed(guard: Guard) -> Box<dyn Held> {
-    Box::new(guard)
+/// A guard as a rule sees it, who may ask for a second release. The type forbids that to users; the store may see it all
+/// the same, as a copy of a message, so it goes to the store.
+struct Hold {
+    client: Client,
+    /// `None` once it was released. Shared by the calls that are under way.
+    guard: Mutex<Option<Arc<Guard>>>,
+    held: dlock_core::Held,
+    key: LeaseKey,
+    /// Its lease has other guards: a second release of one of them must not reach the store.
+    is_reentrant: bool,
+    /// Whether the answer to the release was `Unknown`.
+    unknown: AtomicBool,
 }
+
+impl Hold {
+    fn guard(&self) -> Option<Arc<Guard>> {
+        self.slot().clone()
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Guard>>> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gone(&self) -> Error {
+        Error::lost(self.held.loss().unwrap_or(LossReason::Released)).with_name(&self.key.name)
+    }
+
+    async fn release_once(&self, mut guard: Arc<Guard>) -> Result<()> {
+        // The calls that borrow it come to their end first, as the type has it.
+        let guard = loop {
+            match Arc::try_unwrap(guard) {
+                Ok(guard) => break guard,
+                Err(shared) => guard = shared,
+            }
+            self.client.runtime().sleep(Duration::from_millis(1)).await;
+        };
+        let answer = guard.release().await;
+        let unknown = answer.as_ref().is_err_and(Error::may_be_held);
+        self.unknown.store(unknown, Ordering::Relaxed);
+        answer
+    }
+
+    async fn release_again(&self) -> Result<()> {
+        if self.is_reentrant {
+            return Err(self.gone());
+        }
+        // planted: 4.03
+        if self.client.bug().is(Bug::DoubleReleaseFreesNext) {
+            return self.client.force_release(&self.key.name).await.map(|_| ());
+        }
+        let released = self.client.backend().release(&self.key, Release::Now);
+        let answer = match select(released, self.client.runtime().sleep(AGAIN)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(Error::new(ErrorKind::Unknown, "the store did not answer")),
+        };
+        match answer {
+            Ok(Released::Released) if self.unknown.swap(false, Ordering::Relaxed) => Ok(()),
+            Ok(_) => Err(self.gone()),
+            Err(e) => Err(Error::new(ErrorKind::Unknown, "the release was not answered").with_source(e)),
+        }
+    }
+
+    async fn renew_after_release(&self) -> Result<()> {
+        // planted: 5.05
+        if self.client.bug().is(Bug::RenewRecreates) {
+            let taken = self.client.lock(&self.key.name)?.try_acquire().await?;
+            std::mem::forget(taken.ok_or_else(|| self.gone())?);
+            return Ok(());
+        }
+        Err(self.gone())
+    }
+}
+
+/// How long a second release waits for its answer.
+const AGAIN: Duration = Duration::from_secs(5);
 
 impl Subject for EngineSubject {
     fn capabilities(&self) -> Capabilities {
@@ -125,11 +210,15 @@ impl Subject for EngineSubject {
     }
 
     fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
-        async move { Ok(self.handle(name, ask)?.try_acquire().await?.map(boxed)) }.boxed()
+        async move {
+            let guard = self.handle(name, ask)?.try_acquire().await?;
+            Ok(guard.map(|guard| self.hold(guard, ask)))
+        }
+        .boxed()
     }
 
     fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(boxed(self.handle(name, ask)?.acquire().await?)) }.boxed()
+        async move { Ok(self.hold(self.handle(name, ask)?.acquire().await?, ask)) }.boxed()
     }
 
     fn acquire_timeout<'a>(
@@ -138,7 +227,7 @@ impl Subject for EngineSubject {
         ask: &'a Ask,
         limit: Duration,
     ) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(boxed(self.handle(name, ask)?.acquire_timeout(limit).await?)) }.boxed()
+        async move { Ok(self.hold(self.handle(name, ask)?.acquire_timeout(limit).await?, ask)) }.boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
@@ -192,45 +281,61 @@ impl Observe for EngineSubject {
     }
 }
 
-impl Held for Guard {
+impl Held for Hold {
     fn id(&self) -> String {
-        Guard::id(self).to_string()
+        self.key.id.to_string()
     }
 
     fn token(&self) -> Option<Token> {
-        Guard::token(self)
+        self.held.token()
     }
 
     fn ttl(&self) -> Duration {
-        Guard::ttl(self)
+        self.held.ttl()
     }
 
     fn deadline(&self) -> Timestamp {
-        Guard::deadline(self)
+        self.guard().map_or(Timestamp::ZERO, |guard| guard.deadline())
     }
 
     fn remaining(&self) -> Duration {
-        Guard::remaining(self)
+        self.guard().map_or(Duration::ZERO, |guard| guard.remaining())
     }
 
     fn is_valid(&self) -> bool {
-        Guard::is_valid(self)
+        self.guard().is_some_and(|guard| guard.is_valid())
     }
 
     fn lost(&self) -> BoxFuture<'static, LossReason> {
-        Guard::lost(self).boxed()
+        match self.guard() {
+            Some(guard) => guard.lost().boxed(),
+            None => self.held.lost().boxed(),
+        }
     }
 
     fn loss(&self) -> Option<LossReason> {
-        Guard::loss(self)
+        self.held.loss()
     }
 
     fn renew(&self) -> Reply<'_, ()> {
-        Guard::renew(self).boxed()
+        async move {
+            match self.guard() {
+                Some(guard) => guard.renew().await,
+                None => self.renew_after_release().await,
+            }
+        }
+        .boxed()
     }
 
     fn release(&self) -> Reply<'_, ()> {
-        Guard::release(self).boxed()
+        async move {
+            let guard = self.slot().take();
+            match guard {
+                Some(guard) => self.release_once(guard).await,
+                None => self.release_again().await,
+            }
+        }
+        .boxed()
     }
 
     fn convert(&self) -> Option<&dyn Convert> {
@@ -238,14 +343,15 @@ impl Held for Guard {
     }
 }
 
-impl Convert for Guard {
+impl Convert for Hold {
     fn downgrade(&self) -> Reply<'_, ()> {
-        Guard::downgrade(self).boxed()
+        async move { self.guard().ok_or_else(|| self.gone())?.downgrade().await }.boxed()
     }
 
     fn try_upgrade(&self) -> Reply<'_, Upgraded> {
         async move {
-            Ok(match Guard::try_upgrade(self).await? {
+            let guard = self.guard().ok_or_else(|| self.gone())?;
+            Ok(match guard.try_upgrade().await? {
                 Upgrade::Done => Upgraded::Done,
                 Upgrade::WouldDeadlock => Upgraded::WouldDeadlock,
                 _ => Upgraded::Busy,

@@ -230,7 +230,7 @@ impl BlockingGuard {
     ///
     /// # Errors
     /// As there.
-    pub fn release(&self) -> Result<()> {
+    pub fn release(self) -> Result<()> {
         block_on(self.0.release())
     }
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew, take_again};
+use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew};
 use crate::error::{Error, LossReason, Result};
 use crate::events::GuardEvents;
 use crate::mode::Mode;
@@ -34,9 +33,9 @@ use crate::token::Token;
 pub struct Guard {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
-    /// Not 0 once this guard has let go, of a lease that others may share. A whole word: a guard is moved from future to future, and
-    /// a byte with its padding is copied in pieces that the processor has to wait for.
-    left: AtomicUsize,
+    /// Not 0 once `release` has taken over. A whole word: a guard is moved from future to future, and a byte
+    /// with its padding is copied in pieces that the processor has to wait for.
+    left: usize,
     /// Until when its own hold would last if it had one, for a planted bug.
     #[cfg(dlock_saboteur)]
     entered_until: Option<Timestamp>,
@@ -60,7 +59,7 @@ impl Guard {
         Self {
             engine,
             lease,
-            left: AtomicUsize::new(0),
+            left: 0,
             #[cfg(dlock_saboteur)]
             entered_until: None,
         }
@@ -91,8 +90,9 @@ impl Guard {
     /// # let client = dlock_core::doc_client();
     /// let lock = client.lock("report")?;
     /// let first = lock.acquire().await?;
+    /// let token = first.token();
     /// first.release().await?;
-    /// assert!(lock.acquire().await?.token() > first.token());
+    /// assert!(lock.acquire().await?.token() > token);
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn token(&self) -> Option<Token> {
@@ -113,7 +113,7 @@ impl Guard {
     ///
     /// Counted from before the request was sent, less the drift margin, so that it is never later than the store's own.
     pub fn deadline(&self) -> Timestamp {
-        self.view().deadline()
+        self.lease.deadline().unwrap_or(Timestamp::ZERO)
     }
 
     /// How long it may be believed yet: from the clock, not from a flag. Zero once it is over.
@@ -121,12 +121,11 @@ impl Guard {
         // planted: 10.04
         #[cfg(dlock_saboteur)]
         if self.engine.bug.is(Bug::PartialLoss)
-            && !self.has_left()
             && let Some(until) = self.entered_until
         {
             return self.engine.now().until(until);
         }
-        self.view().remaining()
+        self.engine.remaining(&self.lease)
     }
 
     /// Whether it may be believed now: from the clock, not from a flag. Once `false`, never `true` again.
@@ -137,7 +136,7 @@ impl Guard {
     /// # let client = dlock_core::doc_client();
     /// let guard = client.lock("job")?.acquire().await?;
     /// assert!(guard.is_valid());
-    /// guard.release().await?;
+    /// client.close().await?;
     /// assert!(!guard.is_valid());
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
@@ -147,7 +146,7 @@ impl Guard {
 
     /// Why it was lost, if it was.
     pub fn loss(&self) -> Option<LossReason> {
-        self.view().loss()
+        loss(&self.engine, &self.lease)
     }
 
     /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never after a
@@ -209,23 +208,6 @@ impl Guard {
         }
     }
 
-    fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
-    }
-
-    /// Lets go, this guard alone. `false` if it had.
-    fn leave(&self) -> bool {
-        self.left.swap(1, Ordering::AcqRel) == 0
-    }
-
-    fn view(&self) -> View<'_> {
-        View {
-            core: &self.engine,
-            lease: &self.lease,
-            left: self.has_left(),
-        }
-    }
-
     /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition, and never
     /// shortens what was promised; it keeps the token.
     ///
@@ -251,28 +233,22 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn renew(&self) -> Result<()> {
-        if self.has_left() {
-            // planted: 5.05
-            if self.engine.bug.is(Bug::RenewRecreates) {
-                return Box::pin(take_again(&self.engine, &self.lease)).await;
-            }
-            return Err(self.gone());
-        }
         renew(&self.engine, &self.lease).await
     }
 
     /// Lets go, and tells how that went.
     ///
-    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that shares its
-    /// lease with others of the same owner only counts down.
+    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that shares
+    /// its lease with others of the same owner only counts down.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard is not valid any more and nothing renews it; the release goes on in the background and at
-    /// the latest it lapses by its ttl.
+    /// Dropped at any point, even before it is first polled, the lock is let go of all the same: nothing renews it,
+    /// the release goes on in the background, and at the latest it lapses by its ttl.
     ///
     /// # Errors
-    /// `Lost` if the hold had ended before, with the reason (`Released` the second time); `Unknown` if the store could
-    /// not be asked: it goes on in the background, and this may be called again to learn how.
+    /// `Lost` if the hold had ended before, with the reason. `Unknown` if the store could not be asked: the client
+    /// goes on with the release in the background, for as long as the store may have the hold, and
+    /// [`events`](Self::events) tells how it ended.
     ///
     /// # Examples
     /// ```
@@ -281,15 +257,17 @@ impl Guard {
     /// # use dlock_core as dlock;
     /// use dlock::{ErrorKind, LossReason};
     /// let guard = client.lock("job")?.acquire().await?;
-    /// guard.release().await?;
-    /// let again = guard.release().await.unwrap_err();
-    /// assert_eq!((again.kind(), again.loss_reason()), (ErrorKind::Lost, Some(LossReason::Released)));
+    /// client.close().await?;
+    /// let e = guard.release().await.unwrap_err();
+    /// assert_eq!((e.kind(), e.loss_reason()), (ErrorKind::Lost, Some(LossReason::Closed)));
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
-    pub async fn release(&self) -> Result<()> {
+    pub async fn release(mut self) -> Result<()> {
         // planted: 10.02
         let frees = self.engine.bug.is(Bug::FirstReleaseFrees);
-        if self.leave() && !self.lease.leave() && !frees {
+        // From here on the lease has one guard fewer: `Drop` must not count it a second time.
+        self.left = 1;
+        if !self.lease.leave() && !frees {
             // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the clock: nobody may have looked.
             let is_over = self.engine.remaining(&self.lease).is_zero();
             return match self.lease.end() {
@@ -298,9 +276,6 @@ impl Guard {
                 End::Held if is_over => Err(Error::lost(LossReason::Expired).with_name(self.name())),
                 _ => Ok(()),
             };
-        }
-        if self.lease.is_shared_by_others() && !frees {
-            return Err(self.gone());
         }
         release(&self.engine, &self.lease).await
     }
@@ -340,9 +315,6 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn downgrade(&self) -> Result<()> {
-        if self.has_left() {
-            return Err(self.gone());
-        }
         if !self.lease.may_be_exclusive_in_store() {
             return self.check_held();
         }
@@ -376,9 +348,6 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn try_upgrade(&self) -> Result<Upgrade> {
-        if self.has_left() {
-            return Err(self.gone());
-        }
         if self.mode().is_exclusive() {
             return self.check_held().map(|()| Upgrade::Done);
         }
@@ -393,7 +362,7 @@ impl Guard {
 /// Releases in the background: no I/O here, no blocking, no runtime (I2).
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.leave() && self.lease.leave() {
+        if self.left == 0 && self.lease.leave() {
             drop_lease(&self.engine, &self.lease);
         }
     }
@@ -401,7 +370,7 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("Guard", &self.view(), f)
+        debug("Guard", &self.engine, &self.lease, f)
     }
 }
 
@@ -413,14 +382,6 @@ pub struct Held {
 }
 
 impl Held {
-    fn view(&self) -> View<'_> {
-        View {
-            core: &self.core,
-            lease: &self.lease,
-            left: false,
-        }
-    }
-
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.lease.key.name
@@ -431,19 +392,29 @@ impl Held {
         self.lease.token()
     }
 
+    /// The effective ttl: see [`Guard::ttl`].
+    pub fn ttl(&self) -> Duration {
+        self.lease.ttl()
+    }
+
     /// Until when it may be believed: see [`Guard::deadline`].
     pub fn deadline(&self) -> Timestamp {
-        self.view().deadline()
+        self.lease.deadline().unwrap_or(Timestamp::ZERO)
     }
 
     /// How long it may be believed yet: see [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
-        self.view().remaining()
+        self.core.remaining(&self.lease)
     }
 
     /// Whether it may be believed now: see [`Guard::is_valid`].
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    /// Why it was lost, if it was.
+    pub fn loss(&self) -> Option<LossReason> {
+        loss(&self.core, &self.lease)
     }
 
     /// Completes when the lock is lost: see [`Guard::lost`].
@@ -457,50 +428,22 @@ impl Held {
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("Held", &self.view(), f)
+        debug("Held", &self.core, &self.lease, f)
     }
 }
 
-/// What a guard and a `Held` have in common.
-struct View<'a> {
-    core: &'a Core,
-    lease: &'a Arc<Lease>,
-    left: bool,
+fn loss(core: &Core, lease: &Arc<Lease>) -> Option<LossReason> {
+    // The clock may know it before anybody has looked.
+    let _ = core.remaining(lease);
+    lease.loss()
 }
 
-impl View<'_> {
-    fn remaining(&self) -> Duration {
-        if self.left {
-            Duration::ZERO
-        } else {
-            self.core.remaining(self.lease)
-        }
-    }
-
-    fn deadline(&self) -> Timestamp {
-        if self.left {
-            Timestamp::ZERO
-        } else {
-            self.lease.deadline().unwrap_or(Timestamp::ZERO)
-        }
-    }
-
-    fn loss(&self) -> Option<LossReason> {
-        // The clock may know it before anybody has looked.
-        let _ = self.remaining();
-        match self.lease.end() {
-            End::Lost(reason) => Some(reason),
-            _ => None,
-        }
-    }
-}
-
-fn debug(what: &str, view: &View<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn debug(what: &str, core: &Core, lease: &Arc<Lease>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_struct(what)
-        .field("name", &view.lease.key.name)
-        .field("mode", &view.lease.mode())
-        .field("token", &view.lease.token())
-        .field("remaining", &view.remaining())
+        .field("name", &lease.key.name)
+        .field("mode", &lease.mode())
+        .field("token", &lease.token())
+        .field("remaining", &core.remaining(lease))
         .finish_non_exhaustive()
 }
 

@@ -192,8 +192,8 @@ impl MultiGuard {
     ///
     /// # Errors
     /// The first error, after all have been asked; `Lost` before `Unknown`.
-    pub async fn release(&self) -> Result<()> {
-        let errors = join_all(self.guards.iter().map(Guard::release))
+    pub async fn release(self) -> Result<()> {
+        let errors = join_all(self.guards.into_iter().map(Guard::release))
             .await
             .into_iter()
             .filter_map(Result::err);

@@ -194,24 +194,14 @@ impl Lease {
         self.unanswered.fetch_and(!which, Ordering::AcqRel);
     }
 
-    /// A user asks for its release.
+    /// A user asks for its release, for a planted bug.
     pub(super) fn awaits_release(&self) {
         self.release_asked.store(true, Ordering::Release);
-    }
-
-    /// The user hears how it went, from the answer to the release itself.
-    pub(super) fn heard_of_release(&self) {
-        self.release_asked.store(false, Ordering::Release);
     }
 
     /// Whether a user has asked for its release and not heard how it went, for a planted bug.
     pub(super) fn is_release_asked(&self) -> bool {
         self.release_asked.load(Ordering::Acquire)
-    }
-
-    /// The user hears how it went; `false` if nobody had asked, or heard already.
-    pub(super) fn hears_of_release(&self) -> bool {
-        self.release_asked.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the store may not know yet that this is a shared hold.
@@ -415,11 +405,6 @@ impl Lease {
     /// One guard less. `true` if it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.holds.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    /// Whether guards share it yet after this one has left.
-    pub(crate) fn is_shared_by_others(&self) -> bool {
-        self.holds.load(Ordering::Acquire) > 0
     }
 
     /// A renewal is due one period after the lease began to count.

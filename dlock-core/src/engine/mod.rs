@@ -34,5 +34,5 @@ pub(crate) use self::acquire::{Ask, Patience, acquire};
 pub(crate) use self::convert::convert;
 pub(crate) use self::core::{Core, Engine, Settings};
 pub(crate) use self::lease::{End, Entered, Lease};
-pub(crate) use self::planted::{take_again, without_errors};
+pub(crate) use self::planted::without_errors;
 pub(crate) use self::release::{drop_lease, release, renew};

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt as _};
 
-use super::core::{Core, Engine};
+use super::core::Core;
 use super::lease::Lease;
-use crate::error::{Error, LossReason, Result};
+use crate::error::Result;
 use crate::inspection::Change;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options::{AutoRenew, Terms};
 use crate::saboteur::Bug;
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
+use crate::spi::{Grant, LeaseKey, Released, Renew, RenewItem, RenewOutcome};
 
 /// Rule 9.01: the keeper was told of the lease before there was a guard, and renews it for nobody.
 pub(super) fn keep_renewing(core: &Core, key: &LeaseKey, mode: Mode, options: &Terms) {
@@ -43,15 +43,6 @@ pub(super) async fn release_blindly(core: &Core, name: &LockName) -> Result<Rele
     match core.backend.watch() {
         Some(part) => part.force_release(name).await.map(|_| Released::Released),
         None => Ok(Released::NotHeld),
-    }
-}
-
-/// Rule 5.05: a renewal that takes the name anew if it is free.
-pub(crate) async fn take_again(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
-    let request = Acquire::new(engine.new_key(&lease.key.name), lease.options.ttl);
-    match engine.request(engine.backend.attempt(&request)).await? {
-        Attempt::Granted(_) => Ok(()),
-        _ => Err(Error::lost(LossReason::Released)),
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! * *The future is dropped at any poll, or the guard is.* The lease is first marked as releasing, so that nothing renews
 //!   it and no guard calls it valid; an `Owed` on the stack hands the rest to the keeper. At the latest it lapses.
-//! * *The reply is lost.* `Unknown`; the keeper goes on, the guard can be asked again. Every release names this acquisition's
-//!   key, so however late it arrives it cannot end a successor's lease (I5).
+//! * *The reply is lost.* `Unknown`, and the keeper goes on. Every release names this acquisition's key, so however
+//!   late it arrives it cannot end a successor's lease (I5).
 //! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to renew, and the
 //!   renewal's answer finds the lease ended here and changes nothing.
 //! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
@@ -30,7 +30,7 @@ use crate::options::need;
 use crate::saboteur::Bug;
 use crate::spi::{Released, RenewItem, RenewOutcome};
 
-/// Releases a lease whose last guard lets go.
+/// Releases a lease whose last guard lets go, which happens once.
 pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     // planted: 14.03
     while engine.bug.is(Bug::ReleaseBehindWaiter) && engine.waits_for(&lease.key.name) {
@@ -52,25 +52,12 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             let reason = lease.loss().unwrap_or(LossReason::Expired);
             return Err(Error::lost(reason).with_name(&lease.key.name));
         }
-        Look::Ended => match lease.end() {
-            // Begun before, with an unknown outcome: asked again.
-            End::Releasing => {}
-            // Begun before, and done by the keeper since: this is the answer that was missing.
-            End::Released if lease.hears_of_release() => return Ok(()),
-            // planted: 4.05
-            End::Lost(_) if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => return Ok(()),
-            End::Lost(reason) => return Err(Error::lost(reason).with_name(&lease.key.name)),
-            // planted: 4.03
-            End::Released if engine.bug.is(Bug::DoubleReleaseFreesNext) => {
-                if let Some(part) = engine.backend.watch() {
-                    part.force_release(&lease.key.name).await?;
-                }
-                return Ok(());
-            }
-            End::Released | End::Held => {
-                return Err(Error::lost(LossReason::Released).with_name(&lease.key.name));
-            }
-        },
+        // planted: 4.05
+        Look::Ended if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => return Ok(()),
+        Look::Ended => {
+            let reason = lease.loss().unwrap_or(LossReason::Released);
+            return Err(Error::lost(reason).with_name(&lease.key.name));
+        }
     }
     lease.awaits_release();
     let owed = Owed {
@@ -86,22 +73,20 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
         Ok(released) => {
             owed.disarm();
             settle(engine, lease, released);
-            lease.heard_of_release();
             // planted: 5.10
             if engine.bug.is(Bug::ZombieRenewer) && lease.options.renew_period(lease.span()).is_some() {
                 keep_renewing(engine, &lease.key, lease.mode(), &lease.options);
             }
-            match (released, lease.end()) {
-                // By this request, or by one of the keeper's before it.
-                (Released::Released, _) | (_, End::Released) => Ok(()),
+            match released {
+                Released::Released => Ok(()),
                 // planted: 4.05
-                (_, End::Lost(_)) if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => Ok(()),
-                (_, End::Lost(reason)) => Err(Error::lost(reason).with_name(&lease.key.name)),
-                _ => Err(Error::lost(LossReason::Refused).with_name(&lease.key.name)),
+                _ if engine.bug.is(Bug::ReleaseSwallowsNotHeld) => Ok(()),
+                _ => {
+                    let reason = lease.loss().unwrap_or(LossReason::Refused);
+                    Err(Error::lost(reason).with_name(&lease.key.name))
+                }
             }
         }
-        // The lease may have been released by the keeper meanwhile.
-        Err(_) if lease.end() == End::Released && lease.hears_of_release() => Ok(()),
         // planted: 4.06
         Err(e) if engine.bug.is(Bug::RenewerSurvivesFailedRelease) => {
             owed.disarm();
@@ -111,7 +96,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
         // planted: 15.05
         Err(_) if engine.bug.is(Bug::IoErrorIsOk) => Ok(()),
         Err(e) => {
-            let message = "whether the lock was released is not known; it is tried again in the background";
+            let message = "whether the lock was released is not known yet; the client goes on releasing it in the background";
             Err(Error::new(ErrorKind::Unknown, message)
                 .with_name(&lease.key.name)
                 .with_source(e))

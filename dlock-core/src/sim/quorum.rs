@@ -15,7 +15,7 @@ use super::link::Link;
 use super::node::SimRuntime;
 use super::rng::SimRng;
 use super::scenario::{Report, SETTLING, Trace, drawn_plan, spawn};
-use super::worker::{Kind, MAX_TTL, Worker};
+use super::worker::{Kind, MAX_TTL, Worker, released};
 use crate::client::Client;
 use crate::combinators::Quorum;
 use crate::memory::{Memory, Survives};
@@ -227,7 +227,7 @@ impl Setting {
                 Ok(guard) => {
                     let guard = Arc::new(guard);
                     self.judge.acquired("fresh", &fresh.runtime, &guard, since);
-                    if let Err(e) = guard.release().await {
+                    if let Err(e) = released(guard).await {
                         self.judge
                             .condemn(format!("a release on healthy links failed: {e:?}"));
                     }

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::nemesis::Nemesis;
 use super::node::SimRuntime;
 use super::rng::SimRng;
-use super::worker::{Kind, MAX_TTL, Worker};
+use super::worker::{Kind, MAX_TTL, Worker, released};
 use crate::capabilities::Capability;
 use crate::client::Client;
 use crate::memory::Memory;
@@ -223,7 +223,7 @@ impl Setting {
                 Ok(guard) => {
                     let guard = Arc::new(guard);
                     self.judge.acquired("fresh", &runtime, &guard, since);
-                    if let Err(e) = guard.release().await {
+                    if let Err(e) = released(guard).await {
                         self.judge
                             .condemn(format!("a release on a healthy link failed: {e:?}"));
                     }

@@ -75,20 +75,20 @@ impl Worker {
         let guard = Arc::new(guard);
         self.judge.acquired(&self.who, &self.runtime, &guard, since);
         if handle.is_reentrant() {
-            return self.hold_twice(&handle, &guard).await;
+            return self.hold_twice(&handle, guard).await;
         }
-        self.hold(&guard).await
+        self.hold(guard).await
     }
 
     /// Enters once more, and leaves in any order.
-    async fn hold_twice(&mut self, handle: &Lock, guard: &Arc<Guard>) -> Result<()> {
+    async fn hold_twice(&mut self, handle: &Lock, guard: Arc<Guard>) -> Result<()> {
         let inner = handle.try_acquire().await?;
         if inner.as_ref().is_some_and(|inner| inner.id() != guard.id()) {
             self.judge
                 .condemn(format!("{} entered a hold and got another one", self.who));
         }
         if self.rng.chance(0.5) {
-            guard.release().await?;
+            released(guard).await?;
             self.pause_for(0..200).await;
             return match inner {
                 Some(inner) => inner.release().await,
@@ -166,9 +166,9 @@ impl Worker {
         }
     }
 
-    async fn hold(&mut self, guard: &Arc<Guard>) -> Result<()> {
+    async fn hold(&mut self, guard: Arc<Guard>) -> Result<()> {
         for _ in 0..self.rng.below(4) {
-            self.judge.write(&self.who, guard);
+            self.judge.write(&self.who, &guard);
             self.pause_for(0..400).await;
             self.judge.check();
             match self.rng.below(8) {
@@ -179,7 +179,7 @@ impl Worker {
                     _ => {}
                 },
                 // A conversion that did not go well leaves a guard, and it is used further.
-                2 => match self.convert(guard).await {
+                2 => match self.convert(&guard).await {
                     Err(e) if !expected(e.kind()) => return Err(e),
                     _ => {}
                 },
@@ -188,14 +188,14 @@ impl Worker {
             self.judge.check();
         }
         // A zombie writes too, as it does in life: the fence is there for that.
-        self.judge.write(&self.who, guard);
+        self.judge.write(&self.who, &guard);
         match self.rng.below(4) {
             0 => Ok(()), // dropped
             1 => {
                 let polls = 1 + self.rng.below(4) as u32;
-                dropped_after(polls, guard.release()).await.unwrap_or(Ok(()))
+                dropped_after(polls, released(guard)).await.unwrap_or(Ok(()))
             }
-            _ => guard.release().await,
+            _ => released(guard).await,
         }
     }
 
@@ -232,6 +232,12 @@ impl Worker {
         let time = self.millis(millis);
         self.runtime.sleep(time).await;
     }
+}
+
+/// Releases a guard that the judge looks at too, for a moment at a time.
+pub(super) async fn released(guard: Arc<Guard>) -> Result<()> {
+    let guard = Arc::into_inner(guard).expect("the judge keeps no guard alive");
+    guard.release().await
 }
 
 /// What a faulty network explains.

@@ -28,9 +28,11 @@ async fn hold(client: &Client, count: usize) -> Vec<Guard> {
     held
 }
 
-async fn release(held: Vec<Guard>) {
-    for some in held.chunks(AT_A_TIME) {
-        let released = join_all(some.iter().map(Guard::release)).await;
+async fn release(mut held: Vec<Guard>) {
+    while !held.is_empty() {
+        let rest = held.split_off(held.len().min(AT_A_TIME));
+        let released = join_all(held.into_iter().map(Guard::release)).await;
+        held = rest;
         released.into_iter().for_each(|r| r.expect("it was held"));
     }
 }

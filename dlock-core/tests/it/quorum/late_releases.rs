@@ -119,14 +119,12 @@ fn a_guard_is_released_although_the_members_are_slower_than_the_patience() {
         let held = client.lock("n").unwrap().acquire().await.unwrap();
         w.sleep(ms(50)).await;
         a.links.iter().for_each(|link| link.set_plan(sluggish()));
-        let mut tries = 0;
-        while let Err(e) = held.release().await {
+        let known = held.held();
+        if let Err(e) = held.release().await {
             assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
-            tries += 1;
-            assert!(tries < 5);
         }
-        assert!(held.loss().is_none());
         w.sleep(ms(2_000)).await;
+        assert!(known.loss().is_none());
         assert!(w.held_at("n").await.is_empty());
     });
 }

@@ -16,6 +16,7 @@ use crate::name::LockName;
 use crate::observe;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
+use crate::runtime::Runtime;
 use crate::saboteur::Bug;
 use crate::spi;
 
@@ -134,9 +135,9 @@ impl Lock {
         Arc::ptr_eq(&self.engine, &other.engine)
     }
 
-    /// The time now, on the client's runtime.
-    pub(crate) fn now(&self) -> crate::timestamp::Timestamp {
-        self.engine.now()
+    /// The runtime of its client.
+    pub(crate) fn runtime(&self) -> &dyn Runtime {
+        &*self.engine.runtime
     }
 
     /// The name of the lock.
@@ -198,11 +199,12 @@ impl Lock {
         self.wait(self.ask.options.wait_limit).await
     }
 
-    /// [`acquire`](Self::acquire) with this wait limit, counted from the call. Zero is the same as trying once, with `Timeout` for
-    /// "held".
+    /// [`acquire`](Self::acquire) with this wait limit, counted from the call. Zero is the same as
+    /// [trying](Self::try_acquire) once, with `Timeout` for "held".
     ///
-    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true: the answer comes as much later as the store
-    /// takes for that, and after the time limit of an operation at the latest, as `Unknown` then.
+    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true. The store has
+    /// [`LockOptions::WITHDRAWAL`] for that. If it does not answer, the caller gets `Unknown` at that moment, and the
+    /// client goes on withdrawing in the background.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

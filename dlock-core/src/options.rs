@@ -100,6 +100,12 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
+    /// By how much a wait limit may be overrun: when it is reached, the store has that long to confirm that the request
+    /// is withdrawn, which makes it a `Timeout`. A store that does not answer in that time makes it an `Unknown`.
+    ///
+    /// Longer than a round trip to the other side of the world, and than a commit to a slow disk.
+    pub const WITHDRAWAL: Duration = Duration::from_millis(250);
+
     /// Nothing is set.
     pub const fn new() -> Self {
         Self {
@@ -123,7 +129,8 @@ impl LockOptions {
         self
     }
 
-    /// How long [`acquire`](crate::Lock::acquire) waits at most. Zero is the same as trying once.
+    /// How long [`acquire`](crate::Lock::acquire) waits at most, and [`WITHDRAWAL`](Self::WITHDRAWAL) on top if the
+    /// store is silent. Zero is the same as trying once.
     #[must_use]
     pub fn wait_limit(mut self, limit: Duration) -> Self {
         self.wait_limit = Some(Some(limit));

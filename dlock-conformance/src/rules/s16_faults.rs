@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::ErrorKind;
+use dlock_core::{ErrorKind, LockOptions};
 
 use super::faulty::{faulty, patience, struck};
 use super::partition::a_partition_costs_one_client;
@@ -35,7 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         "16.02" MUST phase 1 [Lock, Lease, Try, Renew, AutoRenew, LossSignal]
         layer: Both, access: P, test: T,
         title: "a black hole ends every call",
-        statement: "Over a connection on which nothing arrives any more, operations end within the claimed bound, and loss is told by the deadline.",
+        statement: "Over a connection on which nothing arrives any more, operations end within the claimed bound, a wait with a limit at that limit plus slack, and loss is told by the deadline.",
         intent: "TCP alone waits for a quarter of an hour; a program that waits with it is hung.",
         check_first: "Has every request a time limit of its own?",
         evidence: ["ended_calls" >= 4, "lost" >= 1],
@@ -250,13 +250,16 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
     let written = fenced.zip(kept.token());
     let observed = f.a.observe().filter(|_| cx.claims().has(Need::Inspect));
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
-    let from = cx.now();
+    let (from, limit) = (cx.now(), Duration::from_millis(50));
     let calls = async {
         futures::join!(
             renewed.renew(),
             released.release(),
             f.a.try_acquire(&tried, &ask),
-            f.a.acquire_timeout(&waited, &ask, Duration::from_millis(50)),
+            async {
+                let answer = f.a.acquire_timeout(&waited, &ask, limit).await;
+                (answer, from.until(cx.now()))
+            },
             async {
                 let (gate, token) = written?;
                 Some(gate.write(&tried, token, b"late").await.err())
@@ -268,7 +271,7 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
             },
         )
     };
-    let (renewal, release, tried, waited, write, inspection, lost_at) =
+    let (renewal, release, tried, (waited, took), write, inspection, lost_at) =
         cx.within(patience(&cx), "calls over a black hole", calls).await?;
     ensure!(
         from.until(lost_at) <= renewing.ttl + cx.slack(),
@@ -277,6 +280,10 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
         renewing.ttl
     );
     cx.evidence("lost");
+    ensure!(
+        took <= limit + LockOptions::WITHDRAWAL + cx.slack(),
+        "a wait with a limit of {limit:?} took {took:?} over a black hole"
+    );
     let calls = [
         ("a renewal", Some(renewal.err())),
         ("a release", Some(release.err())),

@@ -4,13 +4,16 @@
 //! each and wait for the other's. (The order of a total order over resources: E. W. Dijkstra, EWD 310, 1971.) When one cannot be
 //! had, those taken so far are released before the answer is given. What is dropped half-way is released like any guard.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use futures::future::{join_all, select_all};
+use futures::future::{Either, join_all, select, select_all};
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::guard::Guard;
 use crate::lock::Lock;
+use crate::options::LockOptions;
+use crate::timestamp::Timestamp;
 use crate::token::Token;
 
 /// Several locks that are taken together or not at all.
@@ -81,23 +84,18 @@ impl MultiLock {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
-        let mut taken = MultiGuard {
-            guards: Vec::with_capacity(self.locks.len()),
-        };
+        let mut taken = MultiGuard::with_capacity(self.locks.len());
         for lock in &self.locks {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => taken.guards.push(guard),
-                Ok(None) => {
-                    taken.roll_back().await;
-                    return Ok(None);
-                }
+                Ok(None) => return self.give_back(taken, None).await.map(|()| None),
                 Err(e) => {
-                    taken.roll_back().await;
+                    self.give_back(taken, None).await?;
                     return Err(e);
                 }
             }
         }
-        taken.all_valid().await.map(Some)
+        self.all_valid(taken, None).await.map(Some)
     }
 
     /// Takes all of them, waiting for each for as long as its own wait limit says.
@@ -124,29 +122,66 @@ impl MultiLock {
     }
 
     async fn wait(&self, limit: Option<Duration>) -> Result<MultiGuard> {
-        let mut taken = MultiGuard {
-            guards: Vec::with_capacity(self.locks.len()),
-        };
-        let started = self.locks[0].now();
+        let mut taken = MultiGuard::with_capacity(self.locks.len());
+        let runtime = self.locks[0].runtime();
+        let until = limit.map(|limit| runtime.now() + limit);
         for lock in &self.locks {
-            let guard = match limit {
+            let guard = match until {
                 None => lock.acquire().await,
                 // Each gets what the ones before it left.
-                Some(limit) => {
-                    lock.acquire_timeout(limit.saturating_sub(self.locks[0].now().since(started)))
-                        .await
-                }
+                Some(until) => lock.acquire_timeout(runtime.now().until(until)).await,
             };
             match guard {
                 Ok(guard) => taken.guards.push(guard),
                 Err(e) => {
-                    taken.roll_back().await;
+                    self.give_back(taken, until).await?;
                     return Err(e);
                 }
             }
         }
-        taken.all_valid().await
+        self.all_valid(taken, until).await
     }
+
+    /// Gives back what was taken so far. A wait limit bounds that as well: what the store has not confirmed by then is
+    /// the keeper's to give back, and it is not true that nothing is held.
+    async fn give_back(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<()> {
+        let runtime = self.locks[0].runtime();
+        let timer = async {
+            match until {
+                Some(t) => {
+                    runtime
+                        .sleep(runtime.now().until(t + LockOptions::WITHDRAWAL))
+                        .await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        match select(pin!(taken.release_all()), pin!(timer)).await {
+            Either::Left((errors, _)) => match errors.into_iter().find(Error::may_be_held) {
+                Some(e) => Err(not_given_back().with_source(e)),
+                None => Ok(()),
+            },
+            Either::Right(_) => Err(not_given_back()),
+        }
+    }
+
+    /// The last lock may have taken so long that the lease of the first is over.
+    async fn all_valid(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<MultiGuard> {
+        let lost = taken.guards.iter().find(|g| !g.is_valid());
+        match lost.map(|g| Error::lost(g.loss().unwrap_or(LossReason::Expired)).with_name(g.name())) {
+            None => Ok(taken),
+            Some(e) => {
+                self.give_back(taken, until).await?;
+                Err(e)
+            }
+        }
+    }
+}
+
+fn not_given_back() -> Error {
+    let message = "not all of the locks were had, and whether those taken first are given back is not known yet: \
+                   the client goes on with it in the background";
+    Error::new(ErrorKind::Unknown, message)
 }
 
 /// Several locks held together, in the order of their names. Dropping it releases them in the background.
@@ -156,6 +191,12 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
+    fn with_capacity(n: usize) -> Self {
+        Self {
+            guards: Vec::with_capacity(n),
+        }
+    }
+
     /// The guards, in the order of their names.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
@@ -193,30 +234,15 @@ impl MultiGuard {
     /// # Errors
     /// The first error, after all have been asked; `Lost` before `Unknown`.
     pub async fn release(self) -> Result<()> {
-        let errors = join_all(self.guards.into_iter().map(Guard::release))
-            .await
-            .into_iter()
-            .filter_map(Result::err);
+        let errors = self.release_all().await.into_iter();
         match errors.min_by_key(|e| e.kind() != ErrorKind::Lost) {
             Some(e) => Err(e),
             None => Ok(()),
         }
     }
 
-    /// Gives back what was taken so far. What cannot be given back now is the keeper's to give back.
-    async fn roll_back(self) {
-        let _ = self.release().await;
-    }
-
-    /// The last lock may have taken so long that the lease of the first is over.
-    async fn all_valid(self) -> Result<Self> {
-        let lost = self.guards.iter().find(|g| !g.is_valid());
-        match lost.map(|g| Error::lost(g.loss().unwrap_or(LossReason::Expired)).with_name(g.name())) {
-            None => Ok(self),
-            Some(e) => {
-                self.roll_back().await;
-                Err(e)
-            }
-        }
+    async fn release_all(self) -> Vec<Error> {
+        let answers = join_all(self.guards.into_iter().map(Guard::release)).await;
+        answers.into_iter().filter_map(Result::err).collect()
     }
 }

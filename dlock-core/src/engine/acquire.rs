@@ -12,7 +12,11 @@
 //! * *The store refuses it* (a permission is missing, data that nobody understands), and not everywhere at the beginning: a script is not rolled
 //!   back. So it is abandoned in line, unless the refusal is one that comes before everything.
 //! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers, nothing is held
-//!   afterwards, and `Timeout` is true.
+//!   afterwards, and `Timeout` is true: a grant that arrives meanwhile is what the abandon finds and ends.
+//! * *The store is silent when the wait limit runs out.* The abandon in line gets no longer than
+//!   [`LockOptions::WITHDRAWAL`]. Then its future is dropped, and so is the `Request`, still armed: before the
+//!   caller hears `Unknown` the keeper owes an abandon. The first copy may arrive as well, before or after the
+//!   keeper's: both name this key, so the later one finds a tombstone, and neither touches a successor (I5).
 //! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
 
 use std::sync::Arc;
@@ -34,9 +38,9 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::observe;
-use crate::options::Terms;
+use crate::options::{LockOptions, Terms};
 use crate::saboteur::Bug;
-use crate::spi::{Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
+use crate::spi::{Abandoned, Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
 
 /// What is asked for.
@@ -328,7 +332,7 @@ async fn pursue(
             }
             Woken::Granted(grant, heard) => {
                 request.heard = heard.unwrap_or(request.heard);
-                let confirmed = match confirm_if_needed(&request, grant).await {
+                let confirmed = match confirm_if_needed(&request, grant, until).await {
                     Ok(grant) => grant,
                     Err(e) => {
                         answer = Err(e);
@@ -394,7 +398,9 @@ async fn pursue(
                     }
                     request.strayed |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
-                    if failing.longer_than(engine.op_timeout, engine.now()) {
+                    let now = engine.now();
+                    // When the wait limit is over too, the request is withdrawn first, below.
+                    if failing.longer_than(engine.op_timeout, now) && until.is_none_or(|t| t > now) {
                         return Err(failing.verdict(request, e));
                     }
                 }
@@ -406,7 +412,7 @@ async fn pursue(
                     }
                     return Err(e);
                 }
-                _ => return Err(refused(request, e).await),
+                _ => return Err(refused(request, e, until).await),
             },
         }
         if failing.tries > 0 {
@@ -427,8 +433,9 @@ async fn pursue(
         asked_at = engine.now();
         in_line = false;
         request.heard = engine.heard();
-        let limit = until.map_or(engine.op_timeout, |t| asked_at.until(t).min(engine.op_timeout));
-        answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
+        answer = engine
+            .ask(engine.time_left(until), engine.backend.attempt(&request.acquire))
+            .await;
     }
 }
 
@@ -506,19 +513,13 @@ impl Failing {
 
 /// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is refused as well, there is no use in
 /// trying it for ever, and the ttl ends what there is; of a session it does not, so there it is tried for as long as a ttl lasts.
-async fn refused(request: Request<'_>, why: Error) -> Error {
+async fn refused(request: Request<'_>, why: Error, until: Option<Timestamp>) -> Error {
     let engine = request.engine;
-    let keys = [request.key().clone()];
-    let abandoning = engine.backend.abandon(&keys).map(Ok);
-    let answer = match engine.ask(engine.op_timeout, abandoning).await {
-        Ok(mut answers) => answers.pop(),
-        Err(e) => Some(Err(e)),
-    };
-    let none = || Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon");
-    match Some(answer.unwrap_or_else(|| Err(none()))) {
-        // Cut off by the end of the client, which pays what is owed before it ends.
-        Some(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Closed => {}
-        Some(Err(_)) if engine.caps.nature == Nature::Session => {
+    let limit = engine.time_left(until.map(|t| t + LockOptions::WITHDRAWAL));
+    match abandon_in_line(&request, limit).await {
+        // Cut off by its limit, or by the end of the client, which pays what is owed before it ends.
+        Err(e) if e.is_retryable() || e.kind() == ErrorKind::Closed => {}
+        Err(_) if engine.caps.nature == Nature::Session => {
             let until = engine.now() + request.acquire.ttl + engine.op_timeout;
             engine.owe(Job::new(Duty::Abandon, request.key().clone(), until));
             request.disarm();
@@ -526,6 +527,15 @@ async fn refused(request: Request<'_>, why: Error) -> Error {
         _ => request.disarm(),
     }
     why
+}
+
+/// Takes back what may be in the store. If that does not succeed, the request owes it still.
+async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Abandoned> {
+    let engine = request.engine;
+    let keys = [request.key().clone()];
+    let answers = engine.ask(limit, engine.backend.abandon(&keys).map(Ok)).await;
+    let none = || Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon");
+    answers?.pop().unwrap_or_else(|| Err(none()))
 }
 
 /// The wait limit ran out: takes the request back, and says what is true then.
@@ -536,36 +546,31 @@ async fn give_up(request: Request<'_>) -> Error {
         request.disarm();
         return timed_out();
     }
-    let keys = [request.key().clone()];
-    let abandoning = engine.backend.abandon(&keys).map(Ok);
-    let mut answers = match engine.ask(engine.op_timeout, abandoning).await {
-        Ok(answers) => answers,
-        Err(e) => vec![Err(e)],
-    };
-    match answers.pop() {
-        Some(Ok(_)) => {
+    match abandon_in_line(&request, engine.op_timeout.min(LockOptions::WITHDRAWAL)).await {
+        Ok(_) => {
             request.disarm();
             timed_out()
         }
-        Some(Err(e)) if e.kind() == ErrorKind::Closed => e,
+        Err(e) if e.kind() == ErrorKind::Closed => e,
         // planted: 15.08
-        Some(Err(_)) if engine.bug.is(Bug::CleanupTriedOnce) => {
+        Err(_) if engine.bug.is(Bug::CleanupTriedOnce) => {
             request.disarm();
             timed_out()
         }
         // planted: 15.08
-        Some(Err(_)) if engine.bug.is(Bug::UnknownAsFailed) => timed_out(),
-        Some(Err(e)) => {
-            let message = "the wait limit ran out and the request could not be taken back yet";
+        Err(_) if engine.bug.is(Bug::UnknownAsFailed) => timed_out(),
+        Err(e) => {
+            let message = "the wait limit ran out, and whether the lock was taken is not known: \
+                           the client goes on withdrawing the request in the background";
             Error::new(ErrorKind::Unknown, message).with_source(e)
         }
-        None => Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon"),
     }
 }
 
 /// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third of it, confirms
 /// it; without, or when the window is so short that a round trip or two could use it up, it is confirmed here.
-async fn confirm_if_needed(request: &Request<'_>, grant: Grant) -> Result<Grant> {
+/// The wait limit is one for that as well.
+async fn confirm_if_needed(request: &Request<'_>, grant: Grant, until: Option<Timestamp>) -> Result<Grant> {
     const SHORT: Duration = Duration::from_millis(100);
     let options = &request.ask.options;
     let engine = request.engine;
@@ -578,7 +583,7 @@ async fn confirm_if_needed(request: &Request<'_>, grant: Grant) -> Result<Grant>
     };
     let items = [RenewItem::lease(grant.key.clone(), options.ttl)];
     match engine
-        .ask(engine.op_timeout, renew.renew(&items).map(Ok))
+        .ask(engine.time_left(until), renew.renew(&items).map(Ok))
         .await?
         .pop()
     {

@@ -55,6 +55,11 @@ impl Core {
         }
     }
 
+    /// How long a request may take of which the caller has to hear by then.
+    pub(super) fn time_left(&self, until: Option<Timestamp>) -> Duration {
+        until.map_or(self.op_timeout, |t| self.now().until(t).min(self.op_timeout))
+    }
+
     /// One request of a user that is not about a lease.
     pub(crate) async fn request<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         self.ask(self.op_timeout, request).await

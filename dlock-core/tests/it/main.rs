@@ -28,4 +28,6 @@ mod sizes;
 #[cfg(feature = "sim")]
 mod twisted;
 #[cfg(feature = "sim")]
+mod wait_limits;
+#[cfg(feature = "sim")]
 mod world;

@@ -1,27 +1,22 @@
 //! The proof that the kit bites: every planted bug against every rule, in virtual time.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg dlock_saboteur" cargo run -p dlock-conformance --example matrix -- [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum FILE] [--text]
+//! scripts/matrix [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum FILE] [--check] [--text]
 //! ```
 //!
-//! `--others N` runs each rule that is not the bug's own on N seeds instead of 5: to measure a blast radius
-//! before declaring it.
+//! `--quick` takes a few seeds each. `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each
+//! rule, 100 where it is one of timing or chance.
 //!
-//! `--rule ID` runs, of the rules that are not the bug's own, only these: to measure what all bugs do to a
-//! rule that was changed.
+//! `--bug` takes only the bugs of these names, `--rule` only the rules of these numbers. `--others N` runs each
+//! rule that is not the bug's own on N seeds instead of 5.
 //!
-//! `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each rule, 100 where it is one of
-//! timing or chance.
-//!
-//! `--rule` runs only the rules of these numbers: for what the bugs of before break among new rules.
-//!
-//! `--museum FILE` writes the museum, `MUSEUM.md`. Without `--out` that is all: the bugs on show, each
-//! against its own rule.
+//! `--out FILE` writes the table, `MATRIX.md`, and `--museum FILE` the museum, `MUSEUM.md`. Without `--out` the
+//! museum is all: the bugs on show, each against its own rule. `--check` fails if the two files of the kit are
+//! not what it would write.
 //!
 //! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
 //!
-//! Ends with 1 if a bug is missed, a rule outside of a bug's declared blast radius breaks, or the correct
-//! backend fails.
+//! Ends with 1 if a bug is missed, the correct backend fails, or a file is stale.
 
 use std::process::ExitCode;
 
@@ -35,7 +30,7 @@ fn main() -> ExitCode {
     let mut options = Options::default();
     let mut out = None;
     let mut museum = None;
-    let mut only_text = false;
+    let (mut only_text, mut check) = (false, false);
     let mut args = std::env::args().skip(1);
     let mut complain = std::io::stderr();
     while let Some(arg) = args.next() {
@@ -58,11 +53,26 @@ fn main() -> ExitCode {
             "--out" => out = args.next(),
             "--museum" => museum = args.next(),
             "--text" => only_text = true,
+            "--check" => check = true,
+            // How the program asks itself for the row of one bug.
+            "--row" => {
+                let (bug, options) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
+                return match dlock_conformance::matrix::row_here(&bug, &options) {
+                    Ok(row) => {
+                        let _ = writeln!(std::io::stdout(), "{row}");
+                        ExitCode::SUCCESS
+                    }
+                    Err(e) => {
+                        let _ = writeln!(complain, "{bug}: {e}");
+                        ExitCode::from(2)
+                    }
+                };
+            }
             _ => {
                 let _ = writeln!(
                     complain,
-                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out \
-                        FILE, --museum FILE, --text)"
+                    "no such flag: {arg} (--quick, --soak, --others N, --bug NAME, --rule NUMBER, --out FILE, \
+                     --museum FILE, --check, --text)"
                 );
                 return ExitCode::from(2);
             }
@@ -85,6 +95,18 @@ fn main() -> ExitCode {
         true => matrix.rows.iter().map(|row| format!("{}\n", row.text)).collect(),
         false => matrix.markdown(),
     };
+    if check {
+        let page = museum::page(&matrix).unwrap_or_else(|e| e);
+        for (file, fresh) in [("MATRIX.md", &text), ("MUSEUM.md", &page)] {
+            let file = format!("dlock-conformance/{file}");
+            if !std::fs::read_to_string(&file).is_ok_and(|recorded| recorded == *fresh) {
+                let remedy =
+                    "scripts/matrix --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md";
+                let _ = writeln!(complain, "{text}\nerror: {file} is stale: run {remedy}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     if let Some(path) = museum {
         let written = museum::page(&matrix)
             .and_then(|page| std::fs::write(path, page).map_err(|error| error.to_string()));
@@ -94,7 +116,7 @@ fn main() -> ExitCode {
         }
     }
     let written = match out {
-        None if only_museum => Ok(()),
+        None if only_museum || check => Ok(()),
         Some(path) => std::fs::write(path, text),
         None => std::io::stdout().write_all(text.as_bytes()),
     };
@@ -115,7 +137,7 @@ fn main() -> ExitCode {
 
     let _ = writeln!(
         std::io::stderr(),
-        "this build has no planted bugs: build it with RUSTFLAGS=\"--cfg dlock_saboteur\""
+        "this build has no planted bugs: run scripts/matrix"
     );
     ExitCode::from(2)
 }

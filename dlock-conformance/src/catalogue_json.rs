@@ -27,8 +27,7 @@ pub fn rules_json() -> String {
                 "check_first": rule.check_first,
                 "evidence": rule.evidence,
                 "budget_s": rule.budget.as_secs(),
-                "bug": rule.bug.map(|(bug, detection)| json!({"name": bug.name(), "detection": detection})),
-                "blast": rule.blast,
+                "bug": rule.bug.map(|(bug, detection)| json!({"name": bug, "detection": detection})),
             });
             (rule.id, entry)
         })

@@ -2,19 +2,21 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
-use dlock_core::saboteur::Bug;
+use dlock_core::runtime::let_others_run;
 use dlock_core::spi::{self, LeaseKey, Release, Released};
 use dlock_core::{
     AutoRenew, Capabilities, Capability, Change, Client, Error, ErrorKind, FenceGate, Guard, Inspection,
     Lock, LockName, LockOptions, LossReason, Mode, Owner, Result, Semaphore, Timestamp, Token, Upgrade,
 };
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, select};
+use futures::channel::oneshot;
+use futures::future::{BoxFuture, Either, Shared, select};
 use futures::stream::BoxStream;
 
 use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
@@ -58,6 +60,7 @@ impl EngineSubject {
     }
 
     fn hold(&self, guard: Guard, ask: &Ask) -> Box<dyn Held> {
+        let (renewals, released) = oneshot::channel();
         Box::new(Hold {
             client: self.client.clone(),
             held: guard.held(),
@@ -65,6 +68,8 @@ impl EngineSubject {
             is_reentrant: ask.reentrant.is_some(),
             unknown: AtomicBool::new(false),
             guard: Mutex::new(Some(Arc::new(guard))),
+            renewals: Mutex::new(Some(renewals)),
+            released: released.shared(),
         })
     }
 
@@ -134,6 +139,10 @@ struct Hold {
     client: Client,
     /// `None` once it was released. Shared by the calls that are under way.
     guard: Mutex<Option<Arc<Guard>>>,
+    /// Dropped when it is released: a renewal that is under way is cancelled, as a user's is whose future is
+    /// dropped. Its message may arrive all the same.
+    renewals: Mutex<Option<oneshot::Sender<()>>>,
+    released: Shared<oneshot::Receiver<()>>,
     held: dlock_core::Held,
     key: LeaseKey,
     /// Its lease has other guards: a second release of one of them must not reach the store.
@@ -156,7 +165,9 @@ impl Hold {
     }
 
     async fn release_once(&self, mut guard: Arc<Guard>) -> Result<()> {
-        // The calls that borrow it come to their end first, as the type has it.
+        // A renewal that was cancelled lets go of it at once; a conversion comes to its end first, as the type
+        // has it.
+        let_others_run().await;
         let guard = loop {
             match Arc::try_unwrap(guard) {
                 Ok(guard) => break guard,
@@ -174,8 +185,7 @@ impl Hold {
         if self.is_reentrant {
             return Err(self.gone());
         }
-        // planted: 4.03
-        if self.client.bug().is(Bug::DoubleReleaseFreesNext) {
+        if crate::switch::on("double_release_frees_next") {
             return self.client.force_release(&self.key.name).await.map(|_| ());
         }
         let released = self.client.backend().release(&self.key, Release::Now);
@@ -191,8 +201,7 @@ impl Hold {
     }
 
     async fn renew_after_release(&self) -> Result<()> {
-        // planted: 5.05
-        if self.client.bug().is(Bug::RenewRecreates) {
+        if crate::switch::on("renew_recreates") {
             let taken = self.client.lock(&self.key.name)?.try_acquire().await?;
             std::mem::forget(taken.ok_or_else(|| self.gone())?);
             return Ok(());
@@ -249,10 +258,9 @@ impl Subject for EngineSubject {
     }
 
     fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
-        let (outer, bug) = (Arc::clone(self.client.backend()), self.client.bug());
-        let inside = Namespaced::planted(outer, namespace, bug).and_then(|backend| {
+        let inside = Namespaced::new(Arc::clone(self.client.backend()), namespace).and_then(|backend| {
             let builder = Client::builder(Arc::new(backend), Arc::clone(self.client.runtime()));
-            Ok(Arc::new(Self::new(builder.planted(bug).build()?)) as Arc<dyn Subject>)
+            Ok(Arc::new(Self::new(builder.build()?)) as Arc<dyn Subject>)
         });
         Some(inside)
     }
@@ -262,7 +270,7 @@ impl Subject for EngineSubject {
     }
 
     fn vanish(&self) -> bool {
-        self.client.vanish();
+        self.client.abort();
         true
     }
 }
@@ -320,7 +328,13 @@ impl Held for Hold {
     fn renew(&self) -> Reply<'_, ()> {
         async move {
             match self.guard() {
-                Some(guard) => guard.renew().await,
+                Some(guard) => {
+                    let renewal = pin!(guard.renew());
+                    match select(renewal, self.released.clone()).await {
+                        Either::Left((answer, _)) => answer,
+                        Either::Right(_) => Err(self.gone()),
+                    }
+                }
                 None => self.renew_after_release().await,
             }
         }
@@ -330,6 +344,12 @@ impl Held for Hold {
     fn release(&self) -> Reply<'_, ()> {
         async move {
             let guard = self.slot().take();
+            drop(
+                self.renewals
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(),
+            );
             match guard {
                 Some(guard) => self.release_once(guard).await,
                 None => self.release_again().await,

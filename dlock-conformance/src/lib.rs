@@ -44,6 +44,7 @@ mod simulated_process;
 pub mod simulated_quorum;
 pub mod subject;
 mod sweep;
+mod switch;
 mod task;
 mod verdict;
 mod verify;

@@ -2,24 +2,25 @@
 //! quorums on one of five.
 //!
 //! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is
-//! the own or a rebuilt one, always if it is deterministic and 99 of 100 times if not; rules outside of its
-//! declared blast radius still hold (a kit that fails everything is useless); and the failure text names the
-//! rule and not the kit's own insides.
+//! the own or a rebuilt one, always if it is deterministic and 99 of 100 times if not; and the failure text
+//! names the rule and not the kit's own insides. Which other rules break is told in `MATRIX.md`.
+//!
+//! Each bug is tried in a process of its own, in which it is switched on from the beginning.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dlock_core::saboteur::{Bug, Planted};
-use dlock_core::sim::FaultPlan;
+use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Attempt, run_once};
 use crate::claims::Need;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
-use crate::museum::{self, rebuilt};
+use crate::museum;
 use crate::outcome::Kind;
 use crate::report::text::first_line;
 use crate::report::{RuleReport, order};
@@ -33,7 +34,7 @@ use crate::simulated_quorum::SimulatedQuorum;
 const EVERYTHING: &str = "16.15";
 
 /// How many seeds, and which bugs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Options {
     /// Seeds for a bug that shows in every run.
@@ -110,7 +111,7 @@ impl Options {
             others: 0,
             correct: 0,
             correct_timed: 0,
-            bugs: museum::exhibits().map(|e| e.bug.name().to_owned()).collect(),
+            bugs: museum::exhibits().map(|e| e.bug.to_owned()).collect(),
             ..self
         }
     }
@@ -138,21 +139,21 @@ pub struct Matrix {
 }
 
 /// What a bug did.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Row {
     /// The bug.
-    pub bug: Bug,
-    /// How surely its rule must catch it; `None` if that rule has no test yet.
-    pub detection: Option<Detection>,
+    pub bug: String,
+    /// The number of the rule that must catch it.
+    pub rule: String,
+    /// How surely.
+    pub detection: Detection,
     /// In how many runs its rule caught it.
     pub caught: u64,
     /// Of how many.
     pub runs: u64,
     /// Which other rules broke, and in how many runs.
-    pub blast: BTreeMap<&'static str, u64>,
-    /// Of these, the ones that were not declared.
-    pub undeclared: Vec<&'static str>,
+    pub blast: BTreeMap<String, u64>,
     /// What the rule said.
     pub excerpt: String,
     /// All of what it said, as a run of the kit prints it.
@@ -165,9 +166,8 @@ impl Row {
     /// Whether the bug is caught as surely as it must be.
     pub fn is_caught(&self) -> bool {
         match self.detection {
-            None => false,
-            Some(Detection::Deterministic) => self.caught == self.runs,
-            Some(Detection::Stochastic) => self.caught * 100 >= self.runs * 99,
+            Detection::Deterministic => self.caught == self.runs,
+            Detection::Stochastic => self.caught * 100 >= self.runs * 99,
         }
     }
 }
@@ -175,11 +175,7 @@ impl Row {
 impl Matrix {
     /// Whether all that is asked of it holds.
     pub fn is_sharp(&self) -> bool {
-        self.correct.is_empty()
-            && self
-                .rows
-                .iter()
-                .all(|r| r.is_caught() && r.undeclared.is_empty() && r.problems.is_empty())
+        self.correct.is_empty() && self.rows.iter().all(|r| r.is_caught() && r.problems.is_empty())
     }
 
     /// `MATRIX.md`. Says nothing of how long it took, so that the same build gives the same file.
@@ -203,32 +199,17 @@ impl Matrix {
         );
         for row in &self.rows {
             let kind = match row.detection {
-                None => "**no test yet**",
-                Some(Detection::Deterministic) => "deterministic",
-                Some(Detection::Stochastic) => "stochastic",
+                Detection::Deterministic => "deterministic",
+                Detection::Stochastic => "stochastic",
             };
-            let missed = if row.is_caught() || row.detection.is_none() {
-                ""
-            } else {
-                " **missed**"
-            };
-            let mut blast: Vec<_> = row.blast.keys().collect();
+            let missed = if row.is_caught() { "" } else { " **missed**" };
+            let mut blast: Vec<_> = row.blast.keys().map(String::as_str).collect();
             blast.sort_by_key(|id| order(id));
-            let blast: Vec<String> = blast
-                .into_iter()
-                .map(|id| {
-                    if row.undeclared.contains(id) {
-                        format!("**{id}**")
-                    } else {
-                        (*id).to_owned()
-                    }
-                })
-                .collect();
             let _ = writeln!(
                 text,
                 "| {} | `{}` | {kind} | {}/{}{missed} | {} | {} |",
-                row.bug.rule(),
-                row.bug.name(),
+                row.rule,
+                row.bug,
                 row.caught,
                 row.runs,
                 blast.join(", "),
@@ -242,7 +223,7 @@ impl Matrix {
             .chain(
                 self.rows
                     .iter()
-                    .flat_map(|r| r.problems.iter().map(|p| format!("`{}`: {p}", r.bug.name()))),
+                    .flat_map(|r| r.problems.iter().map(|p| format!("`{}`: {p}", r.bug))),
             )
             .collect();
         if !problems.is_empty() {
@@ -261,15 +242,13 @@ A row is one bug that is planted in the kit's reference backend or in the engine
 
 - **kind**: a deterministic bug must be caught in all of 20 runs, a stochastic one (chance or real time decides) in at least 198 of 200.
 - **caught**: in how many of the runs its own rule failed. A run has a seed of its own.
-- **other rules that broke**: every other rule ran once with the bug too, and these failed. One that the rule does not declare is in bold.
+- **other rules that broke**: every other rule ran with the bug too, on five seeds, and these failed.
 - **what the rule said**: the beginning of a failure, as a backend author would see it.
 
 To make this file again:
 
 ```sh
-RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance \
---example matrix -- \\
-  --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
+scripts/matrix --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
 ```
 
 ";
@@ -284,11 +263,9 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
             correct.len()
         ));
     }
-    let bugs: Vec<Bug> = Bug::ALL
-        .iter()
-        .copied()
+    let bugs: Vec<Bug> = bugs()
         .filter(|_| options.plant)
-        .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.name()))
+        .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.name))
         .collect();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
@@ -296,15 +273,11 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let row = row(*bug, options);
+                    let row = elsewhere(bug, options);
                     let verdict = if row.is_caught() { "caught" } else { "MISSED" };
                     tell(&format!(
-                        "{} {}: {verdict} {}/{}, undeclared blast {:?}",
-                        bug.rule(),
-                        bug.name(),
-                        row.caught,
-                        row.runs,
-                        row.undeclared
+                        "{} {}: {verdict} {}/{}",
+                        row.rule, row.bug, row.caught, row.runs
                     ));
                     rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
                 }
@@ -313,13 +286,76 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
     });
     let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     // The rule's own bug first, then the rebuilt ones.
-    rows.sort_by_key(|row| (order(row.bug.rule()), rebuilt(row.bug).is_some(), row.bug.name()));
+    rows.sort_by_key(|row: &Row| {
+        (
+            order(&row.rule),
+            museum::rebuilt(&row.bug).is_some(),
+            row.bug.clone(),
+        )
+    });
     Matrix {
         rows,
         correct,
         correct_runs,
         took: started.elapsed(),
     }
+}
+
+/// A planted bug, and the rule that must catch it.
+struct Bug {
+    name: &'static str,
+    rule: &'static str,
+    detection: Detection,
+}
+
+/// Each rule's own bug, and the rebuilt ones.
+fn bugs() -> impl Iterator<Item = Bug> {
+    let own = rules::all().filter_map(|rule| {
+        let (name, detection) = rule.bug?;
+        let rule = rule.id;
+        Some(Bug {
+            name,
+            rule,
+            detection,
+        })
+    });
+    own.chain(museum::REBUILT.iter().map(|rebuilt| Bug {
+        name: rebuilt.bug,
+        rule: rebuilt.rule,
+        detection: rebuilt.detection,
+    }))
+}
+
+/// The row of a bug, from a process in which it is switched on: this very program, asked for that
+/// [row](row_here).
+fn elsewhere(bug: &Bug, options: &Options) -> Row {
+    let asked = serde_json::to_string(options).map_err(|e| e.to_string());
+    let answer = asked.and_then(|options| {
+        let output = std::env::current_exe().and_then(|program| {
+            Command::new(program)
+                .args(["--row", bug.name, &options])
+                .env("DLOCK_BUG", bug.name)
+                .stderr(Stdio::inherit())
+                .output()
+        });
+        let output = output.map_err(|e| e.to_string())?;
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("{}: {e}", output.status))
+    });
+    answer.unwrap_or_else(|e| {
+        let mut row = bug.row();
+        row.problems.push(format!("it could not be tried: {e}"));
+        row
+    })
+}
+
+/// The row of the bug of that name, which is switched on in this process, as a line of JSON.
+///
+/// # Errors
+/// Says what is wrong with the name or the options.
+pub fn row_here(bug: &str, options: &str) -> Result<String, String> {
+    let options = serde_json::from_str(options).map_err(|e| e.to_string())?;
+    let bug = bugs().find(|b| b.name == bug).ok_or("there is no such bug")?;
+    serde_json::to_string(&row(&bug, &options)).map_err(|e| e.to_string())
 }
 
 /// The correct backend, by every rule: which runs were no pass, and how many there were.
@@ -333,7 +369,7 @@ fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64
             scope.spawn(|| {
                 while let Some(rule) = rules.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for seed in 0..options.seeds(rule) {
-                        let attempt = attempt(rule, None, seed);
+                        let attempt = attempt(rule, false, seed);
                         if attempt.outcome.kind() != Kind::Pass {
                             let what = format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome);
                             bad.lock().unwrap_or_else(PoisonError::into_inner).push(what);
@@ -375,16 +411,15 @@ const MEMBERS: usize = 5;
 
 /// Where a rule is proved: on one store, or on a quorum of several, if it is about quorums or the bug is one
 /// of theirs.
-fn subject(rule: &Rule, planted: Planted, bug: Option<Bug>, seed: u64) -> Arc<dyn Harness> {
-    let plan = FaultPlan::healthy();
-    if rule.needs.contains(&Need::Quorum) || bug.is_some_and(is_of_a_quorum) {
-        return Arc::new(SimulatedQuorum::with(seed, MEMBERS, planted, plan));
+fn subject(rule: &Rule, on_quorum: bool, seed: u64) -> Arc<dyn Harness> {
+    if on_quorum || is_about_quorums(rule) {
+        return Arc::new(SimulatedQuorum::new(seed, MEMBERS));
     }
-    Arc::new(Simulated::with(seed, planted, plan))
+    Arc::new(Simulated::new(seed))
 }
 
-fn is_of_a_quorum(bug: Bug) -> bool {
-    rules::find(bug.rule()).is_some_and(|rule| rule.needs.contains(&Need::Quorum))
+fn is_about_quorums(rule: &Rule) -> bool {
+    rule.needs.contains(&Need::Quorum)
 }
 
 /// What a quorum does not claim, a correct one does not keep either.
@@ -393,89 +428,72 @@ fn is_claimed_of_a_quorum(rule: &Rule) -> bool {
     rule.needs.iter().all(|need| claims.has(*need))
 }
 
-fn attempt(rule: &'static Rule, bug: Option<Bug>, seed: u64) -> Attempt {
-    let planted = bug.map_or(Planted::NONE, Planted::new);
-    let harness = subject(rule, planted, bug, seed);
-    run_once(
-        rule,
-        &harness,
-        format!("dlc-matrix-{}-0", rule.id),
-        seed,
-        Effort::Quick,
-        Conditions::default(),
-    )
+fn attempt(rule: &'static Rule, on_quorum: bool, seed: u64) -> Attempt {
+    let name = format!("dlc-matrix-{}-0", rule.id);
+    let harness = subject(rule, on_quorum, seed);
+    run_once(rule, &harness, name, seed, Effort::Quick, Conditions::default())
 }
 
-fn row(bug: Bug, options: &Options) -> Row {
-    let mut row = Row {
-        bug,
-        detection: None,
-        caught: 0,
-        runs: 0,
-        blast: BTreeMap::new(),
-        undeclared: Vec::new(),
-        excerpt: String::new(),
-        text: String::new(),
-        problems: Vec::new(),
-    };
-    let own = rules::find(bug.rule());
-    let declared = own.and_then(|rule| Some((rule, declaration(rule, bug)?)));
-    if let Some((rule, (detection, _))) = declared {
-        row.detection = Some(detection);
-        row.runs = match detection {
-            _ if !options.runs(rule) => 0,
-            Detection::Deterministic => options.deterministic,
-            Detection::Stochastic => options.stochastic,
-        };
-        for seed in 0..row.runs {
-            let attempt = attempt(rule, Some(bug), seed);
-            match attempt.outcome.kind() {
-                Kind::Fail => {
-                    row.caught += 1;
-                    if row.excerpt.is_empty() {
-                        row.excerpt = attempt.outcome.text().to_owned();
-                        row.text = failure_text(rule, attempt);
-                        row.problems.extend(bad_text(rule, &row.text));
-                    }
-                }
-                Kind::Pass => {}
-                _ => row
-                    .problems
-                    .push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome)),
-            }
+impl Bug {
+    fn row(&self) -> Row {
+        Row {
+            bug: self.name.to_owned(),
+            rule: self.rule.to_owned(),
+            detection: self.detection,
+            caught: 0,
+            runs: 0,
+            blast: BTreeMap::new(),
+            excerpt: String::new(),
+            text: String::new(),
+            problems: Vec::new(),
         }
     }
-    let declared = declared.map_or(&[][..], |(_, (_, blast))| blast);
+}
+
+fn row(bug: &Bug, options: &Options) -> Row {
+    let mut row = bug.row();
+    let Some(own) = rules::find(bug.rule) else {
+        row.problems.push(format!("there is no rule {}", bug.rule));
+        return row;
+    };
+    let on_quorum = is_about_quorums(own);
+    row.runs = match bug.detection {
+        _ if !options.runs(own) => 0,
+        Detection::Deterministic => options.deterministic,
+        Detection::Stochastic => options.stochastic,
+    };
+    for seed in 0..row.runs {
+        let attempt = attempt(own, on_quorum, seed);
+        match attempt.outcome.kind() {
+            Kind::Fail => {
+                row.caught += 1;
+                if row.excerpt.is_empty() {
+                    row.excerpt = attempt.outcome.text().to_owned();
+                    row.text = failure_text(own, attempt);
+                    row.problems.extend(bad_text(own, &row.text));
+                }
+            }
+            Kind::Pass => {}
+            _ => row
+                .problems
+                .push(format!("{own:?}, seed {seed:#x}: {:?}", attempt.outcome)),
+        }
+    }
     for rule in options
         .rules()
-        .filter(|rule| rule.id != bug.rule() && rule.id != EVERYTHING)
-        .filter(|rule| !is_of_a_quorum(bug) || is_claimed_of_a_quorum(rule))
+        .filter(|rule| rule.id != bug.rule && rule.id != EVERYTHING)
+        .filter(|rule| !on_quorum || is_claimed_of_a_quorum(rule))
     {
         for seed in 0..options.others {
-            let kind = attempt(rule, Some(bug), seed).outcome.kind();
+            let kind = attempt(rule, on_quorum, seed).outcome.kind();
             // A simulated quorum has no hooks and no processes.
-            let holds = kind == Kind::Pass || is_of_a_quorum(bug) && kind == Kind::NotRun;
+            let holds = kind == Kind::Pass || on_quorum && kind == Kind::NotRun;
             if !holds {
-                *row.blast.entry(rule.id).or_default() += 1;
+                *row.blast.entry(rule.id.to_owned()).or_default() += 1;
             }
         }
     }
-    row.undeclared = row
-        .blast
-        .keys()
-        .copied()
-        .filter(|id| !declared.contains(id))
-        .collect();
     row
-}
-
-/// How surely that rule must catch that bug, and what else it may trip; `None` if the bug is neither its own
-/// nor a rebuilt one.
-fn declaration(rule: &Rule, bug: Bug) -> Option<(Detection, &'static [&'static str])> {
-    match rule.bug {
-        Some((own, detection)) if own == bug => Some((detection, rule.blast)),
-        _ => rebuilt(bug).map(|rebuilt| (rebuilt.detection, rebuilt.blast)),
-    }
 }
 
 fn failure_text(rule: &Rule, attempt: Attempt) -> String {

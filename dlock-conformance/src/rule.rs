@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_core::saboteur::Bug;
 use futures::future::BoxFuture;
 use serde::Serialize;
 
@@ -74,7 +73,7 @@ pub enum Test {
 }
 
 /// How surely a planted bug shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detection {
     /// In every run: 20 of 20.
@@ -121,9 +120,7 @@ pub struct Rule {
     /// How long a run may take before the watchdog ends it.
     pub budget: Duration,
     /// The planted bug that it must catch.
-    pub bug: Option<(Bug, Detection)>,
-    /// Which other rules that bug may trip.
-    pub blast: &'static [&'static str],
+    pub bug: Option<(&'static str, Detection)>,
     /// The body.
     pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
 }
@@ -185,8 +182,7 @@ macro_rules! rule {
         check_first: $check_first:literal,
         evidence: [$($counter:literal >= $least:literal),* $(,)?],
         budget: $budget:literal s,
-        bug: $bug:tt $($detection:ident)?,
-        blast: [$($blast:literal),* $(,)?]
+        bug: $bug:tt $($detection:ident)?
         => $body:path
     ) => {
         $crate::rule::Rule {
@@ -204,7 +200,6 @@ macro_rules! rule {
             evidence: &[$($crate::rule::Evidence { counter: $counter, least: $least }),*],
             budget: ::std::time::Duration::from_secs($budget),
             bug: rule!(@bug $bug $($detection)?),
-            blast: &[$($blast),*],
             run: |cx| ::std::boxed::Box::pin($body(cx)),
         }
     };
@@ -212,11 +207,11 @@ macro_rules! rule {
     (@level SHOULD) => { $crate::rule::Level::Should };
     (@level MAY) => { $crate::rule::Level::May };
     (@bug none) => { None };
-    (@bug $bug:ident deterministic) => {
-        Some((::dlock_core::saboteur::Bug::$bug, $crate::rule::Detection::Deterministic))
+    (@bug $bug:literal deterministic) => {
+        Some(($bug, $crate::rule::Detection::Deterministic))
     };
-    (@bug $bug:ident stochastic) => {
-        Some((::dlock_core::saboteur::Bug::$bug, $crate::rule::Detection::Stochastic))
+    (@bug $bug:literal stochastic) => {
+        Some(($bug, $crate::rule::Detection::Stochastic))
     };
 }
 pub(crate) use rule;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
 use dlock_core::spi::capabilities_of;
 use dlock_core::{Capability, Client, Memory, Result, Runtime, Strength};
@@ -35,7 +34,6 @@ pub struct Simulated {
     server: SimRuntime,
     store: Memory,
     hooks: MemoryHooks,
-    planted: Planted,
     plan: FaultPlan,
     clients: AtomicU64,
     processes: AtomicU32,
@@ -44,11 +42,11 @@ pub struct Simulated {
 impl Simulated {
     /// A correct store, on a network without faults.
     pub fn new(seed: u64) -> Self {
-        Self::with(seed, Planted::NONE, FaultPlan::healthy())
+        Self::with(seed, FaultPlan::healthy())
     }
 
-    /// A store and engine in which that bug is planted, on a network like that.
-    pub fn with(seed: u64, planted: Planted, plan: FaultPlan) -> Self {
+    /// A store on a network like that.
+    pub fn with(seed: u64, plan: FaultPlan) -> Self {
         let sim = Sim::new(seed);
         let server = sim.client_runtime_with("server", Duration::ZERO, 0);
         // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set,
@@ -57,15 +55,13 @@ impl Simulated {
             .strength(Strength::AcrossRestart)
             // Limits that no rule meets but the one about limits.
             .max_held(Some(1_200))
-            .max_waiters(Some(600))
-            .planted(planted);
+            .max_waiters(Some(600));
         let wall = Arc::new(WallClock::new(Arc::new(server.clone())));
-        // planted: 7.07, 16.11
-        if planted.is(Bug::TokenWalltime) || planted.is(Bug::ServerWalltime) {
+        if crate::switch::on("token_walltime") || crate::switch::on("server_walltime") {
             let wall = Arc::clone(&wall);
             builder = builder.with_clock(Arc::new(move || wall.now()));
         }
-        if planted.is(Bug::PrioSilentlyIgnored) {
+        if crate::switch::on("prio_silently_ignored") {
             // What is silently ignored must be undeclared first.
             builder = builder.without(Capability::Priority);
         }
@@ -75,7 +71,6 @@ impl Simulated {
             server,
             hooks: MemoryHooks::new(store.clone()).replicated().clock(wall),
             store,
-            planted,
             plan,
             clients: AtomicU64::new(0),
             processes: AtomicU32::new(0),
@@ -128,10 +123,7 @@ impl Harness for Simulated {
     }
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
-        Ok(Some(Arc::new(SimulatedNetwork::new(
-            vec![self.server.clone()],
-            self.planted,
-        ))))
+        Ok(Some(Arc::new(SimulatedNetwork::new(vec![self.server.clone()]))))
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
@@ -147,9 +139,7 @@ impl Harness for Simulated {
             if let Some(network) = network {
                 network.add(0, &link);
             }
-            let client = Client::builder(link, Arc::new(runtime))
-                .planted(self.planted)
-                .build()?;
+            let client = Client::builder(link, Arc::new(runtime)).build()?;
             Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
         }
         .boxed()
@@ -163,7 +153,6 @@ impl Harness for Simulated {
         let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
         link.cut();
         let client = Client::builder(link, Arc::new(runtime))
-            .planted(self.planted)
             .build()
             .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
         Some(futures::future::ready(client).boxed())
@@ -177,7 +166,6 @@ impl Harness for Simulated {
         let node = self.node();
         let link = Link::new(self.store.connect(), &node, &self.server, self.plan.clone());
         let client = Client::builder(link, runtime)
-            .planted(self.planted)
             .build()
             .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
         Some(futures::future::ready(client).boxed())
@@ -189,9 +177,7 @@ impl Harness for Simulated {
         secret: &'a str,
     ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         let client = self.store.connect_with(secret).and_then(|backend| {
-            let client = Client::builder(backend, Arc::new(self.node()))
-                .planted(self.planted)
-                .build()?;
+            let client = Client::builder(backend, Arc::new(self.node())).build()?;
             Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
         });
         Some(futures::future::ready(client).boxed())
@@ -209,7 +195,6 @@ impl Harness for Simulated {
             clockwork: Arc::clone(&self.clockwork),
             server: self.server.clone(),
             store: self.store.clone(),
-            planted: self.planted,
             plan: self.plan.clone(),
         };
         Some(Arc::new(SimulatedProcess::new(number, around)))

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::{Link, Partition, SimRuntime, Trouble};
 
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network, Traffic};
@@ -26,7 +25,6 @@ struct Shared {
     cuts: Vec<AtomicU64>,
     next: AtomicU64,
     servers: Vec<SimRuntime>,
-    planted: Planted,
 }
 
 fn partition(way: Direction) -> Partition {
@@ -40,13 +38,12 @@ fn partition(way: Direction) -> Partition {
 impl SimulatedNetwork {
     /// One to those servers. A bug may be planted in its drivers, which are what makes a connection anew, or
     /// in how a server writes to its connections.
-    pub(crate) fn new(servers: Vec<SimRuntime>, planted: Planted) -> Self {
+    pub(crate) fn new(servers: Vec<SimRuntime>) -> Self {
         let shared = Shared {
             links: Mutex::default(),
             cuts: servers.iter().map(|_| AtomicU64::new(0)).collect(),
             next: AtomicU64::new(0),
             servers,
-            planted,
         };
         Self {
             shared: Arc::new(shared),
@@ -62,7 +59,7 @@ impl SimulatedNetwork {
 
     /// A driver that never gives back what a broken connection had, and has none left after some of them.
     fn is_used_up(&self) -> bool {
-        self.shared.planted.is(Bug::NoRecoverAfterHeal) && self.cuts() >= 8
+        crate::switch::on("no_recover_after_heal") && self.cuts() >= 8
     }
 
     fn cuts(&self) -> u64 {
@@ -106,8 +103,7 @@ impl Network for SimulatedNetwork {
             Fault::Away => {
                 links.iter().for_each(|(_, link)| link.cut());
                 hits.fetch_add(links.len() as u64 + 1, Ordering::AcqRel);
-                // planted: 16.09, 16.15
-                if self.shared.planted.is(Bug::NoRecovery) || self.is_used_up() {
+                if crate::switch::on("no_recovery") || self.is_used_up() {
                     return FaultGuard::new(hits, || ());
                 }
                 return FaultGuard::new(hits, move || {
@@ -119,8 +115,7 @@ impl Network for SimulatedNetwork {
         for (_, link) in &links {
             link.begin(number, trouble, Arc::clone(&hits));
         }
-        // planted: 16.13
-        if self.shared.planted.is(Bug::PartitionBlocksAll) && trouble == Trouble::BlackHole(Partition::Both) {
+        if crate::switch::on("partition_blocks_all") && trouble == Trouble::BlackHole(Partition::Both) {
             // Whoever writes to the one that takes nothing writes to nobody else.
             let servers: Vec<_> = self.numbers().map(|n| self.shared.servers[n].clone()).collect();
             servers.iter().for_each(SimRuntime::pause);
@@ -139,8 +134,7 @@ impl Network for SimulatedNetwork {
         let links = self.links();
         for (server, link) in &links {
             link.cut();
-            // planted: 16.01, 16.15
-            if !self.shared.planted.is(Bug::NoReconnect) && !self.is_used_up() {
+            if !crate::switch::on("no_reconnect") && !self.is_used_up() {
                 link.reconnect();
             }
             self.shared.cuts[*server].fetch_add(1, Ordering::Relaxed);

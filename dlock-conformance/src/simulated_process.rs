@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_core::saboteur::Planted;
 use dlock_core::sim::{FaultPlan, Link, SimRuntime};
 use dlock_core::{Memory, Result, Runtime, Timestamp};
 use futures::FutureExt;
@@ -26,7 +25,6 @@ pub(crate) struct Surroundings {
     pub(crate) clockwork: Arc<SimulatedTime>,
     pub(crate) server: SimRuntime,
     pub(crate) store: Memory,
-    pub(crate) planted: Planted,
     pub(crate) plan: FaultPlan,
 }
 
@@ -155,7 +153,7 @@ impl Harness for Inside {
     fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         let (around, node) = (&self.around, &self.machine.node);
         let link = Link::new(around.store.connect(), node, &around.server, around.plan.clone());
-        futures::future::ready(client(&self.machine, around.planted, link)).boxed()
+        futures::future::ready(client(&self.machine, link)).boxed()
     }
 
     fn clockwork(&self) -> Arc<dyn Clockwork> {
@@ -166,16 +164,14 @@ impl Harness for Inside {
 /// A client that lives in the process. What is planted for processes is around it, since it shows only in
 /// another process.
 #[cfg(dlock_saboteur)]
-fn client(machine: &Arc<Machine>, planted: Planted, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
-    crate::planted::client(machine, planted, link)
+fn client(machine: &Arc<Machine>, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
+    crate::planted::client(machine, link)
 }
 
 /// A client that lives in the process.
 #[cfg(not(dlock_saboteur))]
-fn client(machine: &Arc<Machine>, planted: Planted, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
+fn client(machine: &Arc<Machine>, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
     let runtime = Arc::new(machine.node.clone());
-    let client = dlock_core::Client::builder(link, runtime)
-        .planted(planted)
-        .build()?;
+    let client = dlock_core::Client::builder(link, runtime).build()?;
     Ok(Arc::new(crate::engine_subject::EngineSubject::new(client)))
 }

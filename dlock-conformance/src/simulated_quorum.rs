@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::combinators::Quorum;
-use dlock_core::saboteur::Planted;
 use dlock_core::sim::{FaultPlan, Link, SimRuntime};
 use dlock_core::spi::{Lock, capabilities_of};
 use dlock_core::{Client, Memory, Result, Runtime, Strength};
@@ -32,7 +31,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct SimulatedQuorum {
     clockwork: Arc<SimulatedTime>,
     members: Vec<(SimRuntime, Memory)>,
-    planted: Planted,
     plan: FaultPlan,
     clients: AtomicU64,
 }
@@ -40,24 +38,22 @@ pub struct SimulatedQuorum {
 impl SimulatedQuorum {
     /// A correct quorum of so many stores, on a network without faults.
     pub fn new(seed: u64, members: usize) -> Self {
-        Self::with(seed, members, Planted::NONE, FaultPlan::healthy())
+        Self::with(seed, members, FaultPlan::healthy())
     }
 
-    /// One in which that bug is planted, in quorum, stores and engine, on a network like that.
-    pub fn with(seed: u64, members: usize, planted: Planted, plan: FaultPlan) -> Self {
+    /// One on a network like that.
+    pub fn with(seed: u64, members: usize, plan: FaultPlan) -> Self {
         let clockwork = Arc::new(SimulatedTime::new(seed));
         let member = |n: usize| {
             let server = clockwork.machine(&format!("server {n}"));
             let store = Memory::builder(Arc::new(server.clone()))
                 .strength(Strength::AcrossRestart)
-                .planted(planted)
                 .build();
             (server, store)
         };
         Self {
             members: (0..members).map(member).collect(),
             clockwork,
-            planted,
             plan,
             clients: AtomicU64::new(0),
         }
@@ -85,14 +81,12 @@ impl SimulatedQuorum {
             .iter()
             .map(|link| Arc::clone(link) as Arc<dyn Lock>)
             .collect();
-        Quorum::planted(members, runtime, PATIENCE, self.planted)
+        Quorum::new(members, runtime, PATIENCE)
     }
 
     fn client(&self, links: &[Arc<Link>], runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
         let quorum = self.quorum(links, Arc::clone(&runtime))?;
-        let client = Client::builder(Arc::new(quorum), runtime)
-            .planted(self.planted)
-            .build()?;
+        let client = Client::builder(Arc::new(quorum), runtime).build()?;
         Ok(Arc::new(EngineSubject::new(client)))
     }
 }
@@ -131,7 +125,7 @@ impl Harness for SimulatedQuorum {
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
         let servers = self.members.iter().map(|(server, _)| server.clone()).collect();
-        Ok(Some(Arc::new(SimulatedNetwork::new(servers, self.planted))))
+        Ok(Some(Arc::new(SimulatedNetwork::new(servers))))
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 
 use crate::capabilities::{Capabilities, Capability};
-use crate::engine::{Ask, Engine, Settings, without_errors};
+use crate::engine::{Ask, Engine, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::FenceGate;
 use crate::inspection::{Change, Inspection};
@@ -18,7 +18,6 @@ use crate::options::{LockOptions, Terms, check_mode, check_name, need};
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
-use crate::saboteur::{Bug, Planted};
 use crate::semaphore::Semaphore;
 use crate::spi;
 
@@ -58,7 +57,6 @@ impl Client {
             runtime,
             defaults: LockOptions::new(),
             op_timeout: Duration::from_secs(5),
-            bug: Planted::NONE,
         }
     }
 
@@ -122,15 +120,7 @@ impl Client {
     }
 
     fn handle(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock> {
-        let mut name: LockName = name.try_into().map_err(Into::into)?;
-        // planted: 13.10
-        if self.engine.bug.is(Bug::OversizeHashed) && check_name(&name, &self.engine.caps).is_err() {
-            let hash = name
-                .as_bytes()
-                .iter()
-                .fold(7_u64, |h, b| h.wrapping_mul(31) ^ u64::from(*b));
-            name = LockName::new(hash.to_string())?;
-        }
+        let name: LockName = name.try_into().map_err(Into::into)?;
         check_name(&name, &self.engine.caps)?;
         check_mode(mode, &self.engine.caps)?;
         Ok(Lock::new(
@@ -145,23 +135,12 @@ impl Client {
 
     /// What the backend claims.
     pub fn capabilities(&self) -> &Capabilities {
-        // planted: 17.07
-        if self.engine.bug.is(Bug::CapsFlap) && !self.engine.has_asked() {
-            static BEFORE_THE_FIRST_ANSWER: std::sync::OnceLock<Capabilities> = std::sync::OnceLock::new();
-            return BEFORE_THE_FIRST_ANSWER.get_or_init(|| Capabilities::new(self.engine.caps.backend));
-        }
         &self.engine.caps
     }
 
     /// The runtime that the client was set up with.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.engine.runtime
-    }
-
-    /// The bug that is planted in it, in builds that can.
-    #[doc(hidden)]
-    pub fn bug(&self) -> Planted {
-        self.engine.bug
     }
 
     /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this
@@ -184,12 +163,6 @@ impl Client {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn owner(&self) -> Owner {
-        // planted: 10.03
-        #[cfg(dlock_saboteur)]
-        if self.engine.bug.is(Bug::ReentForAll) {
-            let everybody = || Owner::new(&self.engine);
-            return self.engine.everybody.get_or_init(everybody).clone();
-        }
         Owner::new(&self.engine)
     }
 
@@ -227,12 +200,7 @@ impl Client {
         name: impl TryInto<LockName, Error: Into<Error>>,
     ) -> Result<BoxStream<'static, Result<Change>>> {
         let (name, part) = self.watch_part(name, Capability::Watch, "watching")?;
-        let changes = self.engine.request(part.watch(&name)).await?;
-        // planted: 12.05
-        if self.engine.bug.is(Bug::WatchSilentStall) {
-            return Ok(without_errors(changes));
-        }
-        Ok(changes)
+        self.engine.request(part.watch(&name)).await
     }
 
     /// Who holds that name now, with which tokens and for how long yet, and how many wait.
@@ -350,11 +318,11 @@ impl Client {
         self.engine.close().await
     }
 
-    /// Stops the client as the death of its process would: nothing is renewed, released or withdrawn any
-    /// more, and only the connection is closed. For tests of what then becomes of its locks.
-    #[doc(hidden)]
-    pub fn vanish(&self) {
-        self.engine.vanish();
+    /// Stops the client as the death of its process would: its connection is closed, and nothing is renewed,
+    /// released or withdrawn any more. What it holds lapses in the store when its ttl is over. Returns at
+    /// once. To let go of everything, use [`close`](Self::close).
+    pub fn abort(&self) {
+        self.engine.abort();
     }
 
     /// The same client for threads that block instead of awaiting.
@@ -394,7 +362,6 @@ pub struct ClientBuilder {
     runtime: Arc<dyn Runtime>,
     defaults: LockOptions,
     op_timeout: Duration,
-    bug: Planted,
 }
 
 impl ClientBuilder {
@@ -411,14 +378,6 @@ impl ClientBuilder {
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = limit;
-        self
-    }
-
-    /// Plants a bug, in a build made for that.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn planted(mut self, bug: Planted) -> Self {
-        self.bug = bug;
         self
     }
 
@@ -456,14 +415,12 @@ impl ClientBuilder {
             backend,
             runtime,
             op_timeout,
-            bug,
             ..
         } = self;
         let engine = Engine::start(Settings {
             backend,
             runtime,
             op_timeout,
-            bug,
         });
         Ok(Client {
             engine,

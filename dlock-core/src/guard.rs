@@ -10,7 +10,6 @@ use crate::events::GuardEvents;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
-use crate::saboteur::Bug;
 use crate::spi::Converted;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
@@ -36,9 +35,6 @@ pub struct Guard {
     /// Not 0 once `release` has taken over. A whole word: a guard is moved from future to future, and a byte
     /// with its padding is copied in pieces that the processor has to wait for.
     left: usize,
-    /// Until when its own hold would last if it had one, for a planted bug.
-    #[cfg(dlock_saboteur)]
-    entered_until: Option<Timestamp>,
 }
 
 /// How an upgrade went.
@@ -60,16 +56,7 @@ impl Guard {
             engine,
             lease,
             left: 0,
-            #[cfg(dlock_saboteur)]
-            entered_until: None,
         }
-    }
-
-    /// Notes that it shares the lease of another guard since then.
-    #[cfg(dlock_saboteur)]
-    pub(crate) fn entered_at(mut self, now: Timestamp) -> Self {
-        self.entered_until = Some(now + self.lease.options.ttl);
-        self
     }
 
     /// The name of the lock.
@@ -118,13 +105,6 @@ impl Guard {
 
     /// How long it may be believed yet: from the clock, not from a flag. Zero once it is over.
     pub fn remaining(&self) -> Duration {
-        // planted: 10.04
-        #[cfg(dlock_saboteur)]
-        if self.engine.bug.is(Bug::PartialLoss)
-            && let Some(until) = self.entered_until
-        {
-            return self.engine.now().until(until);
-        }
         self.engine.remaining(&self.lease)
     }
 
@@ -169,13 +149,6 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
-        // planted: 6.04 and 6.06
-        #[cfg(dlock_saboteur)]
-        let deaf = (self.engine.bug.is(Bug::LostEdgeOnly) && self.lease.loss().is_some())
-            || (self.engine.bug.is(Bug::LostSingleObserver) && self.lease.is_observed());
-        #[cfg(dlock_saboteur)]
-        return deaf_if(deaf, self.lease.clone().lost());
-        #[cfg(not(dlock_saboteur))]
         self.lease.clone().lost()
     }
 
@@ -263,11 +236,9 @@ impl Guard {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub async fn release(mut self) -> Result<()> {
-        // planted: 10.02
-        let frees = self.engine.bug.is(Bug::FirstReleaseFrees);
         // From here on the lease has one guard fewer: `Drop` must not count it a second time.
         self.left = 1;
-        if !self.lease.leave() && !frees {
+        if !self.lease.leave() {
             // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the clock: nobody may have looked.
             let is_over = self.engine.remaining(&self.lease).is_zero();
             return match self.lease.end() {
@@ -445,13 +416,4 @@ fn debug(what: &str, core: &Core, lease: &Arc<Lease>, f: &mut fmt::Formatter<'_>
         .field("token", &lease.token())
         .field("remaining", &core.remaining(lease))
         .finish_non_exhaustive()
-}
-
-/// Rules 6.04 and 6.06: an observer that is told nothing.
-#[cfg(dlock_saboteur)]
-async fn deaf_if(deaf: bool, lost: impl Future<Output = LossReason>) -> LossReason {
-    if deaf {
-        std::future::pending::<()>().await;
-    }
-    lost.await
 }

@@ -21,8 +21,6 @@ mod reentrant;
 mod request_id;
 pub mod runtime;
 mod rwlock;
-#[doc(hidden)]
-pub mod saboteur;
 mod semaphore;
 #[cfg(feature = "sim")]
 pub mod sim;

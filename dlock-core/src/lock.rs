@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::capabilities::Capability;
 use crate::engine::{Ask, Engine, Patience, acquire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Guard, Held};
@@ -17,8 +16,6 @@ use crate::observe;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
-use crate::saboteur::Bug;
-use crate::spi;
 
 /// A handle to a named lock, in one mode. Holds nothing by itself; cheap to clone and to keep.
 ///
@@ -67,15 +64,7 @@ impl Lock {
     /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
     /// ```
     pub fn options(mut self, options: LockOptions) -> Result<Self> {
-        let mut terms = self.ask.options.with(options);
-        // planted: 17.02
-        if self.engine.bug.is(Bug::PrioSilentlyIgnored) && !self.engine.caps.has(Capability::Priority) {
-            terms.priority = spi::Acquire::DEFAULT_PRIORITY;
-        }
-        // planted: 2.08
-        if self.engine.bug.is(Bug::ZeroTtlForever) && terms.ttl.is_zero() {
-            terms.ttl = self.engine.caps.max_ttl;
-        }
+        let terms = self.ask.options.with(options);
         terms
             .check(&self.engine.caps)
             .map_err(|e| e.with_name(&self.ask.name))?;
@@ -232,8 +221,6 @@ impl Lock {
 
     async fn wait(&self, limit: Option<Duration>) -> Result<Guard> {
         let patience = match limit {
-            // planted: 2.06
-            Some(Duration::ZERO) if self.engine.bug.is(Bug::ZeroMeansForever) => Patience::Wait(None),
             Some(Duration::ZERO) => Patience::Try,
             limit => Patience::Wait(limit),
         };

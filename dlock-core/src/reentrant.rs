@@ -18,8 +18,6 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::guard::Guard;
 use crate::name::LockName;
 use crate::observe;
-use crate::saboteur::Bug;
-use crate::token::Token;
 
 /// An owner of re-entrant locks: this value and its clones, in one client. From
 /// [`Client::owner`](crate::Client::owner).
@@ -94,24 +92,10 @@ impl Owner {
                 }
             },
         };
-        // planted: 10.06
-        #[cfg(dlock_saboteur)]
-        if engine.bug.is(Bug::ReentByThread) && std::thread::current().id() != engine.home {
-            *held = None;
-        }
         if let Some(lease) = held.as_ref().and_then(Weak::upgrade) {
-            // planted: 10.01
-            let unbounded = engine.bug.is(Bug::ReentUnbounded);
-            match lease.enter(if unbounded { u32::MAX } else { Self::MAX_DEPTH }) {
+            match lease.enter(Self::MAX_DEPTH) {
                 Entered::Yes => {
-                    // planted: 7.10
-                    if engine.bug.is(Bug::TokenBumpOnReenter) {
-                        lease.set_token(lease.token().and_then(|t| Token::new(t.get() + 1)));
-                    }
                     let guard = Guard::new(engine.clone(), lease.clone());
-                    // planted: 10.04
-                    #[cfg(dlock_saboteur)]
-                    let guard = guard.entered_at(engine.now());
                     // Asked after entering: a lease that is over cannot be entered unseen.
                     return match engine.remaining(&lease) {
                         Duration::ZERO => {
@@ -143,10 +127,6 @@ impl Owner {
             let Some(lease) = acquire(engine, ask, patience).await? else {
                 return Ok(None);
             };
-            // planted: 10.05
-            if engine.bug.is(Bug::RetryDoubleCount) && lease.strayed {
-                lease.enter(Self::MAX_DEPTH);
-            }
             *held = Some(Arc::downgrade(&lease));
             Ok(Some(Guard::new(engine.clone(), lease)))
         };

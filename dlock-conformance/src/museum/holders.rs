@@ -1,7 +1,5 @@
 //! Two holders.
 
-use dlock_core::saboteur::Bug;
-
 use super::day::day;
 use super::{End, Exhibit, Hall};
 
@@ -24,7 +22,7 @@ pub(super) const HALL: Hall = Hall {
                     it; the first one's unlock deletes the key without looking whose it is, and a third can \
                     start. The mended \
                     unlock compares the owner, and has to be asked for.",
-            bug: Bug::ReleaseByName,
+            bug: "release_by_name",
         },
         Exhibit {
             title: "The same, eight years before",
@@ -37,7 +35,7 @@ pub(super) const HALL: Hall = Hall {
                     A year later somebody else found it again: whoever overran the lock's time released the \
                     lock of the next. \
                     Since 5.8 an unlock compares the owner.",
-            bug: Bug::ReleaseByName,
+            bug: "release_by_name",
         },
         Exhibit {
             title: "Look, then take",
@@ -50,7 +48,7 @@ pub(super) const HALL: Hall = Hall {
                     writing it. Whoever read between the two had the lock as well. The change that mended \
                     it shows what that \
                     did: two workers counted to 1,938 instead of 2,000.",
-            bug: Bug::CheckThenSet,
+            bug: "check_then_set",
         },
         Exhibit {
             title: "The unlock that was sent twice",
@@ -63,7 +61,7 @@ pub(super) const HALL: Hall = Hall {
                     repeats its unlock, which deletes by the name of the key, and that name is the same for \
                     the whole session. The \
                     second task works on without a lock.",
-            bug: Bug::UnlockRetryFreesRelock,
+            bug: "unlock_retry_frees_relock",
         },
         Exhibit {
             title: "An error that was passed over",
@@ -74,7 +72,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A lock in etcd was taken in two attempts. An error of the connection in the first was \
                 passed over, and the \
                     second overwrote what stood there: two clients believed that they had the lock.",
-            bug: Bug::RetryAssumesSuccess,
+            bug: "retry_assumes_success",
         },
         Exhibit {
             title: "Locking twice is a no-op",
@@ -85,7 +83,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The lock service promises that calls with one lease count as one acquisition. Two tasks \
                 of a process that share a \
                     session therefore both have the lock, and neither waits.",
-            bug: Bug::OwnerIsClient,
+            bug: "owner_is_client",
         },
         Exhibit {
             title: "Granted, and already gone",
@@ -100,7 +98,7 @@ pub(super) const HALL: Hall = Hall {
                     as #9921 in 2018. Jepsen, who test such systems with faults, found lost updates in 2019 \
                     and name this as a \
                     part of the cause; the other part is that no lock with a lease can rule them out alone.",
-            bug: Bug::StaleWaiterGranted,
+            bug: "stale_waiter_granted",
         },
         Exhibit {
             title: "The same, in the read-write recipe",
@@ -113,7 +111,7 @@ pub(super) const HALL: Hall = Hall {
                     not: in the report's test, in which one of three writers loses its lease while it \
                     waits, two had the lock. \
                     The issue is closed; the recipe of August 2026 is as it was.",
-            bug: Bug::StaleWaiterGranted,
+            bug: "stale_waiter_granted",
         },
         Exhibit {
             title: "The pool is the owner",
@@ -125,7 +123,7 @@ pub(super) const HALL: Hall = Hall {
                 Every call took any connection of \
                     the pool; two callers that were given the same one were both told that they held the \
                     lock.",
-            bug: Bug::OwnerIsPoolConnection,
+            bug: "owner_is_pool_connection",
         },
         Exhibit {
             title: "Two processes of one name",
@@ -140,7 +138,7 @@ pub(super) const HALL: Hall = Hall {
                     2016 that to share it is a mistake of the application. The record was closed while it \
                     waited for its \
                     reporter.",
-            bug: Bug::OwnerFromPidTime,
+            bug: "owner_from_pid_time",
         },
         Exhibit {
             title: "The second lock lets the first one go",
@@ -153,7 +151,7 @@ pub(super) const HALL: Hall = Hall {
                     A library that puts many locks on one connection to save connections loses all but the \
                     last. It is \
                     documented since that the sharing must be turned off for them.",
-            bug: Bug::SecondLockDropsFirst,
+            bug: "second_lock_drops_first",
         },
         Exhibit {
             title: "A lock and a read lock that never met",
@@ -166,7 +164,7 @@ pub(super) const HALL: Hall = Hall {
                     the reader left, the first one's lock was gone too. The maintainer's answer is that \
                     objects of different \
                     kinds must not share a name. It is not checked.",
-            bug: Bug::ReaderDuringWrite,
+            bug: "reader_during_write",
         },
         Exhibit {
             title: "A writer slips in during the downgrade",
@@ -181,7 +179,7 @@ pub(super) const HALL: Hall = Hall {
                     Reported as CURATOR-276 in 2015, again as CURATOR-621 in 2021. The mended lock gives \
                     the reader the writer's \
                     place.",
-            bug: Bug::DowngradeGap,
+            bug: "downgrade_gap",
         },
         Exhibit {
             title: "The last reader's lease counts for all",
@@ -192,7 +190,7 @@ pub(super) const HALL: Hall = Hall {
             story: "All readers of a lock shared one expiry, and each new one set it. A reader for five \
                 seconds, then one for \
                     one second, which dies: after that second the first has lost its lock as well.",
-            bug: Bug::LastLeaseForAll,
+            bug: "last_lease_for_all",
         },
         Exhibit {
             title: "The reader's unlock deletes the writer",
@@ -204,7 +202,7 @@ pub(super) const HALL: Hall = Hall {
                 whole record, and the write lock with it. \
                     In January 2025 the release notes mend an unlock of the read-write lock that did not \
                     respect its owner.",
-            bug: Bug::ReadUnlockIgnoresOwner,
+            bug: "read_unlock_ignores_owner",
         },
         Exhibit {
             title: "A lease that was over before it began",
@@ -219,7 +217,7 @@ pub(super) const HALL: Hall = Hall {
                     began, so that the store thinks the lease over earlier than its holder does; #3682 \
                     reproduces it. Since \
                     7.9.0 the provider in question, that for jOOQ, can be given a transaction of its own.",
-            bug: Bug::EarlyExpiry,
+            bug: "early_expiry",
         },
     ],
 };

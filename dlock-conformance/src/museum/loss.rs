@@ -1,7 +1,5 @@
 //! Lost, and nobody was told.
 
-use dlock_core::saboteur::Bug;
-
 use super::day::day;
 use super::{End, Exhibit, Hall};
 
@@ -22,7 +20,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The next renewal was scheduled when one had succeeded. The first that failed, as during \
                 a failover, ended the chain, \
                     and a lock that was to be held for ever vanished.",
-            bug: Bug::RenewalNotRescheduled,
+            bug: "renewal_not_rescheduled",
         },
         Exhibit {
             title: "One failure, and never again",
@@ -34,7 +32,7 @@ pub(super) const HALL: Hall = Hall {
                 name found an entry there, took \
                     itself for renewed, and lapsed at work. Found again as #3712 and #3714 in 2021, after a \
                     lock that had expired.",
-            bug: Bug::StaleRenewalEntry,
+            bug: "stale_renewal_entry",
         },
         Exhibit {
             title: "Only writers are renewed",
@@ -45,7 +43,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The watchdog extended the lock and not the entries of its readers. Readers that worked \
                 for longer than half a minute \
                     learned at their unlock that they had not held it.",
-            bug: Bug::ReadersNotRenewed,
+            bug: "readers_not_renewed",
         },
         Exhibit {
             title: "Downgraded, and no longer renewed",
@@ -56,7 +54,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Write lock, read lock, write unlock: that unlock ended the renewal of both. The reader \
                 that was left lapsed after half \
                     a minute.",
-            bug: Bug::DowngradeEndsRenewal,
+            bug: "downgrade_ends_renewal",
         },
         Exhibit {
             title: "It renews, mostly",
@@ -67,7 +65,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Three pods take turns at a lock and hold it for five minutes each. Sometimes it was not \
                 renewed for more \
                     than half a minute and lapsed, and two of them were subscribed to the same channel.",
-            bug: Bug::AutorenewStopsAfter5,
+            bug: "autorenew_stops_after_5",
         },
         Exhibit {
             title: "The answer is not read",
@@ -78,7 +76,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The renewal of a lock that is gone answers so. The answer was not looked at, and the \
                 next renewal scheduled: \
                     for ever, of nothing, with a holder that was not told. The mended one stops.",
-            bug: Bug::LostIgnoresRefusal,
+            bug: "lost_ignores_refusal",
         },
         Exhibit {
             title: "The lease of the last time",
@@ -89,7 +87,7 @@ pub(super) const HALL: Hall = Hall {
             story: "An hour's lease, released; then the same object locks without one, and the store is \
                 told an hour again. Whoever \
                     crashes in that moment leaves a lock for an hour.",
-            bug: Bug::TtlStickyFirst,
+            bug: "ttl_sticky_first",
         },
         Exhibit {
             title: "Minutes late",
@@ -104,7 +102,7 @@ pub(super) const HALL: Hall = Hall {
                     system gives up the connection. As #1843 in 2016: between half a minute and five \
                     minutes, with the commands \
                     of two holders at work.",
-            bug: Bug::LostFiresLate,
+            bug: "lost_fires_late",
         },
         Exhibit {
             title: "It is in the log",
@@ -115,7 +113,7 @@ pub(super) const HALL: Hall = Hall {
             story: "If renewing fails that is logged, and the program has no way to learn of it. A callback \
                 was asked for in \
                     2022; a proposed one was in review in August 2026.",
-            bug: Bug::LostNeedsPoll,
+            bug: "lost_needs_poll",
         },
         Exhibit {
             title: "The flag said yes",
@@ -126,7 +124,7 @@ pub(super) const HALL: Hall = Hall {
             story: "`checkAlive()` answered from a flag that the renewal timer sets. A pause that keeps the \
                 timer from running keeps the flag \
                     as well: the question is answered with yes when it matters most.",
-            bug: Bug::CachedValidFlag,
+            bug: "cached_valid_flag",
         },
     ],
 };

@@ -17,7 +17,7 @@ jobs run. A number in a table is one too small. A queue stands still until someb
 
 So this project does not ask for trust. It keeps the bugs.
 
-Everything below happened, and is on public record. For each there is a switch in this repository that plants the same fault into our own lock, and
+Everything below happened, and is on public record. For each there is a diff in this repository that plants the same fault into our own lock, and
 a numbered rule of the conformance kit that must then fail. If a rule stops catching its bug, our build breaks. What a rule *says* when it meets the bug is printed here as the kit prints it, because a test that fails and cannot say why is half a test.
 
 The rules are not about our code. They ask what a lock does for the one who uses it, and run against any backend, and any other lock library
@@ -41,14 +41,14 @@ fail that should not is in [MATRIX.md](MATRIX.md).
 
 1. Find what happened: the issue, what its users saw, the change that mended it. A fault of the machine is no exhibit; a fault that a rule of ours could
    have shown before a user did is one.
-2. Plant it: a variant of `Bug` in `dlock-core/src/saboteur/bugs.rs` and one `if` where the mistake was made, in the reference backend or in the engine. If
+2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the mistake where it was made, in the reference backend or in the engine. If
    a rule's own planted bug is the same mechanism, that one serves. If the story is another, it gets one of its own, and a line in
    `dlock-conformance/src/museum/rebuilt.rs`.
 3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04, 11.04 and 11.05 came to ask what they ask.
 4. Tell it in `dlock-conformance/src/museum/`, in your own words, with the day it was reported and the day it was mended; then write this page anew:
 
    ```text
-   RUSTFLAGS=\"--cfg dlock_saboteur\" cargo run --release --target-dir target/saboteur -p dlock-conformance --example matrix -- --museum dlock-conformance/MUSEUM.md
+   scripts/matrix --museum dlock-conformance/MUSEUM.md
    ```
 ";
 
@@ -91,7 +91,7 @@ pub fn page(matrix: &Matrix) -> Result<String, String> {
 fn row_of<'a>(matrix: &'a Matrix, exhibit: &Exhibit) -> Result<&'a Row, String> {
     let mut rows = matrix.rows.iter();
     rows.find(|row| row.bug == exhibit.bug)
-        .ok_or_else(|| format!("{} was not run", exhibit.bug.name()))
+        .ok_or_else(|| format!("{} was not run", exhibit.bug))
 }
 
 fn show(text: &mut String, exhibit: &Exhibit, row: &Row) {
@@ -113,8 +113,8 @@ fn show(text: &mut String, exhibit: &Exhibit, row: &Row) {
     let _ = writeln!(
         text,
         "> **Rule {}, {}**, {} of {}: {}\n",
-        row.bug.rule(),
-        rules::find(row.bug.rule()).map_or("", |rule| rule.title),
+        row.rule,
+        rules::find(&row.rule).map_or("", |rule| rule.title),
         row.caught,
         row.runs,
         says(row)
@@ -123,7 +123,7 @@ fn show(text: &mut String, exhibit: &Exhibit, row: &Row) {
 
 /// What the rule says of it, without the kit's own prefix of names, and without names of the greatest length.
 fn says(row: &Row) -> String {
-    let said = excerpt(row).replace(&format!("dlc-matrix-{}-0/", row.bug.rule()), "");
+    let said = excerpt(row).replace(&format!("dlc-matrix-{}-0/", row.rule), "");
     let words = said.split(' ').map(|word| match word.char_indices().nth(60) {
         None => word.to_owned(),
         Some(_) => format!("{}...", word.chars().take(12).collect::<String>()),
@@ -148,11 +148,11 @@ fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
             exhibit.project,
             exhibit.since.year(),
             exhibit.lived(),
-            row.bug.rule(),
+            row.rule,
             says(row).replace('|', "\\|"),
             row.caught,
             row.runs,
-            row.bug.name()
+            row.bug
         );
     }
     text.push('\n');

@@ -1,7 +1,5 @@
 //! The turn that never comes.
 
-use dlock_core::saboteur::Bug;
-
 use super::day::day;
 use super::{End, Exhibit, Hall};
 
@@ -20,7 +18,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A waiter looks who is before it, and then asks to be told when that one goes. Gone \
                 between the two, it is never told, \
                     and everybody behind it waits as well.",
-            bug: Bug::NotifyBeforeRegister,
+            bug: "notify_before_register",
         },
         Exhibit {
             title: "The same, in ZooKeeper's own recipe and its port",
@@ -31,7 +29,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A waiter watches the entry before its own. The watch on one that is already deleted \
                 fires when it is created \
                     again, and that never happens. The log had a warning for it.",
-            bug: Bug::NotifyBeforeRegister,
+            bug: "notify_before_register",
         },
         Exhibit {
             title: "The same, over pub/sub",
@@ -44,7 +42,7 @@ pub(super) const HALL: Hall = Hall {
                     have ended: half a minute of standing still at each hand-over that it hit. The release \
                     of April 2024 mends \
                     missed unlock messages.",
-            bug: Bug::NotifyBeforeRegister,
+            bug: "notify_before_register",
         },
         Exhibit {
             title: "The expiry that nobody announces",
@@ -57,7 +55,7 @@ pub(super) const HALL: Hall = Hall {
                     next in line waits on for the whole of its limit beside a free lock. A release is \
                     announced; an expiry is \
                     not.",
-            bug: Bug::ExpiryNoWakeup,
+            bug: "expiry_no_wakeup",
         },
         Exhibit {
             title: "Reader and writer wait for each other",
@@ -68,7 +66,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A writer holds, a reader waits, a writer waits behind it. The first one goes, and the \
                 reader looks for writers in its way: \
                     all writers, those behind it as well. It waits for the second, which waits for it.",
-            bug: Bug::RwCrossWait,
+            bug: "rw_cross_wait",
         },
         Exhibit {
             title: "A coin with one side",
@@ -81,7 +79,7 @@ pub(super) const HALL: Hall = Hall {
                     the one that had just been deleted, and so on for ever. There was a test: it chose by \
                     chance between reading \
                     and writing, by `rand.Intn(1) == 0`, which is always true, so that it never wrote.",
-            bug: Bug::WaitsOnDeletedKey,
+            bug: "waits_on_deleted_key",
         },
         Exhibit {
             title: "A blink of the connection",
@@ -92,7 +90,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Restart the leader of the ensemble while two processes take turns at a lock: the \
                 connections are back within their \
                     sessions, and both wait for ever.",
-            bug: Bug::WaiterHangsOnCut,
+            bug: "waiter_hangs_on_cut",
         },
         Exhibit {
             title: "Five minutes are enough",
@@ -103,7 +101,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The fair queue dropped whoever had stood in it for longer than five minutes, unless \
                 told otherwise, taking \
                     it for dead. It was not, and it was never told.",
-            bug: Bug::LiveWaiterEvicted,
+            bug: "live_waiter_evicted",
         },
         Exhibit {
             title: "A queue behind the dead",
@@ -115,7 +113,7 @@ pub(super) const HALL: Hall = Hall {
                 stays, at the head. After the restart the \
                     same service queues behind its own ghost, beside a free lock. Told again as #4661, \
                     #4929 and #6150.",
-            bug: Bug::DeadHeadBlocks,
+            bug: "dead_head_blocks",
         },
         Exhibit {
             title: "Time runs, and the timeouts run faster",
@@ -128,7 +126,7 @@ pub(super) const HALL: Hall = Hall {
                     In production they were six hours ahead of the clock, and for as long a waiter that had \
                     died kept all the others waiting. \
                     Found again, by other ways to drift, as #2099 in 2019.",
-            bug: Bug::QueueTimeoutsDrift,
+            bug: "queue_timeouts_drift",
         },
         Exhibit {
             title: "Already held, said of a lock that was lost",
@@ -141,7 +139,7 @@ pub(super) const HALL: Hall = Hall {
                     object's own flag was cleared by an unlock, not by a loss. The maintainers expected a \
                     new object to be made \
                     after a loss, and said in #4935 that this was not documented.",
-            bug: Bug::HeldAfterLoss,
+            bug: "held_after_loss",
         },
     ],
 };

@@ -1,7 +1,5 @@
 //! Locked, and held by nobody.
 
-use dlock_core::saboteur::Bug;
-
 use super::day::day;
 use super::{End, Exhibit, Hall};
 
@@ -22,7 +20,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Whoever had waited too long left its place in the queue behind. When its turn came the \
                 lock was nobody's, \
                     until that process ended.",
-            bug: Bug::OrphanWaiter,
+            bug: "orphan_waiter",
         },
         Exhibit {
             title: "The same, in another language, seven years later",
@@ -33,7 +31,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A timeout during the acquire did not delete the node that stood for it in the queue; \
                 the next ones waited for a \
                     ghost.",
-            bug: Bug::OrphanWaiter,
+            bug: "orphan_waiter",
         },
         Exhibit {
             title: "The best effort was one effort",
@@ -46,7 +44,7 @@ pub(super) const HALL: Hall = Hall {
                     `not acquired` is answered, and the node stays: it is granted the lock when its turn \
                     comes. Seen with 800 workers that \
                     made tens of thousands of attempts a second.",
-            bug: Bug::CleanupTriedOnce,
+            bug: "cleanup_tried_once",
         },
         Exhibit {
             title: "Two locks enter, three locks leave",
@@ -57,7 +55,7 @@ pub(super) const HALL: Hall = Hall {
             story: "After a short loss of the connection a waiting client queued a second time and then \
                 waited for its own first \
                     entry. The script that reproduces it is named as this exhibit is.",
-            bug: Bug::RetryDoubleEnqueue,
+            bug: "retry_double_enqueue",
         },
         Exhibit {
             title: "Timed out, and granted",
@@ -70,7 +68,7 @@ pub(super) const HALL: Hall = Hall {
                     out although it had been granted. The library believed the error, and the lock stayed. \
                     Now it looks after a \
                     timeout whether it holds the lock after all.",
-            bug: Bug::TimeoutLeaksGrant,
+            bug: "timeout_leaks_grant",
         },
         Exhibit {
             title: "Interrupted, and renewed for ever",
@@ -83,7 +81,7 @@ pub(super) const HALL: Hall = Hall {
                     told, and no guard came of it: the lock was renewed for nobody. It was reported anew as \
                     #4368 the year \
                     after, by somebody who found that the repair looked at the wrong thread.",
-            bug: Bug::CancelLeaksGrant,
+            bug: "cancel_leaks_grant",
         },
         Exhibit {
             title: "A node that owns the lock without knowing",
@@ -96,7 +94,7 @@ pub(super) const HALL: Hall = Hall {
                     before it was told so. The client thought that nothing had been created; some time \
                     later the node was first \
                     in line, and nobody knew that it had the lock.",
-            bug: Bug::CancelLeaksGrant,
+            bug: "cancel_leaks_grant",
         },
         Exhibit {
             title: "A future is dropped",
@@ -109,7 +107,7 @@ pub(super) const HALL: Hall = Hall {
                     locks and the guard that would unlock left the lock on its connection, and that went \
                     back to the pool. The \
                     code was four years old.",
-            bug: Bug::CancelLeaksGrant,
+            bug: "cancel_leaks_grant",
         },
         Exhibit {
             title: "No guard, no release",
@@ -120,7 +118,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Lock, work, unlock, in one async block. Every error released the lock; a caller's \
                 timeout, which drops the \
                     block, did not, and the pooled connection kept it. It was found in a review.",
-            bug: Bug::DropKeepsRenewing,
+            bug: "drop_keeps_renewing",
         },
         Exhibit {
             title: "The unlock failed, the watchdog did not",
@@ -133,7 +131,7 @@ pub(super) const HALL: Hall = Hall {
                     went on. #1626 tells from production of a watchdog that is never cancelled: threads \
                     pile up until the \
                     instance that runs it is restarted.",
-            bug: Bug::RenewerSurvivesFailedRelease,
+            bug: "renewer_survives_failed_release",
         },
         Exhibit {
             title: "Forgotten here, remembered there",
@@ -146,7 +144,7 @@ pub(super) const HALL: Hall = Hall {
                     The lock's node may live as long as the session; those who reported it could neither \
                     release the lock nor \
                     take it again.",
-            bug: Bug::RenewerSurvivesFailedRelease,
+            bug: "renewer_survives_failed_release",
         },
         Exhibit {
             title: "A watchdog that comes late stays",
@@ -158,7 +156,7 @@ pub(super) const HALL: Hall = Hall {
                 orders them. If the end runs \
                     first it finds nothing to end; then the renewal begins, of a lock that has been \
                     released.",
-            bug: Bug::ZombieRenewer,
+            bug: "zombie_renewer",
         },
         Exhibit {
             title: "The living renew the dead",
@@ -171,7 +169,7 @@ pub(super) const HALL: Hall = Hall {
                     included. An instance that had crashed kept its read lock, and writers out, for as long \
                     as another reader \
                     lived.",
-            bug: Bug::RenewsEveryReader,
+            bug: "renews_every_reader",
         },
         Exhibit {
             title: "Unlocked on another connection",
@@ -184,7 +182,7 @@ pub(super) const HALL: Hall = Hall {
                     answered `false`, which nobody read. The next release hung before it opened its port, \
                     was rolled back, and the \
                     replacement hung as well: production was down.",
-            bug: Bug::UnlockOnOtherConn,
+            bug: "unlock_on_other_conn",
         },
         Exhibit {
             title: "Released, when somebody needs the connection",
@@ -196,7 +194,7 @@ pub(super) const HALL: Hall = Hall {
                 holds is sent in front \
                     of the first command of whoever is given it next; until then the lock that was released \
                     is not free.",
-            bug: Bug::LazyRelease,
+            bug: "lazy_release",
         },
         Exhibit {
             title: "Killed, and still the holder",
@@ -209,7 +207,7 @@ pub(super) const HALL: Hall = Hall {
                     returns the client's connection to the pool with the lock on it, and whoever asks for \
                     that lock spins until \
                     the pool happens to close it.",
-            bug: Bug::KillLeaks,
+            bug: "kill_leaks",
         },
         Exhibit {
             title: "The acquire that failed had succeeded",
@@ -222,7 +220,7 @@ pub(super) const HALL: Hall = Hall {
                     stayed taken. From then on one of two instances could lock, and the other waited until \
                     that one was stopped. \
                     It was told again as #4822, with which it was mended.",
-            bug: Bug::LostReplyImmortal,
+            bug: "lost_reply_immortal",
         },
         Exhibit {
             title: "Closing waits for ever",
@@ -234,7 +232,7 @@ pub(super) const HALL: Hall = Hall {
                 it, the shutdown hung \
                     in the closing of the connection, which takes no timeout; two dumps of hung test hosts \
                     were equal frame by frame.",
-            bug: Bug::CloseHangs,
+            bug: "close_hangs",
         },
     ],
 };

@@ -1,7 +1,5 @@
 //! Tokens that fence nothing.
 
-use dlock_core::saboteur::Bug;
-
 use super::day::day;
 use super::{End, Exhibit, Hall};
 
@@ -24,7 +22,7 @@ pub(super) const HALL: Hall = Hall {
                     the older of two they are of no use, since it has the larger number every other time. A \
                     reviewer caught it \
                     before it was merged.",
-            bug: Bug::TokenRandom,
+            bug: "token_random",
         },
         Exhibit {
             title: "The counter is deleted with the lock",
@@ -35,7 +33,7 @@ pub(super) const HALL: Hall = Hall {
             story: "The version was kept in the document of the lock, and the release deleted the document. \
                 The next holder \
                     began at zero again, as the one before it.",
-            bug: Bug::TokenResetOnRelease,
+            bug: "token_reset_on_release",
         },
         Exhibit {
             title: "The counter is tidied away",
@@ -46,7 +44,7 @@ pub(super) const HALL: Hall = Hall {
             story: "A change let ZooKeeper remove empty folders by itself. One of them was a counter: its \
                 value was the version \
                     of the folder, and that of a folder made anew begins at zero.",
-            bug: Bug::TokenResetOnRelease,
+            bug: "token_reset_on_release",
         },
         Exhibit {
             title: "Back again, under the old number",
@@ -57,7 +55,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Whoever took back its own lease after it had lapsed kept its token. In between anybody \
                 could have had it; what the paused \
                     self had stamped before could not be told from what it stamped now.",
-            bug: Bug::TokenKeptOnRetake,
+            bug: "token_kept_on_retake",
         },
         Exhibit {
             title: "Computed, and thrown away",
@@ -68,7 +66,7 @@ pub(super) const HALL: Hall = Hall {
             story: "Every acquire computed a fencing token, the documentation said why one needs it, and \
                 nothing ever compared it: a \
                     consumer that had lost its lease could set the checkpoint back.",
-            bug: Bug::ResourceAcceptsStale,
+            bug: "resource_accepts_stale",
         },
         Exhibit {
             title: "Twenty-five million keys",
@@ -80,7 +78,7 @@ pub(super) const HALL: Hall = Hall {
                 the 75 million keys of \
                     a production store. Letting them expire would start them anew; a way out is one counter \
                     for all names.",
-            bug: Bug::FenceKeyLeak,
+            bug: "fence_key_leak",
         },
         Exhibit {
             title: "After two thousand million",
@@ -91,7 +89,7 @@ pub(super) const HALL: Hall = Hall {
             story: "ZooKeeper numbers the entries of a queue with 32 bits and a sign. A busy election came \
                 to the end, the numbers turned negative, and \
                     compared as text each new one is the smallest: every newcomer is the leader.",
-            bug: Bug::TokenI32Wrap,
+            bug: "token_i32_wrap",
         },
     ],
 };

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::sim::SimRuntime;
 use dlock_core::{Runtime, Timestamp};
 use futures::future::BoxFuture;
@@ -13,7 +12,6 @@ use crate::simulated_process::Machine;
 
 #[derive(Debug)]
 pub(super) struct Spoiled {
-    planted: Planted,
     inner: SimRuntime,
     machine: Arc<Machine>,
     began: Timestamp,
@@ -23,11 +21,10 @@ pub(super) struct Spoiled {
 }
 
 impl Spoiled {
-    pub(super) fn new(planted: Planted, machine: &Arc<Machine>) -> Self {
+    pub(super) fn new(machine: &Arc<Machine>) -> Self {
         let began_wall = machine.wall_clock();
         let seed = u64::from(machine.number) + began_wall.as_secs();
         Self {
-            planted,
             inner: machine.node.clone(),
             machine: Arc::clone(machine),
             began: machine.node.now(),
@@ -48,16 +45,15 @@ impl Runtime for Spoiled {
 
     fn now(&self) -> Timestamp {
         let now = self.inner.now();
-        if self.planted.is(Bug::ClientWalltimeDeadline) {
-            // planted: 3.05
+        if crate::switch::on("client_walltime_deadline") {
             let wall = self.machine.wall_clock();
             return match wall.checked_sub(self.began_wall) {
                 Some(later) => self.began + later,
                 None => self.began.saturating_sub(self.began_wall - wall),
             };
         }
-        if self.planted.is(Bug::ResumeThinksValid) {
-            // planted: 16.06. It counts what its timers saw pass, and they stand still with it.
+        // It counts what its timers saw pass, and they stand still with it.
+        if crate::switch::on("resume_thinks_valid") {
             let stops = self.machine.stops();
             let stood: Duration = stops
                 .iter()
@@ -69,10 +65,9 @@ impl Runtime for Spoiled {
     }
 
     fn fill_random(&self, buffer: &mut [u8]) {
-        if !self.planted.is(Bug::OwnerFromPidTime) {
+        if !crate::switch::on("owner_from_pid_time") {
             return self.inner.fill_random(buffer);
         }
-        // planted: 1.06
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         for chunk in buffer.chunks_mut(8) {
             let bits = ids.bits().to_le_bytes();

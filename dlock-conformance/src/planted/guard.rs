@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::spi;
 use dlock_core::{
     Access, Admission, Capabilities, FenceGate, FencedValue, LockName, LossReason, Result, Runtime as _,
@@ -17,22 +16,17 @@ use crate::simulated_process::Machine;
 use crate::subject::{Ask, Convert, Held, Observe, Reply, Subject};
 
 pub(super) struct Spoiled {
-    planted: Planted,
     inner: Arc<dyn Subject>,
     machine: Arc<Machine>,
 }
 
 impl Spoiled {
-    pub(super) fn new(planted: Planted, inner: Arc<dyn Subject>, machine: Arc<Machine>) -> Self {
-        Self {
-            planted,
-            inner,
-            machine,
-        }
+    pub(super) fn new(inner: Arc<dyn Subject>, machine: Arc<Machine>) -> Self {
+        Self { inner, machine }
     }
 
     fn wrap(&self, held: Box<dyn Held>, ask: &Ask) -> Box<dyn Held> {
-        if !self.planted.is(Bug::HairTriggerLoss) {
+        if !crate::switch::on("hair_trigger_loss") {
             return held;
         }
         Box::new(Frightened {
@@ -74,7 +68,7 @@ impl Subject for Spoiled {
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        match self.planted.is(Bug::ZombieWriteWins) {
+        match crate::switch::on("zombie_write_wins") {
             true => self.inner.gate().map(|_| self as _),
             false => self.inner.gate(),
         }
@@ -111,7 +105,6 @@ impl FenceGate for Spoiled {
             return Ok(Admission::Admitted);
         };
         match gate.write(resource, token, value).await? {
-            // planted: 7.15. The client knows the newest token, and tries again with that.
             Admission::Refused { highest } => gate.write(resource, highest, value).await,
             admitted => Ok(admitted),
         }
@@ -133,7 +126,7 @@ struct Frightened {
 }
 
 impl Frightened {
-    /// planted: 16.07. A gap in its timers is enough.
+    /// Rule 16.07. A gap in its timers is enough.
     fn is_frightened(&self) -> bool {
         let stops = self.machine.stops();
         let over = stops

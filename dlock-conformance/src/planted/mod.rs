@@ -12,7 +12,6 @@ mod store;
 
 use std::sync::Arc;
 
-use dlock_core::saboteur::{Bug, Planted};
 use dlock_core::{Client, Memory, Result, Runtime, spi};
 
 use crate::engine_subject::EngineSubject;
@@ -20,25 +19,20 @@ use crate::simulated_process::Machine;
 use crate::subject::Subject;
 
 /// A client in that process, with that bug.
-pub(crate) fn client(
-    machine: &Arc<Machine>,
-    planted: Planted,
-    store: Arc<dyn spi::Lock>,
-) -> Result<Arc<dyn Subject>> {
-    let runtime: Arc<dyn Runtime> = Arc::new(clock::Spoiled::new(planted, machine));
-    let store: Arc<dyn spi::Lock> = if planted.is(Bug::ProcessLocalLock) {
-        // planted: 1.02
+pub(crate) fn client(machine: &Arc<Machine>, store: Arc<dyn spi::Lock>) -> Result<Arc<dyn Subject>> {
+    let runtime: Arc<dyn Runtime> = Arc::new(clock::Spoiled::new(machine));
+    let store: Arc<dyn spi::Lock> = if crate::switch::on("process_local_lock") {
         Memory::new(Arc::clone(&runtime)).connect()
-    } else if planted.is(Bug::KillLeaks) || planted.is(Bug::DeadHeadBlocks) {
-        Arc::new(store::Spoiled::new(planted, store))
+    } else if crate::switch::on("kill_leaks") || crate::switch::on("dead_head_blocks") {
+        Arc::new(store::Spoiled::new(store))
     } else {
         store
     };
-    let client = Client::builder(store, runtime).planted(planted).build()?;
+    let client = Client::builder(store, runtime).build()?;
     let subject = Arc::new(EngineSubject::new(client));
     Ok(
-        if planted.is(Bug::ZombieWriteWins) || planted.is(Bug::HairTriggerLoss) {
-            Arc::new(guard::Spoiled::new(planted, subject, Arc::clone(machine)))
+        if crate::switch::on("zombie_write_wins") || crate::switch::on("hair_trigger_loss") {
+            Arc::new(guard::Spoiled::new(subject, Arc::clone(machine)))
         } else {
             subject
         },

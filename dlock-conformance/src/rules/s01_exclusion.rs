@@ -27,8 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is finding the name free and taking it one step in the store?",
         evidence: ["grants" >= 80, "contended" >= 20],
         budget: 120 s,
-        bug: GrantWithoutCheck stochastic,
-        blast: ["1.02", "1.04", "2.07", "7.09", "8.01", "9.05", "11.02", "12.01", "12.02", "12.03", "13.13", "14.01", "14.05"]
+        bug: "grant_without_check" stochastic
         => one_holder_at_a_time
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is there any way to a grant that does not pass the store?",
         evidence: ["processes" >= 4, "grants" >= 60, "contended" >= 20],
         budget: 120 s,
-        bug: ProcessLocalLock deterministic,
-        blast: ["7.15", "8.06", "16.05", "16.06", "16.07"]
+        bug: "process_local_lock" deterministic
         => super::s01_processes::one_holder_over_processes
     },
     rule! {
@@ -54,8 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the lock taken by one conditional write, or by a read and a write?",
         evidence: ["rounds" >= 5, "losers" >= 300],
         budget: 120 s,
-        bug: CheckThenSet deterministic,
-        blast: ["1.01", "1.02", "1.04", "2.06", "3.12", "7.02", "7.09", "7.11", "8.03", "9.01", "9.02", "10.02", "11.02", "12.01", "12.02", "12.03", "14.05", "15.04", "15.06", "16.12", "18.01"]
+        bug: "check_then_set" deterministic
         => one_winner_of_a_race
     },
     rule! {
@@ -68,8 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the lock released when the guard ends, or at an earlier end of scope?",
         evidence: ["updates" >= 60, "contended" >= 20],
         budget: 120 s,
-        bug: EarlyUnlock stochastic,
-        blast: ["1.01", "1.02", "2.07", "3.12", "4.11", "7.02", "7.11", "8.01", "8.02", "8.10", "10.02", "10.04", "10.05", "11.02", "11.06", "11.07", "12.02", "12.09", "12.10", "14.02", "14.05", "15.04", "15.06", "16.12"]
+        bug: "early_unlock" stochastic
         => no_lost_update
     },
     rule! {
@@ -83,8 +79,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the deadline of a grant looked at when it arrives, before there is a guard?",
         evidence: ["late_grants" >= 2],
         budget: 120 s,
-        bug: NoCheckAfterWait deterministic,
-        blast: []
+        bug: "no_check_after_wait" deterministic
         => a_grant_is_live
     },
     rule! {
@@ -97,8 +92,7 @@ pub(super) static RULES: &[Rule] = &[
             and a time?",
         evidence: ["ids" >= 130, "processes" >= 8],
         budget: 120 s,
-        bug: OwnerFromPidTime deterministic,
-        blast: []
+        bug: "owner_from_pid_time" deterministic
         => super::s01_processes::grant_ids_are_unique
     },
     rule! {
@@ -112,8 +106,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is ownership kept per acquisition, or per client, session or connection?",
         evidence: ["refusals" >= 10, "hand_overs" >= 5],
         budget: 60 s,
-        bug: OwnerIsClient deterministic,
-        blast: ["1.01", "1.02", "1.03", "1.04", "3.12", "7.11", "8.09", "10.03", "10.06", "11.01", "11.02", "11.03", "11.05", "11.07", "11.09", "11.13", "11.15", "12.02", "12.03", "14.03", "14.04", "15.04", "15.06"]
+        bug: "owner_is_client" deterministic
         => handles_of_one_client_exclude_each_other
     },
 ];

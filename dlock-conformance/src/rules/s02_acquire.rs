@@ -26,8 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the store's own lock timeout apply to a try?",
         evidence: ["refusals" >= 5],
         budget: 60 s,
-        bug: TryBlocks deterministic,
-        blast: ["2.06", "2.10", "3.02", "4.01", "4.13", "5.01", "5.02", "5.09", "7.09", "8.05", "9.05", "9.11", "10.03", "11.11", "11.13", "13.01", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.12", "13.13", "13.15", "14.05", "14.06", "14.07", "16.08", "16.09"]
+        bug: "try_blocks" deterministic
         => try_never_waits
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is a transient failure, a full pool or an unknown reply reported as `held`?",
         evidence: ["grants" >= 120],
         budget: 60 s,
-        bug: TrySpuriousFail deterministic,
-        blast: ["2.07", "2.12", "4.07", "9.05", "13.06", "13.07", "13.09", "13.12", "13.13", "13.15", "14.01"]
+        bug: "try_spurious_fail" deterministic
         => no_spurious_refusal
     },
     rule! {
@@ -53,8 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the waiter registered before the name is looked at, and told after the release?",
         evidence: ["hand_overs" >= 5],
         budget: 60 s,
-        bug: NeverWakes deterministic,
-        blast: ["1.01", "1.02", "1.04", "1.07", "2.01", "2.10", "2.11", "3.08", "3.09", "3.12", "4.11", "4.13", "7.01", "7.02", "7.11", "8.01", "8.02", "8.03", "8.04", "8.05", "8.06", "8.07", "8.08", "8.09", "8.10", "8.11", "8.12", "9.01", "9.02", "9.03", "9.05", "9.09", "9.10", "9.11", "10.02", "10.04", "11.02", "11.03", "11.06", "11.07", "11.09", "11.10", "11.14", "12.01", "12.02", "12.03", "12.08", "12.09", "12.10", "12.11", "14.02", "14.03", "14.05", "15.03", "15.04", "15.06", "16.03", "16.05", "16.12", "16.13", "17.08"]
+        bug: "never_wakes" deterministic
         => a_release_wakes_a_waiter
     },
     rule! {
@@ -69,8 +66,7 @@ pub(super) static RULES: &[Rule] = &[
             retry?",
         evidence: ["timeouts" >= 4],
         budget: 60 s,
-        bug: DeadlineHalf deterministic,
-        blast: []
+        bug: "deadline_half" deterministic
         => timeout_at_the_deadline
     },
     rule! {
@@ -85,8 +81,7 @@ pub(super) static RULES: &[Rule] = &[
             answered?",
         evidence: ["timeouts" >= 5],
         budget: 60 s,
-        bug: OrphanWaiter deterministic,
-        blast: ["1.07", "2.06", "2.07", "8.03", "9.11", "11.08", "11.13", "11.14", "15.01", "15.08", "15.09"]
+        bug: "orphan_waiter" deterministic
         => after_a_timeout_nothing_is_left
     },
     rule! {
@@ -99,8 +94,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is zero a magic number on the way to the store?",
         evidence: ["granted" >= 3, "refused" >= 6],
         budget: 60 s,
-        bug: ZeroMeansForever deterministic,
-        blast: []
+        bug: "zero_means_forever" deterministic
         => zero_wait_is_a_try
     },
     rule! {
@@ -113,8 +107,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who gives back a grant that arrives after the limit?",
         evidence: ["grants" >= 5, "timeouts" >= 5],
         budget: 120 s,
-        bug: TimeoutLeaksGrant stochastic,
-        blast: []
+        bug: "timeout_leaks_grant" stochastic
         => grant_xor_timeout
     },
     rule! {
@@ -128,8 +121,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the store make of zero, and of a number that does not fit?",
         evidence: ["refusals" >= 6],
         budget: 60 s,
-        bug: ZeroTtlForever deterministic,
-        blast: ["3.11", "17.01"]
+        bug: "zero_ttl_forever" deterministic
         => invalid_arguments_change_nothing
     },
     rule! {
@@ -143,8 +135,7 @@ pub(super) static RULES: &[Rule] = &[
             a timer?",
         evidence: ["cycles" >= 1100],
         budget: 120 s,
-        bug: EntryLeak deterministic,
-        blast: ["7.08", "13.12", "13.15"]
+        bug: "entry_leak" deterministic
         => cycles_leave_nothing_behind
     },
     rule! {
@@ -159,8 +150,7 @@ pub(super) static RULES: &[Rule] = &[
             not fit?",
         evidence: ["huge_ttls" >= 8, "huge_waits" >= 8],
         budget: 60 s,
-        bug: TtlU32Wrap deterministic,
-        blast: ["3.10"]
+        bug: "ttl_u32_wrap" deterministic
         => huge_durations_never_wrap
     },
     rule! {
@@ -175,8 +165,7 @@ pub(super) static RULES: &[Rule] = &[
             the holder?",
         evidence: ["waits_outlived" >= 1],
         budget: 120 s,
-        bug: HiddenDefaultTimeout deterministic,
-        blast: ["8.07"]
+        bug: "hidden_default_timeout" deterministic
         => unbounded_wait_has_no_end
     },
     rule! {
@@ -191,8 +180,7 @@ pub(super) static RULES: &[Rule] = &[
             before, a confirmation after, a sign of life for each lock?",
         evidence: ["cycles" >= 100, "round_trips" >= 20],
         budget: 60 s,
-        bug: ChattyAcquire deterministic,
-        blast: ["16.10"]
+        bug: "chatty_acquire" deterministic
         => an_uncontended_cycle_is_cheap
     },
 ];

@@ -26,8 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the store itself end the lease, or does it wait for the holder to say so?",
         evidence: ["lapsed" >= 2],
         budget: 60 s,
-        bug: NoExpiry deterministic,
-        blast: ["3.07", "3.08", "3.10", "3.11", "7.15", "8.06", "9.08", "11.04", "12.04", "13.13", "16.05", "16.06", "16.11", "16.13", "18.02"]
+        bug: "no_expiry" deterministic
         => an_unrenewed_lease_lapses
     },
     rule! {
@@ -42,8 +41,7 @@ pub(super) static RULES: &[Rule] = &[
             the lease with?",
         evidence: ["refusals_before_expiry" >= 5],
         budget: 60 s,
-        bug: EarlyExpiry deterministic,
-        blast: ["3.07", "3.10", "3.12", "5.01", "5.02", "5.04", "9.04", "16.11"]
+        bug: "early_expiry" deterministic
         => no_early_grant
     },
     rule! {
@@ -57,8 +55,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "At which moment is the clock read to which the ttl is added?",
         evidence: ["slow_replies" >= 1],
         budget: 120 s,
-        bug: DeadlineFromReply deterministic,
-        blast: ["1.05", "3.12", "3.13", "16.10"]
+        bug: "deadline_from_reply" deterministic
         => the_deadline_counts_from_the_send
     },
     rule! {
@@ -72,8 +69,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is validity computed from the clock at each call, or kept by a timer?",
         evidence: ["stalls" >= 2],
         budget: 60 s,
-        bug: CachedValidFlag deterministic,
-        blast: ["10.04", "16.06"]
+        bug: "cached_valid_flag" deterministic
         => validity_is_computed
     },
     rule! {
@@ -86,8 +82,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is any deadline a time of day?",
         evidence: ["steps" >= 2],
         budget: 60 s,
-        bug: ClientWalltimeDeadline deterministic,
-        blast: []
+        bug: "client_walltime_deadline" deterministic
         => super::s03_wall_clock::validity_ignores_the_wall_clock
     },
     rule! {
@@ -101,8 +96,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is release conditional on the acquisition, in one step with the deletion?",
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
-        bug: ReleaseByName deterministic,
-        blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "11.05", "12.11", "15.04", "15.06", "15.07", "16.06", "16.08"]
+        bug: "release_by_name" deterministic
         => an_expired_guard_harms_no_successor
     },
     rule! {
@@ -114,8 +108,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the ttl part of the name's record, or of the grant?",
         evidence: ["short_leases" >= 2, "long_leases" >= 1],
         budget: 60 s,
-        bug: TtlStickyFirst deterministic,
-        blast: ["5.04", "8.06", "11.04"]
+        bug: "ttl_sticky_first" deterministic
         => each_grant_its_own_ttl
     },
     rule! {
@@ -127,8 +120,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who looks when the lease runs out and no message is sent?",
         evidence: ["taken_over" >= 2],
         budget: 120 s,
-        bug: ExpiryNoWakeup deterministic,
-        blast: ["4.13", "8.06", "16.05", "16.13"]
+        bug: "expiry_no_wakeup" deterministic
         => expiry_wakes_a_waiter
     },
     rule! {
@@ -144,8 +136,7 @@ pub(super) static RULES: &[Rule] = &[
             whether those before it have gone?",
         evidence: ["lapsed_places" >= 1, "held_back" >= 1],
         budget: 120 s,
-        bug: StaleWaiterGranted deterministic,
-        blast: []
+        bug: "stale_waiter_granted" deterministic
         => a_lapsed_place_is_not_granted
     },
     rule! {
@@ -160,8 +151,7 @@ pub(super) static RULES: &[Rule] = &[
             ttl what the guard is told?",
         evidence: ["fine_ttls" >= 5],
         budget: 60 s,
-        bug: TtlRoundsDown deterministic,
-        blast: []
+        bug: "ttl_rounds_down" deterministic
         => finer_ttls_round_up
     },
     rule! {
@@ -174,8 +164,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "In which unit does the ttl reach the store, and what does zero mean there?",
         evidence: ["lapsed" >= 2, "refusals" >= 1],
         budget: 60 s,
-        bug: TinyTtlImmortal deterministic,
-        blast: []
+        bug: "tiny_ttl_immortal" deterministic
         => the_least_ttl_works
     },
     rule! {
@@ -190,8 +179,7 @@ pub(super) static RULES: &[Rule] = &[
             counted?",
         evidence: ["hand_overs" >= 8],
         budget: 60 s,
-        bug: NegativeMargin deterministic,
-        blast: ["3.02", "3.03", "3.04", "3.05", "3.13", "5.02", "5.04", "5.07", "9.04", "11.10", "11.11", "16.06", "16.10"]
+        bug: "negative_margin" deterministic
         => beliefs_do_not_overlap
     },
     rule! {
@@ -204,8 +192,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the store answer for a request id that it has granted already?",
         evidence: ["lost_replies" >= 1],
         budget: 120 s,
-        bug: RetryFullTtl deterministic,
-        blast: []
+        bug: "retry_full_ttl" deterministic
         => a_retried_grant_keeps_its_end
     },
 ];

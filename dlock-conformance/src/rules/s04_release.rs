@@ -30,8 +30,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does release answer before the store has confirmed it?",
         evidence: ["hand_overs" >= 20],
         budget: 60 s,
-        bug: LazyRelease deterministic,
-        blast: ["2.02", "2.05", "2.06", "2.07", "2.12", "3.07", "4.07", "4.13", "5.03", "5.05", "5.06", "7.12", "7.16", "8.11", "9.05", "10.01", "10.06", "11.03", "11.04", "11.05", "11.11", "11.12", "11.13", "11.15", "12.06", "12.08", "12.10", "13.02", "13.03", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.10", "13.11", "13.15", "15.07", "15.09", "17.07"]
+        bug: "lazy_release" deterministic
         => released_is_free_at_once
     },
     rule! {
@@ -45,8 +44,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the store compare: the session, or an id that is new with each acquisition?",
         evidence: ["stale_ends" >= 2],
         budget: 60 s,
-        bug: ReleaseBySession deterministic,
-        blast: ["4.04", "15.06"]
+        bug: "release_by_session" deterministic
         => release_names_the_grant
     },
     rule! {
@@ -59,8 +57,7 @@ pub(super) static RULES: &[Rule] = &[
             deletes?",
         evidence: ["second_releases" >= 5],
         budget: 60 s,
-        bug: DoubleReleaseFreesNext deterministic,
-        blast: ["4.04", "11.05", "11.12", "17.01"]
+        bug: "double_release_frees_next" deterministic
         => no_second_release
     },
     rule! {
@@ -75,8 +72,7 @@ pub(super) static RULES: &[Rule] = &[
             there any more?",
         evidence: ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2],
         budget: 120 s,
-        bug: ReleaseRetryBlindDelete deterministic,
-        blast: ["8.12", "9.03", "15.04"]
+        bug: "release_retry_blind_delete" deterministic
         => a_retried_release_frees_nobody_else
     },
     rule! {
@@ -89,8 +85,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Which answers of the store and which errors of the driver become Ok?",
         evidence: ["released" >= 1, "lost" >= 1, "unknown" >= 1],
         budget: 120 s,
-        bug: ReleaseSwallowsNotHeld deterministic,
-        blast: ["3.06", "4.02", "6.02", "10.04", "11.05", "12.11", "16.06", "16.14"]
+        bug: "release_swallows_not_held" deterministic
         => release_says_how_it_went
     },
     rule! {
@@ -104,8 +99,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is renewal stopped before the release is sent, or when it has succeeded?",
         evidence: ["failed_releases" >= 1],
         budget: 120 s,
-        bug: RenewerSurvivesFailedRelease deterministic,
-        blast: []
+        bug: "renewer_survives_failed_release" deterministic
         => a_failed_release_lapses
     },
     rule! {
@@ -118,8 +112,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "On which connection does the unlock run?",
         evidence: ["cycles" >= 200],
         budget: 60 s,
-        bug: UnlockOnOtherConn deterministic,
-        blast: ["5.14", "7.16", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.11", "13.12", "13.15", "14.02", "14.05"]
+        bug: "unlock_on_other_conn" deterministic
         => lock_and_unlock_on_one_session
     },
     rule! {
@@ -133,8 +126,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the destructor spawn, block, or ask for the current runtime?",
         evidence: ["drops" >= 2],
         budget: 60 s,
-        bug: DropNeedsRuntime deterministic,
-        blast: ["9.08", "9.09", "9.11"]
+        bug: "drop_needs_runtime" deterministic
         => drop_works_anywhere
     },
     rule! {
@@ -147,8 +139,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What stops the renewal when the guard is dropped, and not released?",
         evidence: ["renewed" >= 1, "freed" >= 1],
         budget: 60 s,
-        bug: DropKeepsRenewing deterministic,
-        blast: ["4.10", "5.10"]
+        bug: "drop_keeps_renewing" deterministic
         => renewal_ends_with_the_guard
     },
     rule! {
@@ -162,8 +153,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who sends the release of a dropped guard, and is it woken for that?",
         evidence: ["drops" >= 6],
         budget: 120 s,
-        bug: DropWaitsTtl deterministic,
-        blast: ["1.01", "9.09", "9.11", "11.02", "14.02", "15.06", "17.08"]
+        bug: "drop_waits_ttl" deterministic
         => a_drop_frees_promptly
     },
     rule! {
@@ -175,8 +165,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the woken waiter hold the lock, or does it look again, and is that look one step?",
         evidence: ["hand_overs" >= 18],
         budget: 60 s,
-        bug: ReleaseGrantsTwo stochastic,
-        blast: ["1.01", "1.02", "1.04", "3.12", "7.02", "7.11", "8.04", "8.07", "8.08", "8.10", "10.02", "11.02", "11.06", "11.07", "12.02", "14.02", "14.05", "15.04", "15.06", "16.12"]
+        bug: "release_grants_two" stochastic
         => one_release_one_successor
     },
     rule! {
@@ -191,8 +180,7 @@ pub(super) static RULES: &[Rule] = &[
             at all?",
         evidence: ["lapsed" >= 1],
         budget: 60 s,
-        bug: ForgetIsImmortal deterministic,
-        blast: []
+        bug: "forget_is_immortal" deterministic
         => a_leaked_guard_lapses
     },
     rule! {
@@ -207,8 +195,7 @@ pub(super) static RULES: &[Rule] = &[
             releases?",
         evidence: ["kept" >= 2, "free_at_once" >= 2],
         budget: 60 s,
-        bug: MinHoldForgotten deterministic,
-        blast: []
+        bug: "min_hold_forgotten" deterministic
         => a_minimum_hold_is_kept
     },
 ];

@@ -28,8 +28,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the renewal write the new expiry, or only answer Ok?",
         evidence: ["refusals" >= 5],
         budget: 60 s,
-        bug: RenewNoop deterministic,
-        blast: ["4.09", "4.12", "5.02", "5.07", "5.09", "5.10", "5.11", "5.12", "5.13", "5.14", "6.05", "16.01", "16.07", "17.08"]
+        bug: "renew_noop" deterministic
         => renewal_postpones_the_end
     },
     rule! {
@@ -43,8 +42,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the new expiry counted from now, or from the old expiry?",
         evidence: ["renewals" >= 4, "refusals" >= 5],
         budget: 60 s,
-        bug: RenewAdditive deterministic,
-        blast: ["5.01", "5.10", "5.12", "9.04", "16.01", "16.06", "16.10"]
+        bug: "renew_additive" deterministic
         => renewal_is_a_reset
     },
     rule! {
@@ -57,8 +55,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the renewal an upsert that writes the record anew if it is gone?",
         evidence: ["renewals_after_the_end" >= 2],
         budget: 60 s,
-        bug: RenewResurrects deterministic,
-        blast: ["5.09", "10.04"]
+        bug: "renew_resurrects" deterministic
         => renewal_after_the_end_is_lost
     },
     rule! {
@@ -71,8 +68,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the renewal compare the grant id, in one step with the write?",
         evidence: ["stale_renewals" >= 3],
         budget: 60 s,
-        bug: RenewByName deterministic,
-        blast: ["3.06", "4.02", "6.02", "6.09", "11.04", "16.14"]
+        bug: "renew_by_name" deterministic
         => stale_renewal_spares_the_successor
     },
     rule! {
@@ -86,8 +82,7 @@ pub(super) static RULES: &[Rule] = &[
             does not hold?",
         evidence: ["renewals_after_release" >= 5],
         budget: 60 s,
-        bug: RenewRecreates deterministic,
-        blast: ["5.06"]
+        bug: "renew_recreates" deterministic
         => renewal_after_release_is_lost
     },
     rule! {
@@ -101,8 +96,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a renewal that arrives after the release write the record again?",
         evidence: ["races" >= 20],
         budget: 60 s,
-        bug: RenewReleaseRace stochastic,
-        blast: ["12.06", "15.06", "15.07"]
+        bug: "renew_release_race" stochastic
         => renewal_racing_release_ends_released
     },
     rule! {
@@ -115,8 +109,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "When is the new deadline written: before the request, or with the answer?",
         evidence: ["unconfirmed" >= 1, "confirmed" >= 1],
         budget: 120 s,
-        bug: OptimisticRenew deterministic,
-        blast: ["3.12", "18.02"]
+        bug: "optimistic_renew" deterministic
         => only_an_answer_moves_the_deadline
     },
     rule! {
@@ -129,8 +122,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the token minted by the statement that the renewal uses too?",
         evidence: ["renewals" >= 5],
         budget: 60 s,
-        bug: RenewBumpsToken deterministic,
-        blast: []
+        bug: "renew_bumps_token" deterministic
         => renewal_keeps_id_and_token
     },
     rule! {
@@ -144,8 +136,7 @@ pub(super) static RULES: &[Rule] = &[
             entry of an earlier hold stand in its way?",
         evidence: ["refusals" >= 20],
         budget: 120 s,
-        bug: AutorenewStopsAfter5 deterministic,
-        blast: ["5.11", "5.12", "5.13", "5.14", "6.05"]
+        bug: "autorenew_stops_after_5" deterministic
         => auto_renewal_lasts
     },
     rule! {
@@ -159,8 +150,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Which task renews, and who tells it each of the three ends?",
         evidence: ["quiet_windows" >= 3],
         budget: 120 s,
-        bug: ZombieRenewer deterministic,
-        blast: []
+        bug: "zombie_renewer" deterministic
         => renewal_ends_with_the_hold
     },
     rule! {
@@ -172,8 +162,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What happens after a renewal that failed, and how soon is it tried again?",
         evidence: ["faults_survived" >= 2],
         budget: 120 s,
-        bug: GivesUpOnFirstError deterministic,
-        blast: ["6.09", "16.01"]
+        bug: "gives_up_on_first_error" deterministic
         => a_short_fault_loses_nothing
     },
     rule! {
@@ -188,8 +177,7 @@ pub(super) static RULES: &[Rule] = &[
             it chosen at random?",
         evidence: ["renewals" >= 12],
         budget: 120 s,
-        bug: RenewAt95pct deterministic,
-        blast: ["5.11", "6.02", "6.05"]
+        bug: "renew_at_95pct" deterministic
         => renewals_leave_time_for_another
     },
     rule! {
@@ -203,8 +191,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the end of the hold part of the deadline, also after a renewal?",
         evidence: ["ended" >= 2],
         budget: 60 s,
-        bug: MaxHoldIgnored deterministic,
-        blast: ["6.09"]
+        bug: "max_hold_ignored" deterministic
         => a_maximum_hold_ends_the_hold
     },
     rule! {
@@ -219,8 +206,7 @@ pub(super) static RULES: &[Rule] = &[
             for the last?",
         evidence: ["guards" >= 100, "other_operations" >= 20],
         budget: 120 s,
-        bug: SerialRenewerStarves deterministic,
-        blast: []
+        bug: "serial_renewer_starves" deterministic
         => a_thousand_guards_stay_renewed
     },
 ];

@@ -26,8 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What arms the signal: the deadline itself, or an answer of the store?",
         evidence: ["losses" >= 1],
         budget: 120 s,
-        bug: LostFiresLate deterministic,
-        blast: ["5.10", "5.13", "6.04", "6.06", "6.08", "6.09", "16.01", "16.02", "16.13", "17.08"]
+        bug: "lost_fires_late" deterministic
         => loss_is_told_by_the_deadline
     },
     rule! {
@@ -41,8 +40,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the store's `not held` told from a renewal that merely failed?",
         evidence: ["refusals" >= 2],
         budget: 60 s,
-        bug: LostIgnoresRefusal deterministic,
-        blast: []
+        bug: "lost_ignores_refusal" deterministic
         => a_refusal_is_told_soon
     },
     rule! {
@@ -54,8 +52,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the release end the lease in the way in which a loss does?",
         evidence: ["observed_releases" >= 3],
         budget: 60 s,
-        bug: LostOnRelease deterministic,
-        blast: ["17.08"]
+        bug: "lost_on_release" deterministic
         => no_loss_signal_after_release
     },
     rule! {
@@ -68,8 +65,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the signal an event, or a state that is looked at first?",
         evidence: ["late_observers" >= 2],
         budget: 120 s,
-        bug: LostEdgeOnly deterministic,
-        blast: ["6.07", "6.09", "10.04", "16.06"]
+        bug: "lost_edge_only" deterministic
         => loss_is_sticky
     },
     rule! {
@@ -82,8 +78,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a renewal that is merely late, or one refused for another lock, count as a loss?",
         evidence: ["ttls_held" >= 20, "other_operations" >= 20],
         budget: 120 s,
-        bug: LostSpurious deterministic,
-        blast: []
+        bug: "lost_spurious" deterministic
         => no_spurious_loss
     },
     rule! {
@@ -95,8 +90,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the notification wake one waiter, or all of them?",
         evidence: ["observers_told" >= 8],
         budget: 120 s,
-        bug: LostSingleObserver deterministic,
-        blast: ["6.04", "10.04", "16.01"]
+        bug: "lost_single_observer" deterministic
         => all_observers_are_told
     },
     rule! {
@@ -111,8 +105,7 @@ pub(super) static RULES: &[Rule] = &[
             moving it?",
         evidence: ["late_confirmations" >= 1],
         budget: 120 s,
-        bug: LostRecovers deterministic,
-        blast: ["5.01", "9.04", "16.10"]
+        bug: "lost_recovers" deterministic
         => lost_is_for_ever
     },
     rule! {
@@ -124,8 +117,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the end of a lease noticed by a background task, or by the next call?",
         evidence: ["losses_in_the_background" >= 1],
         budget: 120 s,
-        bug: LostNeedsPoll deterministic,
-        blast: ["5.10", "5.13", "6.01", "6.04", "6.06", "6.09", "9.11", "16.01", "16.02", "16.13", "17.08"]
+        bug: "lost_needs_poll" deterministic
         => loss_needs_no_poll
     },
     rule! {
@@ -139,8 +131,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Where a lease is ended: does what ends it say why?",
         evidence: ["reasons" >= 3],
         budget: 60 s,
-        bug: LostReasonConstant deterministic,
-        blast: []
+        bug: "lost_reason_constant" deterministic
         => loss_says_why
     },
 ];

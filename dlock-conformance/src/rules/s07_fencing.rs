@@ -31,8 +31,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Do hand-offs to waiters and immediate grants take the token from the same place?",
         evidence: ["tokens" >= 20],
         budget: 60 s,
-        bug: TokenZero deterministic,
-        blast: ["7.04", "7.06", "7.07", "7.08", "7.09", "7.12", "7.14", "7.15", "11.10", "12.10", "12.11", "16.06", "16.11", "18.01", "18.02", "18.03"]
+        bug: "token_zero" deterministic
         => every_grant_has_a_token
     },
     rule! {
@@ -45,8 +44,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the counter incremented for each grant, in the same step?",
         evidence: ["grants" >= 40],
         budget: 120 s,
-        bug: TokenRepeats deterministic,
-        blast: ["1.01", "1.02", "4.11", "7.03", "7.05", "7.08", "7.09", "7.11", "10.02", "11.02", "14.02", "15.04", "15.06", "16.12", "18.03"]
+        bug: "token_repeats" deterministic
         => tokens_increase
     },
     rule! {
@@ -58,8 +56,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Where does the counter live while nobody holds the lock?",
         evidence: ["grants" >= 20],
         budget: 60 s,
-        bug: TokenResetOnRelease deterministic,
-        blast: ["7.04", "7.05", "7.06", "7.07", "7.08", "7.09", "7.10", "7.11", "7.12", "7.14", "11.02", "12.01", "12.02", "12.03", "12.08", "14.02", "14.05", "16.12", "18.03"]
+        bug: "token_reset_on_release" deterministic
         => tokens_increase_across_release
     },
     rule! {
@@ -73,8 +70,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the counter live in the record that expires?",
         evidence: ["expiries" >= 3],
         budget: 60 s,
-        bug: TokenResetOnExpiry deterministic,
-        blast: ["7.15", "15.04", "16.06", "16.11", "18.03"]
+        bug: "token_reset_on_expiry" deterministic
         => tokens_increase_across_expiry
     },
     rule! {
@@ -86,8 +82,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the token made by the store, or by the client or its connection?",
         evidence: ["changes_of_client" >= 20],
         budget: 60 s,
-        bug: TokenPerClient deterministic,
-        blast: ["1.01", "1.02", "3.12", "4.11", "7.02", "7.04", "7.06", "7.07", "7.08", "7.09", "7.10", "7.11", "7.12", "10.02", "11.02", "12.01", "12.02", "12.03", "12.11", "14.02", "14.05", "15.04", "15.06", "16.06", "16.12", "18.03"]
+        bug: "token_per_client" deterministic
         => tokens_increase_across_clients
     },
     rule! {
@@ -101,8 +96,7 @@ pub(super) static RULES: &[Rule] = &[
             out?",
         evidence: ["restarts" >= 1],
         budget: 60 s,
-        bug: TokenInMemory deterministic,
-        blast: []
+        bug: "token_in_memory" deterministic
         => tokens_survive_a_restart
     },
     rule! {
@@ -115,8 +109,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is any part of the token a time?",
         evidence: ["steps" >= 2],
         budget: 60 s,
-        bug: TokenWalltime deterministic,
-        blast: ["16.11"]
+        bug: "token_walltime" deterministic
         => tokens_survive_a_clock_step
     },
     rule! {
@@ -131,8 +124,7 @@ pub(super) static RULES: &[Rule] = &[
             sequential node's name?",
         evidence: ["boundaries" >= 3],
         budget: 60 s,
-        bug: TokenI32Wrap deterministic,
-        blast: []
+        bug: "token_i32_wrap" deterministic
         => tokens_grow_very_large
     },
     rule! {
@@ -145,8 +137,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the counter incremented by a request of its own before the one that takes the lock?",
         evidence: ["grants" >= 30, "refusals" >= 10],
         budget: 120 s,
-        bug: TokenBeforeGrant stochastic,
-        blast: ["5.08", "7.02", "7.11", "11.02", "11.10", "12.10", "14.05", "15.04"]
+        bug: "token_before_grant" stochastic
         => token_and_grant_are_one_step
     },
     rule! {
@@ -160,8 +151,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does re-entry draw a token, or show that of the lease?",
         evidence: ["reentries" >= 20],
         budget: 60 s,
-        bug: TokenBumpOnReenter deterministic,
-        blast: []
+        bug: "token_bump_on_reenter" deterministic
         => reentry_keeps_the_token
     },
     rule! {
@@ -175,8 +165,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the reader's token read in the step that grants, or kept from an earlier one?",
         evidence: ["read_tokens" >= 20, "write_tokens" >= 12],
         budget: 60 s,
-        bug: ReadTokenStale deterministic,
-        blast: ["7.12", "11.02"]
+        bug: "read_token_stale" deterministic
         => readers_tokens_lie_between
     },
     rule! {
@@ -190,8 +179,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the highest token kept with the value, and are readers barred by writers only?",
         evidence: ["stale_writes" >= 6],
         budget: 60 s,
-        bug: ResourceAcceptsStale deterministic,
-        blast: ["7.08", "7.13", "7.14", "7.15", "16.06"]
+        bug: "resource_accepts_stale" deterministic
         => resource_refuses_stale_tokens
     },
     rule! {
@@ -205,8 +193,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the comparison part of the statement that writes?",
         evidence: ["races" >= 10, "reads" >= 10],
         budget: 120 s,
-        bug: ResourceCheckThenWrite stochastic,
-        blast: []
+        bug: "resource_check_then_write" stochastic
         => check_and_write_are_one_step
     },
     rule! {
@@ -219,8 +206,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the highest token stored with the value, in the same commit?",
         evidence: ["restarts" >= 1],
         budget: 60 s,
-        bug: ResourceForgets deterministic,
-        blast: []
+        bug: "resource_forgets" deterministic
         => resource_survives_a_restart
     },
     rule! {
@@ -233,8 +219,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the resource compare the token of the write itself, or that of whoever asks last?",
         evidence: ["stories" >= 2, "late_writes" >= 4],
         budget: 60 s,
-        bug: ZombieWriteWins deterministic,
-        blast: ["16.06"]
+        bug: "zombie_write_wins" deterministic
         => super::s07_zombie::a_zombie_is_refused
     },
     rule! {
@@ -248,8 +233,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Where does a name's counter live, and what deletes it?",
         evidence: ["dead_names" >= 400],
         budget: 60 s,
-        bug: FenceKeyLeak deterministic,
-        blast: ["13.13"]
+        bug: "fence_key_leak" deterministic
         => dead_names_keep_no_tokens
     },
 ];

@@ -30,8 +30,7 @@ pub(super) static RULES: &[Rule] = &[
             afterwards?",
         evidence: ["hand_overs" >= 60],
         budget: 300 s,
-        bug: NotifyBeforeRegister stochastic,
-        blast: ["2.03", "9.02", "12.01", "12.03", "12.11"]
+        bug: "notify_before_register" stochastic
         => no_lost_wake_up
     },
     rule! {
@@ -44,8 +43,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the waiter told, or does it look, and how often?",
         evidence: ["hand_overs" >= 20],
         budget: 300 s,
-        bug: PollEvery5s deterministic,
-        blast: ["1.01", "1.02", "1.04", "2.03", "2.10", "2.11", "4.11", "4.13", "7.01", "8.01", "8.03", "8.04", "8.05", "8.06", "8.08", "8.09", "8.10", "8.11", "8.12", "9.02", "9.09", "9.10", "9.11", "11.02", "11.03", "11.06", "11.07", "11.09", "11.10", "11.14", "12.01", "12.03", "12.08", "12.09", "12.10", "12.11"]
+        bug: "poll_every_5s" deterministic
         => prompt_hand_over
     },
     rule! {
@@ -59,8 +57,7 @@ pub(super) static RULES: &[Rule] = &[
             chance?",
         evidence: ["grants" >= 60, "gave_up" >= 2],
         budget: 120 s,
-        bug: StarveClient0 deterministic,
-        blast: ["8.04", "8.07", "8.08", "11.06"]
+        bug: "starve_client_0" deterministic
         => nobody_starves
     },
     rule! {
@@ -73,8 +70,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "At which end do new waiters enter, and by what are they sorted?",
         evidence: ["hand_overs" >= 16],
         budget: 60 s,
-        bug: LifoQueue deterministic,
-        blast: ["8.03", "8.05", "8.07", "8.08", "11.06", "11.07"]
+        bug: "lifo_queue" deterministic
         => first_come_first_served
     },
     rule! {
@@ -87,8 +83,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the path that grants at once look at the queue, or only at the holders?",
         evidence: ["tries" >= 12],
         budget: 60 s,
-        bug: BargingTry deterministic,
-        blast: ["11.07"]
+        bug: "barging_try" deterministic
         => a_try_does_not_overtake
     },
     rule! {
@@ -103,8 +98,7 @@ pub(super) static RULES: &[Rule] = &[
             ordinary lease?",
         evidence: ["heads_gone" >= 3, "granted_behind" >= 3],
         budget: 120 s,
-        bug: DeadHeadBlocks deterministic,
-        blast: []
+        bug: "dead_head_blocks" deterministic
         => super::s08_dead_head::a_dead_head_does_not_block
     },
     rule! {
@@ -117,8 +111,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What keeps a queue entry alive, and is that done for as long as the waiter waits?",
         evidence: ["kept_places" >= 5],
         budget: 120 s,
-        bug: LiveWaiterEvicted deterministic,
-        blast: []
+        bug: "live_waiter_evicted" deterministic
         => a_live_waiter_keeps_its_place
     },
     rule! {
@@ -132,8 +125,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the priority part of what the queue is sorted by, before the arrival?",
         evidence: ["hand_overs" >= 24],
         budget: 60 s,
-        bug: PrioIgnored deterministic,
-        blast: ["8.09"]
+        bug: "prio_ignored" deterministic
         => the_most_urgent_is_next
     },
     rule! {
@@ -147,8 +139,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does every way in which a more urgent hold ends look at the whole queue?",
         evidence: ["served" >= 2, "overtaken" >= 6],
         budget: 60 s,
-        bug: PrioStarves deterministic,
-        blast: ["8.08"]
+        bug: "prio_starves" deterministic
         => the_least_urgent_is_served
     },
     rule! {
@@ -163,8 +154,7 @@ pub(super) static RULES: &[Rule] = &[
             name?",
         evidence: ["releases" >= 2],
         budget: 120 s,
-        bug: HerdWakeup deterministic,
-        blast: []
+        bug: "herd_wakeup" deterministic
         => one_release_wakes_few
     },
     rule! {
@@ -177,8 +167,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is there a limit to a queue, a channel or a set of listeners, and is it declared?",
         evidence: ["granted" >= 10],
         budget: 120 s,
-        bug: WaitersCapped256 deterministic,
-        blast: ["13.15"]
+        bug: "waiters_capped_256" deterministic
         => every_waiter_once
     },
     rule! {
@@ -192,8 +181,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What happens to a grant whose receiver has gone, and does undoing it admit the next?",
         evidence: ["cancelled" >= 10, "granted" >= 20],
         budget: 300 s,
-        bug: CancelEatsWakeup stochastic,
-        blast: ["8.06", "9.02", "11.14"]
+        bug: "cancel_eats_wakeup" stochastic
         => cancelled_waiters_pass_it_on
     },
 ];

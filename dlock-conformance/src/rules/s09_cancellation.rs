@@ -32,8 +32,7 @@ pub(super) static RULES: &[Rule] = &[
             was granted?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
-        bug: CancelLeaksGrant deterministic,
-        blast: ["8.06", "8.12", "9.02", "9.07", "11.08", "11.14", "13.15", "15.01", "15.09"]
+        bug: "cancel_leaks_grant" deterministic
         => cancelled_acquire_leaves_nothing
     },
     rule! {
@@ -46,8 +45,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the dropped request taken back by a message, or left to lapse?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
         budget: 300 s,
-        bug: CancelWaitsTtl deterministic,
-        blast: ["8.06", "8.12", "9.07", "11.08", "11.14", "13.15", "15.09"]
+        bug: "cancel_waits_ttl" deterministic
         => cancelled_acquire_is_undone_promptly
     },
     rule! {
@@ -61,8 +59,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does renewal stop when the release begins, or when it has been confirmed?",
         evidence: ["sweeps_completed" >= 3],
         budget: 300 s,
-        bug: CancelledReleaseRenews deterministic,
-        blast: ["8.12"]
+        bug: "cancelled_release_renews" deterministic
         => cancelled_release_still_ends_it
     },
     rule! {
@@ -75,8 +72,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the deadline moved when the renewal is sent, or when it is confirmed?",
         evidence: ["sweeps_completed" >= 3, "ends_seen" >= 4],
         budget: 300 s,
-        bug: CancelledRenewExtends deterministic,
-        blast: []
+        bug: "cancelled_renew_extends" deterministic
         => cancelled_renewal_promises_nothing
     },
     rule! {
@@ -90,8 +86,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Are replies matched by an id, or by their order on the connection?",
         evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
         budget: 300 s,
-        bug: ReplyDesync deterministic,
-        blast: ["9.01", "9.02", "11.13", "13.15", "14.04", "16.14"]
+        bug: "reply_desync" deterministic
         => client_is_sane_after_a_drop
     },
     rule! {
@@ -106,8 +101,7 @@ pub(super) static RULES: &[Rule] = &[
             listens?",
         evidence: ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1],
         budget: 60 s,
-        bug: WatchLeak deterministic,
-        blast: []
+        bug: "watch_leak" deterministic
         => watching_leaks_nothing
     },
     rule! {
@@ -120,8 +114,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is a waiting operation woken by the close?",
         evidence: ["waiting_when_closed" >= 3, "guards_told" >= 3],
         budget: 60 s,
-        bug: CloseHangs deterministic,
-        blast: []
+        bug: "close_hangs" deterministic
         => close_ends_everything
     },
     rule! {
@@ -135,8 +128,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who answers a caller if the task that was to do it is dropped unfinished?",
         evidence: ["calls_ended" >= 4, "locks_lapsed" >= 2],
         budget: 60 s,
-        bug: ShutdownDeadlock deterministic,
-        blast: []
+        bug: "shutdown_deadlock" deterministic
         => shutdown_ends_everything
     },
     rule! {
@@ -148,8 +140,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is there a thread-local, or a lock guard held across an await?",
         evidence: ["polls_elsewhere" >= 4],
         budget: 60 s,
-        bug: ThreadAffineState deterministic,
-        blast: ["9.11"]
+        bug: "thread_affine_state" deterministic
         => futures_may_change_threads
     },
     rule! {
@@ -163,8 +154,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the stored waker replaced at each poll?",
         evidence: ["blocked" >= 3],
         budget: 60 s,
-        bug: StaleWaker deterministic,
-        blast: []
+        bug: "stale_waker" deterministic
         => blocked_acquire_is_quiet
     },
     rule! {
@@ -180,8 +170,7 @@ pub(super) static RULES: &[Rule] = &[
             moment is taken rather than the client's?",
         evidence: ["operations_elsewhere" >= 7],
         budget: 60 s,
-        bug: HiddenTokio deterministic,
-        blast: []
+        bug: "hidden_tokio" deterministic
         => any_executor_will_do
     },
 ];

@@ -27,8 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the count compared before it is raised, for try, wait and timed wait alike?",
         evidence: ["levels" >= 2, "refused_beyond_depth" >= 6],
         budget: 60 s,
-        bug: ReentUnbounded deterministic,
-        blast: []
+        bug: "reent_unbounded" deterministic
         => reentry_up_to_the_declared_depth
     },
     rule! {
@@ -41,8 +40,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the release of one level count down, or end the lease?",
         evidence: ["inner_releases" >= 20, "grants" >= 20],
         budget: 120 s,
-        bug: FirstReleaseFrees deterministic,
-        blast: ["7.10", "10.01", "10.03", "10.05", "10.06"]
+        bug: "first_release_frees" deterministic
         => last_release_frees
     },
     rule! {
@@ -56,8 +54,7 @@ pub(super) static RULES: &[Rule] = &[
             re-entrant?",
         evidence: ["refusals" >= 30, "deepest" >= 4],
         budget: 120 s,
-        bug: ReentForAll deterministic,
-        blast: ["10.06"]
+        bug: "reent_for_all" deterministic
         => others_are_excluded_at_every_depth
     },
     rule! {
@@ -71,8 +68,7 @@ pub(super) static RULES: &[Rule] = &[
             own?",
         evidence: ["levels_told" >= 3, "refused_after_loss" >= 1],
         budget: 60 s,
-        bug: PartialLoss deterministic,
-        blast: []
+        bug: "partial_loss" deterministic
         => loss_ends_every_level
     },
     rule! {
@@ -86,8 +82,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the count raised by the request, or by each copy of it that arrives?",
         evidence: ["lost_replies" >= 1, "freed" >= 1],
         budget: 120 s,
-        bug: RetryDoubleCount deterministic,
-        blast: []
+        bug: "retry_double_count" deterministic
         => a_retry_is_one_level
     },
     rule! {
@@ -101,8 +96,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the owner kept with the guard's key, or taken from the thread or task that asks?",
         evidence: ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
         budget: 60 s,
-        bug: ReentByThread deterministic,
-        blast: []
+        bug: "reent_by_thread" deterministic
         => owner_is_the_key
     },
 ];

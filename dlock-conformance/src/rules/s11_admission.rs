@@ -23,8 +23,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
         evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
         budget: 60 s,
-        bug: AdmitOnReleaseOnly deterministic,
-        blast: []
+        bug: "admit_on_release_only" deterministic
         => everyone_admissible_is_admitted
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
             the grant?",
         evidence: ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6],
         budget: 60 s,
-        bug: MixedLimits deterministic,
-        blast: []
+        bug: "mixed_limits" deterministic
         => mismatched_permits_are_refused
     },
 ];

@@ -27,8 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is it one request that changes the mode, or a release and an acquire?",
         evidence: ["writers_waiting" >= 5, "looks" >= 20],
         budget: 60 s,
-        bug: DowngradeGap deterministic,
-        blast: []
+        bug: "downgrade_gap" deterministic
         => downgrade_is_one_step
     },
     rule! {
@@ -42,8 +41,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the second upgrader learn that another one is at it?",
         evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
         budget: 60 s,
-        bug: UpgradeDeadlock deterministic,
-        blast: []
+        bug: "upgrade_deadlock" deterministic
         => upgraders_never_deadlock
     },
     rule! {
@@ -56,8 +54,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the shared hold given up before the exclusive one is certain?",
         evidence: ["failed_upgrades" >= 4],
         budget: 60 s,
-        bug: FailedUpgradeDropsRead deterministic,
-        blast: ["11.11"]
+        bug: "failed_upgrade_drops_read" deterministic
         => failed_upgrade_keeps_the_read
     },
     rule! {
@@ -71,8 +68,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the wait limit kept where the client itself is in the way?",
         evidence: ["ended" >= 3],
         budget: 60 s,
-        bug: SelfDeadlockForever deterministic,
-        blast: []
+        bug: "self_deadlock_forever" deterministic
         => write_beside_own_read_ends
     },
 ];

@@ -26,8 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Do waiting readers pass a waiting writer when some other reader leaves?",
         evidence: ["served" >= 2, "storm_grants" >= 20],
         budget: 120 s,
-        bug: WriterStarved deterministic,
-        blast: []
+        bug: "writer_starved" deterministic
         => nobody_starves
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a new reader look at the queue, or only at who holds?",
         evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
         budget: 60 s,
-        bug: ReaderBarges deterministic,
-        blast: ["8.05", "11.06"]
+        bug: "reader_barges" deterministic
         => new_readers_wait_behind_a_writer
     },
     rule! {
@@ -56,8 +54,7 @@ pub(super) static RULES: &[Rule] = &[
             takes down?",
         evidence: ["sweeps_completed" >= 3, "readers_let_in" >= 6],
         budget: 120 s,
-        bug: CancelledWriterBlocks deterministic,
-        blast: ["11.13", "11.14"]
+        bug: "cancelled_writer_blocks" deterministic
         => withdrawn_writer_blocks_nobody
     },
     rule! {
@@ -71,8 +68,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does anybody wait for an entry that is behind its own?",
         evidence: ["granted" >= 12],
         budget: 60 s,
-        bug: RwCrossWait deterministic,
-        blast: ["7.11", "8.08", "11.02", "11.06"]
+        bug: "rw_cross_wait" deterministic
         => mixed_queue_drains
     },
 ];

@@ -22,8 +22,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the reader's mode stored and compared, or is the name simply taken?",
         evidence: ["shared_grants" >= 10],
         budget: 60 s,
-        bug: ReadersExclusive deterministic,
-        blast: ["7.11", "7.12", "11.03", "11.04", "11.05", "11.08", "11.11", "11.12", "11.13", "11.14", "12.03", "12.10", "12.11"]
+        bug: "readers_exclusive" deterministic
         => readers_share
     },
     rule! {
@@ -36,8 +35,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the check for a writer and the entry of the reader one step in the store?",
         evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
         budget: 60 s,
-        bug: ReaderDuringWrite stochastic,
-        blast: ["7.11", "8.08", "11.06", "11.07", "11.09", "11.11", "11.15", "18.01"]
+        bug: "reader_during_write" stochastic
         => writers_exclude_everybody
     },
     rule! {
@@ -49,8 +47,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a reader's release remove its own entry, or the record of all readers?",
         evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
         budget: 60 s,
-        bug: WriterAfterFirstReader deterministic,
-        blast: ["7.11", "11.01", "11.02", "11.05", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "11.14", "11.15", "12.03", "12.10"]
+        bug: "writer_after_first_reader" deterministic
         => last_reader_admits_the_writer
     },
     rule! {
@@ -63,8 +60,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does every reader's lease have an expiry of its own in the store?",
         evidence: ["refusals_after_expiry" >= 1],
         budget: 60 s,
-        bug: ReaderExpiryFreesAll deterministic,
-        blast: []
+        bug: "reader_expiry_frees_all" deterministic
         => expiry_frees_one_share
     },
     rule! {
@@ -78,8 +74,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the release name the grant, or only the client or the name?",
         evidence: ["own_releases" >= 3],
         budget: 60 s,
-        bug: ReaderReleasesOther deterministic,
-        blast: ["7.11", "11.02", "11.03", "11.06", "11.08", "11.09", "11.11", "11.12", "11.13", "11.15", "12.03"]
+        bug: "reader_releases_other" deterministic
         => readers_release_their_own
     },
 ];

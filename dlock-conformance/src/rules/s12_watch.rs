@@ -32,8 +32,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the watcher entered in the same step in which the snapshot is taken, or before?",
         evidence: ["watches_begun" >= 8, "changes_after_a_snapshot" >= 20],
         budget: 120 s,
-        bug: WatchGap stochastic,
-        blast: []
+        bug: "watch_gap" stochastic
         => snapshot_and_then_every_change
     },
     rule! {
@@ -47,8 +46,7 @@ pub(super) static RULES: &[Rule] = &[
             overtake each other?",
         evidence: ["grants_told" >= 30],
         budget: 120 s,
-        bug: WatchReorder deterministic,
-        blast: ["12.01", "12.03", "12.07", "12.08"]
+        bug: "watch_reorder" deterministic
         => events_are_in_grant_order
     },
     rule! {
@@ -61,8 +59,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the last change held back until there is another one to send with it?",
         evidence: ["final_states" >= 12],
         budget: 120 s,
-        bug: WatchMissesLast deterministic,
-        blast: ["12.06", "12.07"]
+        bug: "watch_misses_last" deterministic
         => last_state_is_told
     },
     rule! {
@@ -75,8 +72,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who looks for what has run out while nobody asks for the name?",
         evidence: ["expiries_told" >= 2],
         budget: 60 s,
-        bug: WatchNoExpireEvent deterministic,
-        blast: []
+        bug: "watch_no_expire_event" deterministic
         => expiry_is_told_in_time
     },
     rule! {
@@ -92,8 +88,7 @@ pub(super) static RULES: &[Rule] = &[
             stream see of it?",
         evidence: ["cuts_told" >= 4],
         budget: 120 s,
-        bug: WatchSilentStall deterministic,
-        blast: []
+        bug: "watch_silent_stall" deterministic
         => a_cut_is_told
     },
     rule! {
@@ -108,8 +103,7 @@ pub(super) static RULES: &[Rule] = &[
             anything of a connection that broke kept for the next?",
         evidence: ["late_messages" >= 2, "snapshots_after_a_cut" >= 2],
         budget: 120 s,
-        bug: WatchPhantom deterministic,
-        blast: []
+        bug: "watch_phantom" deterministic
         => nothing_is_told_that_never_was
     },
     rule! {
@@ -122,8 +116,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the buffer of a stream bounded, and is what did not fit replaced by a snapshot?",
         evidence: ["slow_consumers" >= 2, "changes_not_taken" >= 100],
         budget: 120 s,
-        bug: WatchUnbounded deterministic,
-        blast: []
+        bug: "watch_unbounded" deterministic
         => slow_consumer_is_told
     },
     rule! {
@@ -136,8 +129,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a watcher have an entry among those who hold or wait?",
         evidence: ["watchers" >= 20, "cycles_watched" >= 30],
         budget: 120 s,
-        bug: WatchEnqueues deterministic,
-        blast: []
+        bug: "watch_enqueues" deterministic
         => watching_slows_nobody
     },
     rule! {
@@ -150,8 +142,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is a release that grants the next one reported as no change at all?",
         evidence: ["hand_overs" >= 5],
         budget: 60 s,
-        bug: WatchNoHandoff deterministic,
-        blast: ["12.01", "12.02", "12.03", "12.08"]
+        bug: "watch_no_handoff" deterministic
         => hand_over_is_visible
     },
     rule! {
@@ -164,8 +155,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is what is shown read in one step, and what has been released left out?",
         evidence: ["holders_shown" >= 9],
         budget: 60 s,
-        bug: InspectShowsOne deterministic,
-        blast: []
+        bug: "inspect_shows_one" deterministic
         => inspection_is_true
     },
     rule! {
@@ -178,8 +168,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does it end one entry or all of them, and does it admit whoever is next?",
         evidence: ["ended" >= 1, "late_releases" >= 1],
         budget: 60 s,
-        bug: ForceEndsOne deterministic,
-        blast: []
+        bug: "force_ends_one" deterministic
         => force_ends_every_hold
     },
 ];

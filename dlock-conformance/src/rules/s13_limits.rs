@@ -30,8 +30,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the namespace joined to the name with a separator that either of them may contain?",
         evidence: ["held_apart" >= 12],
         budget: 60 s,
-        bug: NamespaceConcat deterministic,
-        blast: []
+        bug: "namespace_concat" deterministic
         => namespaces_isolate
     },
     rule! {
@@ -46,8 +45,7 @@ pub(super) static RULES: &[Rule] = &[
             client holds?",
         evidence: ["held_at_once" >= 64],
         budget: 120 s,
-        bug: HeldCap1024 deterministic,
-        blast: ["13.15"]
+        bug: "held_cap_1024" deterministic
         => many_names_are_held
     },
     rule! {
@@ -61,8 +59,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who deletes the record of a lease that ran out, if that name is never used again?",
         evidence: ["dead_names" >= 400],
         budget: 60 s,
-        bug: NameGarbage deterministic,
-        blast: []
+        bug: "name_garbage" deterministic
         => dead_names_leave_nothing
     },
     rule! {
@@ -75,8 +72,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the label cut, trimmed or written in another encoding on its way to the store?",
         evidence: ["labels" >= 6],
         budget: 60 s,
-        bug: LabelTruncated deterministic,
-        blast: []
+        bug: "label_truncated" deterministic
         => labels_come_back
     },
     rule! {
@@ -91,8 +87,7 @@ pub(super) static RULES: &[Rule] = &[
             off it however it ends?",
         evidence: ["limits_met" >= 1],
         budget: 120 s,
-        bug: LimitOffBy10x deterministic,
-        blast: []
+        bug: "limit_off_by_10x" deterministic
         => limits_are_exact
     },
 ];

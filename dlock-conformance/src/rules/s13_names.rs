@@ -24,8 +24,7 @@ pub(super) static RULES: &[Rule] = &[
             counted?",
         evidence: ["lengths" >= 8],
         budget: 60 s,
-        bug: NameMax255 deterministic,
-        blast: ["13.02", "13.10"]
+        bug: "name_max_255" deterministic
         => names_up_to_the_limit_work
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
             replacement characters?",
         evidence: ["names_held_at_once" >= 6],
         budget: 60 s,
-        bug: NameTruncated deterministic,
-        blast: []
+        bug: "name_truncated" deterministic
         => different_bytes_different_locks
     },
     rule! {
@@ -55,8 +53,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the store's key a 32-bit hash of the name, an advisory lock number say?",
         evidence: ["names_held_at_once" >= 8],
         budget: 60 s,
-        bug: NameHash32 deterministic,
-        blast: ["12.04", "13.13", "16.14"]
+        bug: "name_hash32" deterministic
         => colliding_hashes_stay_apart
     },
     rule! {
@@ -69,8 +66,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the column have a case-insensitive collation?",
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
-        bug: NameCaseFold deterministic,
-        blast: ["13.02", "13.11"]
+        bug: "name_case_fold" deterministic
         => case_matters
     },
     rule! {
@@ -84,8 +80,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?",
         evidence: ["names_held_at_once" >= 2],
         budget: 60 s,
-        bug: NameTrailingSpace deterministic,
-        blast: []
+        bug: "name_trailing_space" deterministic
         => blanks_are_significant
     },
     rule! {
@@ -100,8 +95,7 @@ pub(super) static RULES: &[Rule] = &[
             weight?",
         evidence: ["names_held_at_once" >= 20],
         budget: 60 s,
-        bug: NameNfc deterministic,
-        blast: ["13.02"]
+        bug: "name_nfc" deterministic
         => unicode_is_not_normalised
     },
     rule! {
@@ -115,8 +109,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the name put into a path as it is, rather than escaped into one element of it?",
         evidence: ["names_held_at_once" >= 12],
         budget: 60 s,
-        bug: NameAsPath deterministic,
-        blast: []
+        bug: "name_as_path" deterministic
         => names_are_no_paths
     },
     rule! {
@@ -128,8 +121,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a lookup, a cleanup or a subscription take the name as a pattern?",
         evidence: ["names_held_at_once" >= 16],
         budget: 60 s,
-        bug: NameAsGlob deterministic,
-        blast: []
+        bug: "name_as_glob" deterministic
         => names_are_no_patterns
     },
     rule! {
@@ -143,8 +135,7 @@ pub(super) static RULES: &[Rule] = &[
             paths too?",
         evidence: ["payloads" >= 12],
         budget: 60 s,
-        bug: NameInterpolated deterministic,
-        blast: []
+        bug: "name_interpolated" deterministic
         => names_are_never_executed
     },
     rule! {
@@ -157,8 +148,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is the length checked against the declared maximum, in bytes, before anything is sent?",
         evidence: ["refusals" >= 6],
         budget: 60 s,
-        bug: OversizeHashed deterministic,
-        blast: ["2.08"]
+        bug: "oversize_hashed" deterministic
         => oversize_names_are_refused
     },
 ];

@@ -25,8 +25,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a waiter occupy a connection, a thread or a slot while it waits?",
         evidence: ["uncontended_rounds" >= 3],
         budget: 60 s,
-        bug: HeadOfLine deterministic,
-        blast: ["13.15"]
+        bug: "head_of_line" deterministic
         => no_head_of_line_blocking
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "How are replies matched to requests, and what happens when the pool is used up?",
         evidence: ["at_once" >= 200],
         budget: 60 s,
-        bug: ClientNotConcurrent stochastic,
-        blast: ["13.15"]
+        bug: "client_not_concurrent" stochastic
         => one_client_many_operations
     },
     rule! {
@@ -53,8 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the waiter hold the connection, or a mutex of the client, that the release needs?",
         evidence: ["releases_beside_a_waiter" >= 5],
         budget: 60 s,
-        bug: ReleaseBehindWaiter deterministic,
-        blast: ["1.01", "1.02", "1.04", "1.07", "2.10", "8.04", "8.05", "8.07", "8.08", "8.09", "8.10", "8.11", "11.09", "12.02", "14.02"]
+        bug: "release_behind_waiter" deterministic
         => release_passes_the_waiter
     },
     rule! {
@@ -67,8 +64,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the undoing of an attempt name that attempt, or its client?",
         evidence: ["guards_left_alone" >= 3],
         budget: 60 s,
-        bug: CloneSharesOwner deterministic,
-        blast: ["1.07", "8.10", "10.03", "11.13"]
+        bug: "clone_shares_owner" deterministic
         => clones_share_no_ownership
     },
     rule! {
@@ -80,8 +76,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Which key do release and renewal use, and can two names share it?",
         evidence: ["grants" >= 150, "held_by_others" >= 1],
         budget: 120 s,
-        bug: CrossNameRelease stochastic,
-        blast: ["1.06", "4.07", "5.14", "7.16", "8.06", "9.05", "13.04", "13.05", "13.06", "13.07", "13.08", "13.09", "13.11", "13.12", "13.13", "13.15", "14.06", "14.07"]
+        bug: "cross_name_release" stochastic
         => names_do_not_meet
     },
     rule! {
@@ -96,8 +91,7 @@ pub(super) static RULES: &[Rule] = &[
             are kept?",
         evidence: ["held_at_once" >= 16],
         budget: 60 s,
-        bug: PoolDeadlock deterministic,
-        blast: ["5.14", "13.12", "13.15", "14.01"]
+        bug: "pool_deadlock" deterministic
         => held_locks_use_up_no_pool
     },
     rule! {
@@ -109,8 +103,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does giving back one lock do to the connection or session of the others?",
         evidence: ["dropped" >= 8, "kept" >= 8],
         budget: 60 s,
-        bug: DropAllOnOne deterministic,
-        blast: ["4.07", "5.14", "7.16", "9.04", "13.02", "13.04", "13.05", "13.06", "13.07", "13.08", "13.12", "13.13", "13.15", "14.02", "14.06"]
+        bug: "drop_all_on_one" deterministic
         => a_drop_ends_one_hold
     },
 ];

@@ -27,8 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "After an acquire that failed, is its request withdrawn, and does anything renew it?",
         evidence: ["unknown" >= 1, "guards" >= 1],
         budget: 120 s,
-        bug: LostReplyImmortal deterministic,
-        blast: ["15.09"]
+        bug: "lost_reply_immortal" deterministic
         => a_lost_reply_lapses
     },
     rule! {
@@ -43,8 +42,7 @@ pub(super) static RULES: &[Rule] = &[
             its grant?",
         evidence: ["lost_replies" >= 1],
         budget: 120 s,
-        bug: RetrySeesStranger deterministic,
-        blast: ["15.09"]
+        bug: "retry_sees_stranger" deterministic
         => a_retry_knows_its_own_grant
     },
     rule! {
@@ -58,8 +56,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does the retry of a queued request find its own entry, or join again at the end?",
         evidence: ["lost_replies" >= 2],
         budget: 120 s,
-        bug: RetryDoubleEnqueue deterministic,
-        blast: ["2.06", "3.13", "8.03", "10.05", "15.01", "15.09"]
+        bug: "retry_double_enqueue" deterministic
         => one_call_one_entry
     },
     rule! {
@@ -72,8 +69,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the driver answer for a request that was sent and not answered?",
         evidence: ["grants" >= 20, "cuts" >= 10],
         budget: 300 s,
-        bug: RetryAssumesSuccess stochastic,
-        blast: ["2.06", "3.13", "8.03", "15.01", "15.08", "15.09", "16.02"]
+        bug: "retry_assumes_success" stochastic
         => retries_make_no_second_holder
     },
     rule! {
@@ -86,8 +82,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Which branch handles an I/O error of the driver, and what does it answer?",
         evidence: ["failed_calls" >= 4],
         budget: 120 s,
-        bug: IoErrorIsOk deterministic,
-        blast: ["4.05", "4.06", "16.02"]
+        bug: "io_error_is_ok" deterministic
         => no_success_without_an_answer
     },
     rule! {
@@ -102,8 +97,7 @@ pub(super) static RULES: &[Rule] = &[
             refused?",
         evidence: ["grants" >= 30, "duplicates" >= 30],
         budget: 120 s,
-        bug: DupReleaseFreesNext stochastic,
-        blast: ["4.04", "8.12", "9.03", "15.04", "15.07"]
+        bug: "dup_release_frees_next" stochastic
         => duplicates_are_harmless
     },
     rule! {
@@ -118,8 +112,7 @@ pub(super) static RULES: &[Rule] = &[
             in the store?",
         evidence: ["late_releases" >= 2, "late_renewals" >= 2],
         budget: 120 s,
-        bug: DelayedReleaseApplies deterministic,
-        blast: ["4.04", "8.12", "9.03", "15.04", "15.06"]
+        bug: "delayed_release_applies" deterministic
         => what_is_late_is_refused
     },
     rule! {
@@ -133,8 +126,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is an error after the request was sent told from one before?",
         evidence: ["unheard_grants" >= 2],
         budget: 120 s,
-        bug: UnknownAsFailed deterministic,
-        blast: ["15.01", "17.06"]
+        bug: "unknown_as_failed" deterministic
         => unknown_is_said
     },
     rule! {
@@ -149,8 +141,7 @@ pub(super) static RULES: &[Rule] = &[
             refuses it when it comes?",
         evidence: ["late_acquires" >= 4],
         budget: 120 s,
-        bug: NoTombstone deterministic,
-        blast: ["2.06", "8.03", "9.02", "11.08"]
+        bug: "no_tombstone" deterministic
         => a_late_acquire_leaves_nothing
     },
 ];

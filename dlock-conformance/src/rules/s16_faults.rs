@@ -27,8 +27,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Who connects again, and does the renewal after that go over the new connection?",
         evidence: ["kept" >= 2, "lost" >= 1],
         budget: 120 s,
-        bug: NoReconnect deterministic,
-        blast: ["4.04", "5.07", "10.05", "12.05", "15.01", "15.02", "15.03", "15.04"]
+        bug: "no_reconnect" deterministic
         => a_reset_is_survived
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Has every request a time limit of its own?",
         evidence: ["ended_calls" >= 4, "lost" >= 1],
         budget: 120 s,
-        bug: NoOpTimeout deterministic,
-        blast: ["5.11"]
+        bug: "no_op_timeout" deterministic
         => a_black_hole_ends_every_call
     },
     rule! {
@@ -53,8 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What happens to a registered waiter when its stream of notifications ends?",
         evidence: ["resumed_or_erred" >= 3],
         budget: 120 s,
-        bug: WaiterHangsOnCut deterministic,
-        blast: ["15.03", "16.12"]
+        bug: "waiter_hangs_on_cut" deterministic
         => a_cut_wait_goes_on
     },
     rule! {
@@ -66,8 +63,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does anything but the lease decide when a dead holder's lock is free?",
         evidence: ["kills" >= 2],
         budget: 120 s,
-        bug: KillLeaks deterministic,
-        blast: ["7.15", "8.06", "16.06"]
+        bug: "kill_leaks" deterministic
         => super::s16_processes::a_killed_holder_is_replaced
     },
     rule! {
@@ -79,8 +75,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is validity computed from a clock that goes on while the process is stopped, or from what its timers counted?",
         evidence: ["looks" >= 2],
         budget: 60 s,
-        bug: ResumeThinksValid deterministic,
-        blast: []
+        bug: "resume_thinks_valid" deterministic
         => super::s16_processes::a_resumed_holder_knows
     },
     rule! {
@@ -92,8 +87,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the timers?",
         evidence: ["short_stops" >= 1],
         budget: 60 s,
-        bug: HairTriggerLoss deterministic,
-        blast: []
+        bug: "hair_trigger_loss" deterministic
         => super::s16_processes::a_short_stop_loses_nothing
     },
     rule! {
@@ -105,8 +99,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Are holds stored before they are granted, and are they there before the first request is answered?",
         evidence: ["restarts" >= 1],
         budget: 120 s,
-        bug: RestartForgets deterministic,
-        blast: ["16.12"]
+        bug: "restart_forgets" deterministic
         => a_restart_is_survived
     },
     rule! {
@@ -118,8 +111,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is a failed connection forgotten, so that the next call makes a new one?",
         evidence: ["unavailable" >= 1, "recovered" >= 2],
         budget: 120 s,
-        bug: NoRecovery deterministic,
-        blast: ["4.04", "5.11", "12.05", "12.06", "15.08"]
+        bug: "no_recovery" deterministic
         => a_server_comes_back
     },
     rule! {
@@ -131,8 +123,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "From which moment does the deadline count: before the send, or after the reply?",
         evidence: ["slow_round_trips" >= 2, "hand_overs" >= 1],
         budget: 120 s,
-        bug: IgnoresLatency deterministic,
-        blast: []
+        bug: "ignores_latency" deterministic
         => latency_shortens_validity
     },
     rule! {
@@ -144,8 +135,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "By which clock are leases counted: one that somebody can set, or one that only runs?",
         evidence: ["steps" >= 2],
         budget: 60 s,
-        bug: ServerWalltime deterministic,
-        blast: []
+        bug: "server_walltime" deterministic
         => a_clock_step_ends_nothing
     },
     rule! {
@@ -157,8 +147,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does a grant wait until the replica has it?",
         evidence: ["fail_overs" >= 5, "grants" >= 20],
         budget: 120 s,
-        bug: AsyncReplicaGrant stochastic,
-        blast: []
+        bug: "async_replica_grant" stochastic
         => a_fail_over_is_survived
     },
     rule! {
@@ -170,8 +159,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does anything in the store wait for a client: for its answer to an expiry, for room in its connection, for a lock that is held meanwhile?",
         evidence: ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
         budget: 120 s,
-        bug: PartitionBlocksAll deterministic,
-        blast: []
+        bug: "partition_blocks_all" deterministic
         => a_partition_costs_one_client
     },
     rule! {
@@ -183,8 +171,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the code do with a record that it cannot read: refuse it, or treat it as absent?",
         evidence: ["spoiled_names" >= 2],
         budget: 60 s,
-        bug: CorruptPanics deterministic,
-        blast: []
+        bug: "corrupt_panics" deterministic
         => foreign_data_is_no_lock
     },
     rule! {
@@ -196,8 +183,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Which two faults were at work at the time that the drawing shows?",
         evidence: ["grants" >= 20, "struck" >= 10, "recovered" >= 2],
         budget: 300 s,
-        bug: NoRecoverAfterHeal deterministic,
-        blast: ["15.04"]
+        bug: "no_recover_after_heal" deterministic
         => all_at_once_and_then_healed
     },
 ];

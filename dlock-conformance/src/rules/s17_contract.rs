@@ -26,8 +26,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Where are the driver's errors turned into kinds, and is there a catch-all arm?",
         evidence: ["kinds_produced" >= 4],
         budget: 60 s,
-        bug: ErrorAllOther deterministic,
-        blast: ["9.07", "17.09"]
+        bug: "error_all_other" deterministic
         => errors_have_their_kinds
     },
     rule! {
@@ -40,8 +39,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Is every option compared with the capabilities before anything is sent?",
         evidence: [],
         budget: 60 s,
-        bug: PrioSilentlyIgnored deterministic,
-        blast: ["8.08", "8.09", "17.01"]
+        bug: "prio_silently_ignored" deterministic
         => undeclared_is_refused
     },
     rule! {
@@ -53,8 +51,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Do the capabilities come from the same place as the code that serves them?",
         evidence: [],
         budget: 60 s,
-        bug: ClaimsMoreThanItHas deterministic,
-        blast: ["5.09", "11.10", "11.11", "11.12"]
+        bug: "claims_more_than_it_has" deterministic
         => declared_is_delivered
     },
     rule! {
@@ -67,8 +64,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "What does the guard's Drop do once the client is closed or its runtime gone?",
         evidence: ["guards_dropped" >= 6],
         budget: 60 s,
-        bug: PanicInDrop deterministic,
-        blast: ["3.01", "3.07", "3.08", "3.10", "3.11", "6.09", "9.07", "9.08", "11.04", "12.04", "13.13", "16.05", "16.11", "17.09"]
+        bug: "panic_in_drop" deterministic
         => no_panic_escapes
     },
     rule! {
@@ -83,8 +79,7 @@ pub(super) static RULES: &[Rule] = &[
             the cause repeat it?",
         evidence: ["texts_read" >= 6, "errors_read" >= 2],
         budget: 60 s,
-        bug: LeaksPassword deterministic,
-        blast: []
+        bug: "leaks_password" deterministic
         => secrets_stay_secret
     },
     rule! {
@@ -99,8 +94,7 @@ pub(super) static RULES: &[Rule] = &[
             into kinds or wrapped?",
         evidence: ["causes_seen" >= 1],
         budget: 60 s,
-        bug: ErrorDropsSource deterministic,
-        blast: ["15.08"]
+        bug: "error_drops_source" deterministic
         => errors_keep_their_cause
     },
     rule! {
@@ -113,8 +107,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Are they computed at connect, or learned from the first answers?",
         evidence: ["looks" >= 6],
         budget: 60 s,
-        bug: CapsFlap deterministic,
-        blast: ["5.04", "5.09", "6.02", "6.09", "9.06", "12.01", "12.02", "12.03", "12.04", "12.06", "12.07", "12.08", "12.09", "12.10", "12.11", "13.14"]
+        bug: "caps_flap" deterministic
         => capabilities_are_constant
     },
     rule! {
@@ -129,8 +122,7 @@ pub(super) static RULES: &[Rule] = &[
             the drop of a guard, in the background?",
         evidence: ["grants_told" >= 4, "releases_told" >= 2],
         budget: 60 s,
-        bug: NoEvents deterministic,
-        blast: []
+        bug: "no_events" deterministic
         => each_turn_is_told_once
     },
     rule! {
@@ -143,8 +135,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Does closing stop the renewal task, and release what is held?",
         evidence: ["closed_answers" >= 3],
         budget: 60 s,
-        bug: CloseKeepsRenewing deterministic,
-        blast: ["4.12", "6.09", "9.07", "17.04"]
+        bug: "close_keeps_renewing" deterministic
         => close_ends_everything
     },
 ];

@@ -31,8 +31,7 @@ pub(super) static RULES: &[Rule] = &[
             mode let one member decide for all?",
         evidence: ["refusals" >= 6, "races" >= 3],
         budget: 120 s,
-        bug: QuorumPermits deterministic,
-        blast: []
+        bug: "quorum_permits" deterministic
         => no_majority_too_many
     },
     rule! {
@@ -46,8 +45,7 @@ pub(super) static RULES: &[Rule] = &[
         check_first: "Of which number is the half that a renewal must exceed?",
         evidence: ["refused_renewals" >= 2, "lapsed" >= 1],
         budget: 60 s,
-        bug: ExtendCountsAcquired deterministic,
-        blast: ["5.06", "14.02"]
+        bug: "extend_counts_acquired" deterministic
         => extension_needs_a_majority_of_all
     },
     rule! {
@@ -62,8 +60,7 @@ pub(super) static RULES: &[Rule] = &[
             held there, before it is handed out?",
         evidence: ["grants" >= 15, "majorities" >= 3],
         budget: 120 s,
-        bug: NoWriteBack deterministic,
-        blast: ["1.01", "3.12", "4.11", "7.02", "7.09", "7.11", "10.02", "11.02", "14.02", "14.05", "15.04", "15.06"]
+        bug: "no_write_back" deterministic
         => tokens_increase_over_majorities
     },
 ];

@@ -71,7 +71,6 @@ const fn rule(title: &'static str, run: fn(Cx) -> BoxFuture<'static, Verdict>) -
         evidence: &[],
         budget: Duration::from_secs(20),
         bug: None,
-        blast: &[],
         run,
     }
 }

@@ -10,7 +10,7 @@ fn rules_json_is_up_to_date() {
     );
 }
 
-/// The figures in it are compared with what is measured where bugs can be planted (`tests/saboteur.rs`);
+/// The figures in it are compared with what is measured where bugs can be planted (`scripts/matrix --check`);
 /// here, that nothing is missing.
 #[test]
 fn the_museum_shows_every_exhibit() {
@@ -26,7 +26,7 @@ fn the_museum_shows_every_exhibit() {
                 "| {} | {} | {} |",
                 exhibit.since.year(),
                 exhibit.lived(),
-                exhibit.bug.rule()
+                exhibit.rule()
             ),
         ];
         for text in shown {

@@ -9,8 +9,6 @@ use dlock_conformance::{
     Access, Claims, Conditions, Cx, Effort, EngineSubject, Evidence, Failure, Harness, Kind, Layer, Level,
     Need, Options, Outcome, Rule, Subject, Test, Verdict, run, run_once,
 };
-use dlock_core::saboteur::Planted;
-use dlock_core::sim::FaultPlan;
 use dlock_core::spi::capabilities_of;
 use dlock_core::{Capabilities, Capability, Client, Error, ErrorKind, Memory, Result, Runtime};
 use futures::FutureExt;
@@ -33,7 +31,6 @@ const fn rule(run: fn(Cx) -> BoxFuture<'static, Verdict>) -> Rule {
         evidence: &[],
         budget: Duration::from_secs(5),
         bug: None,
-        blast: &[],
         run,
     }
 }
@@ -173,7 +170,7 @@ struct Claiming {
 impl Claiming {
     fn new(claims: fn(Claims) -> Claims) -> Self {
         Self {
-            world: Simulated::with(1, Planted::NONE, FaultPlan::healthy()),
+            world: Simulated::new(1),
             claims,
             reachable: |_| true,
             connects_nowhere: false,

@@ -12,7 +12,6 @@ use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, LostLeases, Push, Raised,
     Release, Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch, capabilities_of,
@@ -65,17 +64,7 @@ impl Namespaced {
     /// # Errors
     /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name behind it.
     pub fn new(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>) -> Result<Self> {
-        Self::planted(inner, namespace, Planted::NONE)
-    }
-
-    /// The same with a bug in it, in builds that can.
-    #[doc(hidden)]
-    pub fn planted(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>, bug: Planted) -> Result<Self> {
-        let mut prefix = prefix(namespace.as_ref())?;
-        // planted: 13.11
-        if bug.is(Bug::NamespaceConcat) {
-            prefix = [namespace.as_ref(), b":"].concat();
-        }
+        let prefix = prefix(namespace.as_ref())?;
         let capabilities = capabilities_of(&*inner);
         let room = capabilities.max_name_len.saturating_sub(prefix.len());
         if room == 0 {

@@ -29,7 +29,6 @@ use super::ask::closed;
 use super::core::{Core, Engine, Heard};
 use super::jobs::{Duty, Job};
 use super::lease::{Lease, deadline_of};
-use super::planted::keep_renewing;
 use super::release::drop_lease;
 use super::validity::Look;
 use super::wait::{Woken, wait};
@@ -39,7 +38,6 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::observe;
 use crate::options::{LockOptions, Terms};
-use crate::saboteur::Bug;
 use crate::spi::{Abandoned, Acquire, Attempt, Grant, LeaseKey, Queueing, RenewItem, RenewOutcome};
 use crate::timestamp::Timestamp;
 
@@ -67,32 +65,6 @@ pub(crate) async fn acquire(
     patience: Patience,
 ) -> Result<Option<Arc<Lease>>> {
     engine.check_open()?;
-    // planted: 14.01
-    while engine.bug.is(Bug::HeadOfLine) && engine.in_flight.load(Ordering::Relaxed) >= 32 {
-        Box::pin(engine.pause(Duration::from_millis(5))).await?;
-    }
-    // planted: 14.02
-    if engine.bug.is(Bug::ClientNotConcurrent) && engine.in_flight.load(Ordering::Relaxed) >= 128 {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            "another operation is in progress",
-        ));
-    }
-    // planted: 5.09
-    if engine.bug.is(Bug::HeldAfterLoss) && engine.has_lost(&ask.name) {
-        return Err(Error::new(
-            ErrorKind::LimitReached,
-            "this client holds the lock already",
-        ));
-    }
-    // planted: 2.01
-    if engine.bug.is(Bug::TryBlocks) && patience == Patience::Try {
-        let patience = Patience::Wait(Some(Duration::from_secs(3)));
-        return match Box::pin(acquire(engine, ask, patience)).await {
-            Err(e) if e.kind() == ErrorKind::Timeout => Ok(None),
-            answer => answer,
-        };
-    }
     let mut request = Request::new(engine, ask, patience);
     // Only a wait limit needs to know: a clock costs.
     request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
@@ -103,10 +75,6 @@ pub(crate) async fn acquire(
     let answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
     match answer {
         // The common case, without the large future of the other ones.
-        // planted: 2.12
-        Ok(Attempt::Granted(grant)) if engine.bug.is(Bug::ChattyAcquire) => {
-            Box::pin(look_and_pursue(request, grant, patience)).await
-        }
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
             Ok(lease) => Ok(Some(lease)),
             Err(why) => Box::pin(pursue(request, Err(why), patience)).await,
@@ -188,38 +156,15 @@ impl<'a> Request<'a> {
         self.in_store = true;
         let now = self.engine.now();
         let expires_in = grant.expires_in;
-        let bug = self.engine.bug;
-        // planted: 3.03
-        let grant = match bug.is(Bug::DeadlineFromReply) {
-            true => Grant::new(grant.key, grant.token, now, grant.expires_in),
-            false => grant,
-        };
-        let counted_from = grant.counted_from;
-        let mut options = self.ask.options.clone();
-        // planted: 5.13
-        if bug.is(Bug::MaxHoldIgnored) {
-            Arc::make_mut(&mut options).max_hold = None;
-        }
-        let nature = self.engine.caps.nature;
+        let (options, nature) = (self.ask.options.clone(), self.engine.caps.nature);
         let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed, nature);
-        // planted: 3.12
-        if bug.is(Bug::NegativeMargin) {
-            lease.confirm(now, counted_from + expires_in / 8, expires_in);
-        }
-        // planted: 1.05
-        if !bug.is(Bug::NoCheckAfterWait) && !matches!(lease.look(now), Look::Valid(_)) {
+        if !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
         self.engine.hold(&lease, self.heard)?;
         self.armed = false;
         // From here on the keeper would renew it, and no guard would ever let it go.
         let unclaimed = Unclaimed(self.engine, &lease);
-        // planted: 1.04
-        if self.engine.bug.is(Bug::EarlyUnlock) && self.waited {
-            let moot_at = self.engine.moot_at(lease.span());
-            let unlock = Duty::Release(None);
-            self.engine.owe(Job::new(unlock, lease.key.clone(), moot_at));
-        }
         let waited_since = self.started.filter(|_| self.waited);
         observe::acquired(&self.engine.caps, &lease, expires_in, waited_since, now);
         std::mem::forget(unclaimed);
@@ -238,12 +183,7 @@ impl Drop for Unclaimed<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        let bug = self.engine.bug;
-        // planted: 9.01 and 15.01
-        if self.armed && (bug.is(Bug::CancelLeaksGrant) || bug.is(Bug::LostReplyImmortal) && self.strayed) {
-            keep_renewing(self.engine, &self.acquire.key, self.ask.mode, &self.ask.options);
-        // planted: 9.02
-        } else if self.armed && !bug.is(Bug::CancelWaitsTtl) {
+        if self.armed {
             self.engine
                 .owe_abandon(self.acquire.key.clone(), &self.ask.options);
         }
@@ -260,18 +200,6 @@ fn over() -> Error {
     Error::lost(LossReason::Expired)
 }
 
-/// Rule 2.12: whether the store has it now is asked once more, and the answer is of no interest.
-async fn look_and_pursue(
-    request: Request<'_>,
-    grant: Grant,
-    patience: Patience,
-) -> Result<Option<Arc<Lease>>> {
-    if let Some(part) = request.engine.backend.watch() {
-        let _ = request.engine.request(part.inspect(&request.key().name)).await;
-    }
-    pursue(request, Ok(Attempt::Granted(grant)), patience).await
-}
-
 /// Everything but the common case.
 async fn pursue(
     mut request: Request<'_>,
@@ -283,13 +211,7 @@ async fn pursue(
     let mut asked_at = started;
     request.waited = true;
     let until = match patience {
-        // planted: 11.13
-        _ if engine.bug.is(Bug::SelfDeadlockForever) && engine.reads(&request.key().name) => None,
-        // planted: 2.04
-        Patience::Wait(Some(limit)) if engine.bug.is(Bug::DeadlineHalf) => Some(started + limit / 2),
         Patience::Wait(Some(limit)) => Some(started + limit),
-        // planted: 2.11
-        Patience::Wait(None) if engine.bug.is(Bug::HiddenDefaultTimeout) => Some(started + engine.op_timeout),
         Patience::Try | Patience::Wait(None) => None,
     };
     // Since when, without a success in between, and how often the store could not be asked.
@@ -322,14 +244,6 @@ async fn pursue(
             Err(e) => Woken::Failed(e),
         };
         match woken {
-            // planted: 2.07
-            Woken::Granted(..)
-                if engine.bug.is(Bug::TimeoutLeaksGrant)
-                    && until.is_some_and(|t| t <= engine.now() + Duration::from_millis(1)) =>
-            {
-                request.disarm();
-                return Err(timed_out());
-            }
             Woken::Granted(grant, heard) => {
                 request.heard = heard.unwrap_or(request.heard);
                 let confirmed = match confirm_if_needed(&request, grant, until).await {
@@ -348,15 +262,6 @@ async fn pursue(
                 }
             }
             Woken::AskAgain => {}
-            // planted: 3.09
-            Woken::PushesEnded
-                if engine.bug.is(Bug::StaleWaiterGranted)
-                    && engine.now().since(asked_at) >= request.acquire.queue_ttl =>
-            {
-                let (key, ttl) = (request.acquire.key.clone(), request.acquire.ttl);
-                answer = Ok(Attempt::Granted(Grant::new(key, None, engine.now(), ttl)));
-                continue;
-            }
             Woken::PushesEnded => {
                 let pause = ends.pause(engine);
                 let rest = until.map_or(pause, |t| pause.min(engine.now().until(t)));
@@ -376,26 +281,7 @@ async fn pursue(
                         return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
                     }
                 }
-                // planted: 15.04
-                ErrorKind::Unknown if engine.bug.is(Bug::RetryAssumesSuccess) => {
-                    let key = request.acquire.key.clone();
-                    answer = Ok(Attempt::Granted(Grant::new(
-                        key,
-                        None,
-                        asked_at,
-                        request.acquire.ttl,
-                    )));
-                    continue;
-                }
                 ErrorKind::Unavailable | ErrorKind::Unknown => {
-                    // planted: 15.02 and 15.03
-                    let anew = match request.acquire.queue {
-                        Queueing::No => engine.bug.is(Bug::RetrySeesStranger),
-                        Queueing::Join => engine.bug.is(Bug::RetryDoubleEnqueue),
-                    };
-                    if anew && e.may_be_held() {
-                        request.acquire.key = engine.new_key(&request.ask.name);
-                    }
                     request.strayed |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     let now = engine.now();
@@ -491,14 +377,6 @@ impl Failing {
 
     /// What to tell after the last try.
     fn verdict(&self, request: Request<'_>, last: Error) -> Error {
-        // planted: 17.06
-        if request.engine.bug.is(Bug::ErrorDropsSource) {
-            return Error::new(last.kind(), last.to_string());
-        }
-        // planted: 15.08
-        if request.engine.bug.is(Bug::UnknownAsFailed) {
-            return Error::new(ErrorKind::Unavailable, "the lock was not acquired");
-        }
         if !self.may_be_held && !request.in_store && request.acquire.queue == Queueing::No {
             request.disarm();
             return last;
@@ -541,24 +419,12 @@ async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Aband
 /// The wait limit ran out: takes the request back, and says what is true then.
 async fn give_up(request: Request<'_>) -> Error {
     let engine = request.engine;
-    // planted: 2.05
-    if engine.bug.is(Bug::OrphanWaiter) {
-        request.disarm();
-        return timed_out();
-    }
     match abandon_in_line(&request, engine.op_timeout.min(LockOptions::WITHDRAWAL)).await {
         Ok(_) => {
             request.disarm();
             timed_out()
         }
         Err(e) if e.kind() == ErrorKind::Closed => e,
-        // planted: 15.08
-        Err(_) if engine.bug.is(Bug::CleanupTriedOnce) => {
-            request.disarm();
-            timed_out()
-        }
-        // planted: 15.08
-        Err(_) if engine.bug.is(Bug::UnknownAsFailed) => timed_out(),
         Err(e) => {
             let message = "the wait limit ran out, and whether the lock was taken is not known: \
                            the client goes on withdrawing the request in the background";

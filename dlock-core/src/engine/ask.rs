@@ -14,7 +14,6 @@ use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Terms;
 use crate::runtime::let_others_run;
-use crate::saboteur::Bug;
 use crate::timestamp::Timestamp;
 
 impl Core {
@@ -48,11 +47,7 @@ impl Core {
 
     /// Within what timers can take.
     fn clamped(&self, limit: Duration) -> Duration {
-        // planted: 16.02
-        match self.bug.is(Bug::NoOpTimeout) && limit <= self.op_timeout {
-            true => FOREVER,
-            false => limit.min(FOREVER),
-        }
+        limit.min(FOREVER)
     }
 
     /// How long a request may take of which the caller has to hear by then.
@@ -93,8 +88,6 @@ impl Core {
     ) -> Timestamp {
         // What is known to run out is asked for just after; by the two first in line at once, by the others later and
         // spread, since for them it pays only if those before them are dead.
-        // planted: 3.08
-        let recheck_in = recheck_in.filter(|_| !self.bug.is(Bug::ExpiryNoWakeup));
         let recheck = recheck_in.map(|d| {
             let d = d.min(FOREVER) + Duration::from_millis(1);
             if waiter.ahead() < 2 {

@@ -29,9 +29,7 @@ use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::options::need;
-use crate::saboteur::Bug;
 use crate::spi::Converted;
-use crate::timestamp::Timestamp;
 
 pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) -> Result<Converted> {
     let named = |e: Error| e.with_name(&lease.key.name);
@@ -123,10 +121,6 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         lease.set_token(grant.token);
         lease.set_mode(to);
         lease.schedule_renewal(grant.counted_from, grant.expires_in);
-        // planted: 5.09
-        if engine.bug.is(Bug::DowngradeEndsRenewal) && !to.is_exclusive() {
-            lease.renew_at(Timestamp::MAX);
-        }
         engine.reschedule(lease);
         engine.poke_poller(&lease.key.name);
     }

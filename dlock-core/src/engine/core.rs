@@ -19,13 +19,12 @@ use super::timers::{Entry, Timers};
 use super::validity::Look;
 use super::waiter::Waiter;
 use crate::capabilities::{Capabilities, Nature};
-use crate::error::{Error, ErrorKind, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::name::LockName;
 use crate::observe;
 use crate::options::Terms;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
-use crate::saboteur::{Bug, Planted};
 use crate::spi::{self, LeaseKey, LostLeases, Release};
 use crate::timestamp::Timestamp;
 
@@ -54,7 +53,6 @@ pub(crate) struct Settings {
     pub(crate) backend: Arc<dyn spi::Lock>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) op_timeout: Duration,
-    pub(crate) bug: Planted,
 }
 
 pub(crate) struct Core {
@@ -63,16 +61,6 @@ pub(crate) struct Core {
     pub(crate) caps: Capabilities,
     /// How long one request to the store may take, and for how long failing requests are repeated.
     pub(crate) op_timeout: Duration,
-    pub(crate) bug: Planted,
-    /// The thread that it was set up on, for a planted bug.
-    #[cfg(dlock_saboteur)]
-    pub(crate) home: std::thread::ThreadId,
-    /// The one owner of all re-entrant locks, for a planted bug.
-    #[cfg(dlock_saboteur)]
-    pub(crate) everybody: std::sync::OnceLock<crate::reentrant::Owner>,
-    /// Names of which a lease was lost, for planted bugs.
-    #[cfg(dlock_saboteur)]
-    pub(super) lost: Mutex<std::collections::HashSet<LockName>>,
     client: u128,
     sequence: AtomicU64,
     random: AtomicU64,
@@ -168,7 +156,6 @@ impl Engine {
             backend,
             runtime,
             op_timeout,
-            bug,
         } = settings;
         let mut seed = [0; 24];
         runtime.fill_random(&mut seed);
@@ -177,13 +164,6 @@ impl Engine {
             caps: crate::spi::capabilities_of(&*backend),
             backend,
             op_timeout,
-            bug,
-            #[cfg(dlock_saboteur)]
-            home: std::thread::current().id(),
-            #[cfg(dlock_saboteur)]
-            everybody: std::sync::OnceLock::new(),
-            #[cfg(dlock_saboteur)]
-            lost: Mutex::default(),
             client: u128::from(word(0)) << 64 | u128::from(word(1)),
             sequence: AtomicU64::new(1),
             random: AtomicU64::new(word(2)),
@@ -242,11 +222,6 @@ impl Core {
         LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
     }
 
-    /// Whether any acquisition was begun.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.sequence.load(Ordering::Relaxed) > 1
-    }
-
     /// A random duration up to that, seeded from the runtime (splitmix64).
     pub(super) fn jitter(&self, up_to: Duration) -> Duration {
         let mut z = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
@@ -285,40 +260,20 @@ impl Core {
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.phase() {
             Phase::Open => Ok(()),
-            // planted: 17.01
-            _ if self.bug.is(Bug::ErrorAllOther) => {
-                Err(Error::new(ErrorKind::Unavailable, "something went wrong"))
-            }
             _ => Err(closed()),
         }
     }
 
     fn begin_closing(&self) {
-        // planted: 17.09
-        if self.bug.is(Bug::CloseKeepsRenewing) {
-            self.phase.store(Phase::Closed as u8, Ordering::Release);
-            self.closing.notify(usize::MAX);
-            self.closed.notify(usize::MAX);
-            return;
-        }
         let (open, closing) = (Phase::Open as u8, Phase::Closing as u8);
         if self
             .phase
             .compare_exchange(open, closing, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            // planted: 9.07
-            if !self.bug.is(Bug::CloseHangs) {
-                self.closing.notify(usize::MAX);
-            }
+            self.closing.notify(usize::MAX);
             self.wake_keeper();
         }
-    }
-
-    /// Ends the keeper where it is. What it owes is never paid, what is held lapses.
-    pub(crate) fn vanish(&self) {
-        self.phase.store(Phase::Closed as u8, Ordering::Release);
-        self.wake_keeper();
     }
 
     /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing
@@ -524,12 +479,6 @@ impl Core {
     /// How long a lease may be believed yet, by the clock. The look that finds it over sees to the rest.
     pub(crate) fn remaining(&self, lease: &Arc<Lease>) -> Duration {
         let now = self.now();
-        // planted: 3.04
-        if self.bug.is(Bug::CachedValidFlag)
-            && let Some(deadline) = lease.deadline()
-        {
-            return now.until(deadline).max(Duration::from_nanos(1));
-        }
         match lease.look(now) {
             Look::Valid(deadline) => now.until(deadline),
             Look::JustExpired => {
@@ -540,11 +489,15 @@ impl Core {
         }
     }
 
+    /// Ends the keeper where it is: what it owes is never paid, and what is held lapses.
+    pub(crate) fn abort(&self) {
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        self.wake_keeper();
+    }
+
     /// What there is to do, once, for a lease whose deadline has passed.
     pub(super) fn expired(&self, lease: &Arc<Lease>) {
         self.let_go(lease);
-        #[cfg(dlock_saboteur)]
-        self.note_lost(lease);
         observe::lost(&self.caps, lease, lease.loss().unwrap_or(LossReason::Expired));
         // The store may keep it for the margin yet: the others have it sooner this way.
         self.owe_release(lease);
@@ -552,15 +505,8 @@ impl Core {
 
     /// Ends a lease as lost; `release` says whether the store may still keep it.
     pub(super) fn lose(&self, lease: &Arc<Lease>, reason: LossReason, release: bool) {
-        // planted: 6.09
-        let reason = match self.bug.is(Bug::LostReasonConstant) {
-            true => LossReason::Expired,
-            false => reason,
-        };
         if lease.lose(reason) {
             self.let_go(lease);
-            #[cfg(dlock_saboteur)]
-            self.note_lost(lease);
             observe::lost(&self.caps, lease, reason);
             if release {
                 self.owe_release(lease);
@@ -568,21 +514,6 @@ impl Core {
                 self.bury_stray(lease);
             }
         }
-    }
-
-    /// Whether an acquire of this client waits for that name.
-    pub(crate) fn waits_for(&self, name: &LockName) -> bool {
-        let state = self.state();
-        let mut entries = state.timers.entries();
-        entries.any(|entry| matches!(entry, Entry::Waiter(waiter) if waiter.key.name == *name))
-    }
-
-    /// Whether a shared hold of that name is under the keeper's care, for a planted bug.
-    pub(super) fn reads(&self, name: &LockName) -> bool {
-        let state = self.state();
-        let mut entries = state.timers.entries();
-        entries
-            .any(|entry| matches!(entry, Entry::Lease(l) if l.key.name == *name && !l.mode().is_exclusive()))
     }
 
     /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next

@@ -40,11 +40,6 @@ impl Job {
         }
     }
 
-    /// Whether somebody asked for that release and has not heard how it went, for a planted bug.
-    pub(super) fn is_asked_for(&self) -> bool {
-        matches!(&self.duty, Duty::Release(Some(lease)) if lease.is_release_asked())
-    }
-
     /// Counts a failed try and says the how-manieth it was.
     pub(crate) fn failed(&self) -> u32 {
         self.tries.fetch_add(1, Ordering::Relaxed) + 1

@@ -37,13 +37,8 @@ pub(crate) struct Lease {
     end: AtomicU8,
     /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
     unanswered: AtomicU8,
-    /// A user has asked for a release and not heard how it went.
-    release_asked: AtomicBool,
     /// Whether there are observers, for whoever ends it.
     observed: AtomicBool,
-    /// Whether somebody asked to be told, for a planted bug.
-    #[cfg(dlock_saboteur)]
-    first_observer: AtomicBool,
     /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
     holds: AtomicU32,
     /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
@@ -145,10 +140,7 @@ impl Lease {
             span: AtomicU64::new(nanos(span)),
             end: AtomicU8::new(End::Held.code()),
             unanswered: AtomicU8::new(0),
-            release_asked: AtomicBool::new(false),
             observed: AtomicBool::new(false),
-            #[cfg(dlock_saboteur)]
-            first_observer: AtomicBool::new(false),
             holds: AtomicU32::new(1),
             renew_at: AtomicU64::new(renew_at),
             warn_at: AtomicU64::new(options.warn_after.map_or(NEVER, |d| (now + d).as_nanos())),
@@ -192,16 +184,6 @@ impl Lease {
 
     pub(super) fn end_conversion(&self, which: u8) {
         self.unanswered.fetch_and(!which, Ordering::AcqRel);
-    }
-
-    /// A user asks for its release, for a planted bug.
-    pub(super) fn awaits_release(&self) {
-        self.release_asked.store(true, Ordering::Release);
-    }
-
-    /// Whether a user has asked for its release and not heard how it went, for a planted bug.
-    pub(super) fn is_release_asked(&self) -> bool {
-        self.release_asked.load(Ordering::Acquire)
     }
 
     /// Whether the store may not know yet that this is a shared hold.
@@ -282,13 +264,6 @@ impl Lease {
         look
     }
 
-    /// Rule 6.07: a late confirmation that brings a lost lease back.
-    #[cfg(dlock_saboteur)]
-    pub(super) fn recover(&self, to: Timestamp) {
-        self.validity.recover(to);
-        self.end.store(End::Held.code(), Ordering::SeqCst);
-    }
-
     /// Ends it as lost, once. `true` if this call did; observers are told then.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let first = self.validity.end();
@@ -352,13 +327,6 @@ impl Lease {
         self.observed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         observers
-    }
-
-    /// Rule 6.06: says that it is observed, and whether it was before.
-    #[cfg(dlock_saboteur)]
-    pub(crate) fn is_observed(&self) -> bool {
-        self.observers();
-        self.first_observer.swap(true, Ordering::AcqRel)
     }
 
     /// Completes when the lease is lost; never after a release.

@@ -8,7 +8,6 @@
 //! | `release.rs` | letting go, and what is owed when that is dropped half-way |
 //! | `keeper/` | the one background task: renewals in batches, losses on time, obligations until they are met |
 //! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
-//! | `planted.rs` | what the planted bugs of the conformance kit need beyond an `if` |
 //! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
@@ -22,7 +21,6 @@ mod jobs;
 mod keeper;
 mod lease;
 mod limit;
-mod planted;
 mod poller;
 mod release;
 mod timers;
@@ -34,5 +32,4 @@ pub(crate) use self::acquire::{Ask, Patience, acquire};
 pub(crate) use self::convert::convert;
 pub(crate) use self::core::{Core, Engine, Settings};
 pub(crate) use self::lease::{End, Entered, Lease};
-pub(crate) use self::planted::without_errors;
 pub(crate) use self::release::{drop_lease, release, renew};

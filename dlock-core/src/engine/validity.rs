@@ -75,12 +75,6 @@ impl Validity {
         self.0.swap(ENDED, Ordering::AcqRel) != ENDED
     }
 
-    /// Rule 6.07.
-    #[cfg(dlock_saboteur)]
-    pub(super) fn recover(&self, to: Timestamp) {
-        self.0.store(to.as_nanos(), Ordering::Release);
-    }
-
     /// The deadline, whatever the time is; `None` once ended.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         match self.0.load(Ordering::Acquire) {

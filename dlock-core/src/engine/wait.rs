@@ -19,9 +19,8 @@ use super::core::{Engine, Heard, Phase};
 use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::observe;
-use crate::saboteur::Bug;
 use crate::spi::{Grant, Push, Wait, Wake};
 use crate::timestamp::Timestamp;
 
@@ -56,41 +55,16 @@ pub(super) async fn wait(
         return Woken::Closed;
     }
     let mut closing = pin!(closing);
-    // planted: 9.11
-    #[cfg(dlock_saboteur)]
-    if engine.bug.is(Bug::HiddenTokio) && until.is_some() && std::thread::current().id() != engine.home {
-        // As a panic, without its message: nobody reads a hundred of them.
-        std::panic::resume_unwind(Box::new("there is no reactor running"));
-    }
     let mut limit = until.map(|t| engine.runtime.sleep(engine.now().until(t)));
-    // planted: 9.09
-    let home = engine
-        .bug
-        .is(Bug::ThreadAffineState)
-        .then(|| std::thread::current().id());
-    let mut first = None;
     let woken = std::future::poll_fn(|cx| {
-        if home.is_some_and(|home| home != std::thread::current().id()) {
-            let e = Error::new(
-                ErrorKind::BackendData,
-                "the state of this request is on another thread",
-            );
-            return Poll::Ready(Woken::Failed(e));
-        }
-        // planted: 9.10
-        if engine.bug.is(Bug::StaleWaker) {
-            first.get_or_insert_with(|| cx.waker().clone());
-        }
-        let cx = &mut Context::from_waker(first.as_ref().unwrap_or(cx.waker()));
-        let deaf = engine.bug.is(Bug::NeverWakes); // planted: 2.03
-        if !deaf && let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
+        if let Poll::Ready(delivery) = waiter.poll_delivery(cx) {
             return Poll::Ready(match delivery {
                 Delivery::Granted(grant, heard) => Woken::Granted(grant, Some(heard)),
                 Delivery::AskAgain => Woken::AskAgain,
                 Delivery::Failed(e) => Woken::Failed(e),
             });
         }
-        if !deaf && let Some(woken) = poll_pushes(&mut pushes, cx, engine, &waiter) {
+        if let Some(woken) = poll_pushes(&mut pushes, cx, engine, &waiter) {
             if let Woken::Granted(grant, ..) = &woken {
                 observe::handed_over(&engine.caps, grant, || engine.now());
             }
@@ -127,11 +101,6 @@ fn poll_pushes(
                 // The connection is gone. Attempting again with the same key finds the queue entry, and a new
                 // stream.
                 *pushes = None;
-                // planted: 16.03
-                if engine.bug.is(Bug::WaiterHangsOnCut) {
-                    engine.state().timers.remove(&waiter.place);
-                    return None;
-                }
                 return Some(Woken::PushesEnded);
             }
         }

@@ -10,7 +10,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;
 use crate::options::check_name;
-use crate::saboteur::Bug;
 use crate::token::Token;
 
 /// The guarded values of a store. Under a mutex of their own: a caller's closure must not hold up the locks.
@@ -56,10 +55,6 @@ impl MemoryGate {
                 .or_insert_with(|| FencedValue::new(Vec::new(), None, None));
             match value.admit(token, access) {
                 Admission::Admitted => Ok(change(&mut value.value)),
-                // planted: 7.12
-                Admission::Refused { .. } if self.shared.settings.bug.is(Bug::ResourceAcceptsStale) => {
-                    Ok(change(&mut value.value))
-                }
                 Admission::Refused { highest } => Err(highest),
             }
         })
@@ -109,10 +104,6 @@ impl FenceGate for MemoryGate {
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        // planted: 7.13
-        if self.shared.settings.bug.is(Bug::ResourceCheckThenWrite) {
-            return self.check_then_write(resource, token, value).await;
-        }
         self.check(resource, token, Access::Exclusive, Some(value))
     }
 

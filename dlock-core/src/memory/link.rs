@@ -1,5 +1,4 @@
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +19,6 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::options;
 use crate::runtime::Runtime;
-use crate::saboteur::{Bug, Planted};
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, News, Probe, Push, Queueing,
     Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, RwLock, Signal, Wait,
@@ -41,11 +39,6 @@ pub struct MemoryLink {
     pub(super) id: u64,
     pub(super) closed: Arc<AtomicBool>,
     gate: MemoryGate,
-    /// Which bug is planted.
-    #[allow(dead_code)] // read only by planted bugs
-    pub(super) bug: Planted,
-    /// A reply that nobody took comes next, for a planted bug.
-    stray: AtomicBool,
 }
 
 impl MemoryLink {
@@ -55,8 +48,6 @@ impl MemoryLink {
             same_clock: shared.same_clock(&runtime),
             id: shared.next_link(),
             gate: MemoryGate::new(shared.clone(), closed.clone()),
-            bug: shared.settings.bug,
-            stray: AtomicBool::new(false),
             shared,
             runtime,
             closed,
@@ -97,10 +88,6 @@ impl MemoryLink {
     }
 
     fn check_name(&self, name: &LockName) -> Result<()> {
-        // planted: 13.01
-        if self.bug.is(Bug::NameMax255) && name.as_bytes().len() > 255 {
-            return Err(invalid("the name is longer than its column").with_name(name));
-        }
         options::check_name(name, &self.shared.caps).map_err(|e| e.with_name(name))
     }
 
@@ -141,15 +128,6 @@ impl MemoryLink {
             Some(label) => options::check_owner_label(label, &self.shared.caps),
             None => Ok(()),
         }
-    }
-
-    /// For a planted bug.
-    fn is_free(&self, name: &LockName) -> bool {
-        self.shared
-            .run(None, |state, now, effects| {
-                state.table.fingerprint(now, name, effects)
-            })
-            .is_none()
     }
 
     fn grant(&self, key: LeaseKey, held: Held, sent: Timestamp, now: Timestamp) -> Grant {
@@ -194,26 +172,10 @@ impl MemoryLink {
         let (sent, known) = self.sent();
         self.shared.run(known, |state, now, effects| {
             Ok(match state.table.attempt(now, request, effects)? {
-                Asked::Granted(held) => {
-                    let mut grant = self.grant(request.key.clone(), held, sent, now);
-                    // planted: 3.13
-                    if self.bug.is(Bug::RetryFullTtl) {
-                        grant.expires_in = request.ttl;
-                    }
-                    // planted: 7.01
-                    if self.bug.is(Bug::TokenZero) && request.queue == Queueing::No {
-                        grant.token = None;
-                    }
-                    Attempt::Granted(grant)
-                }
+                Asked::Granted(held) => Attempt::Granted(self.grant(request.key.clone(), held, sent, now)),
                 Asked::Queued(place) => {
                     let pushes = self.listen(state, &request.key, sent, now);
-                    let mut wake = Wake::Push(pushes);
-                    // planted: 8.02
-                    if self.bug.is(Bug::PollEvery5s) {
-                        wake = self.probe_every(request, 0, Duration::from_secs(5)..=Duration::from_secs(5));
-                    }
-                    Attempt::Queued(wait(wake, place, now))
+                    Attempt::Queued(wait(Wake::Push(pushes), place, now))
                 }
                 Asked::Held(place) => {
                     let seen = state.table.fingerprint(now, &request.key.name, effects);
@@ -225,10 +187,6 @@ impl MemoryLink {
     }
 
     fn probe(&self, request: &Acquire, seen: u64) -> Wake {
-        self.probe_every(request, seen, Duration::from_millis(1)..=Duration::from_secs(1))
-    }
-
-    fn probe_every(&self, request: &Acquire, seen: u64, pause: RangeInclusive<Duration>) -> Wake {
         let probe = NameProbe {
             shared: self.shared.clone(),
             name: request.key.name.clone(),
@@ -236,8 +194,8 @@ impl MemoryLink {
         };
         Wake::Poll {
             probe: Arc::new(probe),
-            min: *pause.start(),
-            max: *pause.end(),
+            min: Duration::from_millis(1),
+            max: Duration::from_secs(1),
         }
     }
 
@@ -320,47 +278,6 @@ impl Lock for MemoryLink {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        // planted: 1.03
-        if self.bug.is(Bug::CheckThenSet) && self.is_free(&request.key.name) {
-            self.runtime.sleep(Duration::from_millis(1)).await;
-            self.shared.run(None, |state, now, effects| {
-                state.table.force_release(now, &request.key.name, effects)
-            });
-        }
-        // planted: 14.06
-        while self.bug.is(Bug::PoolDeadlock)
-            && self.shared.lock().table.held_by(request.key.id.client()) >= 32
-        {
-            Box::pin(self.shared.pause(Duration::from_millis(5))).await;
-        }
-        // planted: 13.12
-        if self.bug.is(Bug::HeldCap1024) && self.shared.lock().table.held_by(request.key.id.client()) >= 1024
-        {
-            return Err(Error::new(
-                ErrorKind::LimitReached,
-                "the table of this client is full",
-            ));
-        }
-        // planted: 8.01
-        if self.bug.is(Bug::NotifyBeforeRegister) {
-            return Box::pin(self.register_late(request)).await;
-        }
-        // planted: 7.09
-        if self.bug.is(Bug::TokenBeforeGrant) {
-            return Box::pin(self.token_first(request)).await;
-        }
-        // planted: 9.05
-        if self.bug.is(Bug::ReplyDesync) && self.stray.swap(false, Ordering::AcqRel) {
-            let place = Place {
-                ahead: 0,
-                recheck: None,
-            };
-            return Ok(Attempt::Held(wait(
-                self.probe(request, 0),
-                place,
-                Timestamp::ZERO,
-            )));
-        }
         self.ask(request)
     }
 
@@ -374,20 +291,12 @@ impl Lock for MemoryLink {
         }
         let (_, known) = self.sent();
         Ok(self.shared.run(known, |state, now, effects| {
-            // planted: 4.07
-            if self.bug.is(Bug::UnlockOnOtherConn) && state.table.sizes().0 >= 8 {
-                return Released::Released;
-            }
             state.table.release(now, lease, how, effects)
         }))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let (_, known) = self.sent();
-        // planted: 9.05
-        if self.bug.is(Bug::ReplyDesync) {
-            self.stray.store(true, Ordering::Release);
-        }
         let abandon = |key: &LeaseKey| {
             self.open()?;
             let mut abandoned = self.shared.run(known, |state, now, effects| {
@@ -431,11 +340,6 @@ impl Lock for MemoryLink {
 impl RwLock for MemoryLink {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         self.open()?;
-        // planted: 17.03
-        if self.bug.is(Bug::ClaimsMoreThanItHas) {
-            let message = "changing the mode of a lease is not implemented";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
         self.check_mode(to)?;
         self.need(if to.is_exclusive() {
             Capability::Upgrade
@@ -482,14 +386,6 @@ impl Watch for MemoryLink {
         self.open()?;
         self.need(Capability::Watch)?;
         self.check_name(name)?;
-        // planted: 12.01
-        if self.bug.is(Bug::WatchGap) {
-            return Box::pin(self.watch_late(name)).await;
-        }
-        // planted: 12.08
-        if self.bug.is(Bug::WatchEnqueues) {
-            self.wait_to_watch(name)?;
-        }
         let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
         Ok(Changes::new(shared, runtime, closed, self.id, name.clone()).boxed())
     }

@@ -19,7 +19,6 @@
 mod gate;
 mod link;
 mod operator;
-mod planted;
 mod store;
 mod table;
 #[cfg(test)]

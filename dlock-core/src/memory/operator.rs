@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use super::store::{Memory, Survives};
 use crate::name::LockName;
-#[cfg(dlock_saboteur)]
-use crate::saboteur::Bug;
 
 impl Memory {
     /// How often the store was started: 1, and one more for each [crash](Self::crash) or
@@ -17,13 +15,6 @@ impl Memory {
     /// Another server takes over, with the whole state: a store of which each answer waits for the replica.
     /// To clients it is a [crash](Self::crash) that the memory survives.
     pub fn fail_over(&self) {
-        // planted: 16.12
-        #[cfg(dlock_saboteur)]
-        if self.shared.settings.bug.is(Bug::AsyncReplicaGrant) {
-            self.shared.run(None, |state, now, _| {
-                state.table.forget_what_is_not_replicated(now);
-            });
-        }
         self.shared.lock().term += 1;
         self.crash(Survives::Memory);
     }

@@ -9,14 +9,12 @@ use futures::channel::mpsc::UnboundedSender;
 
 use super::gate::Gates;
 use super::link::MemoryLink;
-use super::planted::without_hand_overs;
 use super::table::{Effects, Held, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::runtime::Runtime;
-use crate::saboteur::{Bug, Planted};
 use crate::spi::{Grant, LeaseKey, Lock, Push, Signal};
 use crate::timestamp::Timestamp;
 use crate::token::Strength;
@@ -81,13 +79,6 @@ impl Memory {
             return Ok(self.connect());
         }
         let message = "the store refuses this password";
-        // planted: 17.05
-        if self.shared.settings.bug.is(Bug::LeaksPassword) {
-            return Err(Error::new(
-                ErrorKind::PermissionDenied,
-                format!("{message}: {password}"),
-            ));
-        }
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
@@ -110,9 +101,7 @@ impl Memory {
         let (waiters, watchers, signals) = {
             let mut state = self.shared.lock();
             state.epoch += 1;
-            let bug = self.shared.settings.bug;
-            // planted: 16.08
-            if memory == Survives::Nothing || bug.is(Bug::RestartForgets) {
+            if memory == Survives::Nothing {
                 let last_token = state.table.last_token();
                 let durable = self
                     .shared
@@ -120,12 +109,9 @@ impl Memory {
                     .strength
                     .is_some_and(|s| s >= Strength::AcrossRestart);
                 state.table = Table::new(self.shared.settings);
-                // planted: 7.06
-                if durable && !bug.is(Bug::TokenInMemory) {
+                if durable {
                     state.table.skip_tokens(last_token);
-                }
-                // planted: 7.14
-                if !durable || bug.is(Bug::ResourceForgets) {
+                } else {
                     self.shared.gates.clear();
                 }
             }
@@ -269,13 +255,6 @@ impl MemoryBuilder {
         self
     }
 
-    /// Plants a bug, in builds that can.
-    #[doc(hidden)]
-    pub fn planted(mut self, bug: Planted) -> Self {
-        self.settings.bug = bug;
-        self
-    }
-
     /// The store.
     pub fn build(self) -> Memory {
         Memory {
@@ -289,7 +268,6 @@ impl MemoryBuilder {
                 gates: Gates::default(),
                 state: Mutex::new(State {
                     table: Table::new(self.settings),
-                    bug: self.settings.bug,
                     now: Timestamp::ZERO,
                     epoch: 0,
                     term: 0,
@@ -326,9 +304,6 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) table: Table,
-    /// Which bug is planted, for the `if` lines outside the table.
-    #[allow(dead_code)] // read only by planted bugs
-    pub(super) bug: Planted,
     /// The latest time that was seen. Two threads may read the clock in one order and come here in the other.
     now: Timestamp,
     /// Counts crashes, so that a stream of the time before knows that its connection broke.
@@ -413,11 +388,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets time pass, for a planted bug.
-    pub(super) async fn pause(&self, d: Duration) {
-        self.runtime.sleep(d).await;
-    }
-
     pub(super) fn next_link(&self) -> u64 {
         self.links.fetch_add(1, Ordering::Relaxed)
     }
@@ -439,12 +409,6 @@ impl Shared {
                 Some(clock) => clock(),
                 None => self.runtime.now(),
             });
-            // planted: 7.07
-            #[cfg(dlock_saboteur)]
-            let read = match self.settings.bug.is(Bug::TokenWalltime) {
-                true => state.table.tokens_by_the_clock(read, self.runtime.now()),
-                false => read,
-            };
             let now = read.max(state.now);
             state.now = now;
             let mut effects = Effects::of(!state.watchers.is_empty());
@@ -478,15 +442,9 @@ impl State {
             let listeners = self.waiters.get(&key).into_iter().flatten();
             outbox.changed.extend(listeners.map(|l| l.sender.clone()));
         }
-        // planted: 12.09
-        let changes = match self.bug.is(Bug::WatchNoHandoff) {
-            true => without_hand_overs(news.changes),
-            false => news.changes,
-        };
-        let bug = self.bug;
-        for (name, change) in changes {
+        for (name, change) in news.changes {
             for watcher in self.watchers.get_mut(&name).into_iter().flatten() {
-                watcher.note(change.clone(), bug);
+                watcher.note(change.clone());
                 outbox.wakers.extend(watcher.waker.take());
             }
         }

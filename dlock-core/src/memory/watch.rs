@@ -14,7 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspection::Change;
 use crate::name::LockName;
 use crate::runtime::Runtime;
-use crate::saboteur::{Bug, Planted};
 use crate::timestamp::Timestamp;
 
 /// How many changes wait for a slow consumer before a fresh snapshot takes their place.
@@ -31,30 +30,14 @@ pub(super) struct Watcher {
     /// The buffer was full; what comes is in the snapshot that the stream takes when it is next asked.
     overflown: bool,
     pub(super) waker: Option<Waker>,
-    /// What a planted bug tells too late, and how much it has told.
-    #[cfg(dlock_saboteur)]
-    pub(super) late: (Option<Change>, u64),
 }
 
 impl Watcher {
-    pub(super) fn note(&mut self, change: Change, bug: Planted) {
-        // planted: 12.02, 12.03
-        #[cfg(dlock_saboteur)]
-        if bug.is(Bug::WatchReorder) || bug.is(Bug::WatchMissesLast) {
-            for change in self.tell_late(change, bug) {
-                self.keep(change, bug);
-            }
-            return;
-        }
-        self.keep(change, bug);
-    }
-
-    fn keep(&mut self, change: Change, bug: Planted) {
+    pub(super) fn note(&mut self, change: Change) {
         if self.overflown {
             return;
         }
-        // planted: 12.07
-        if self.buffer.len() >= BUFFER && !bug.is(Bug::WatchUnbounded) {
+        if self.buffer.len() >= BUFFER {
             self.buffer = VecDeque::new();
             self.overflown = true;
             return;
@@ -111,8 +94,6 @@ impl Changes {
                 buffer: VecDeque::from([snapshot]),
                 overflown: false,
                 waker: None,
-                #[cfg(dlock_saboteur)]
-                late: (None, 0),
             });
             (id, state.epoch)
         });
@@ -164,11 +145,10 @@ fn note_now(state: &mut State, effects: &mut Effects) {
     if !effects.observed {
         return;
     }
-    let bug = state.bug;
     let news = effects.news();
     for (name, change) in std::mem::take(&mut news.changes) {
         for watcher in state.watchers.get_mut(&name).into_iter().flatten() {
-            watcher.note(change.clone(), bug);
+            watcher.note(change.clone());
         }
         news.nudged.push(name);
     }
@@ -218,10 +198,6 @@ impl Stream for Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        // planted: 9.06
-        if self.shared.settings.bug.is(Bug::WatchLeak) {
-            return;
-        }
         let mut state = self.shared.lock();
         if let Some(watchers) = state.watchers.get_mut(&self.name) {
             watchers.retain(|w| w.id != self.id);

@@ -13,7 +13,6 @@ use super::wait::{self, InTheWay};
 use super::{Shared, only_some};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
-use crate::saboteur::Bug;
 use crate::spi::{Acquire, Attempt, Grant, Queueing, Raised};
 use crate::timestamp::Timestamp;
 
@@ -59,7 +58,7 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     let asking = Asking {
         calls: Calls::new(shared, shared.patience_of(request.ttl)),
         standing: (0..members).map(|_| Standing::Asked).collect(),
-        votes: Votes::new(members, shared.fenced, round.token(), shared.bug),
+        votes: Votes::new(members, shared.fenced, round.token()),
         tarried: false,
         insisting: None,
         inside: Arc::new(inside),
@@ -80,8 +79,7 @@ fn check(shared: &Shared, request: &Acquire) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, message).with_name(&request.key.name))
     };
     match request.mode {
-        // planted: 18.01
-        Mode::Shared { limit: Some(_) } if !shared.bug.is(Bug::QuorumPermits) => {
+        Mode::Shared { limit: Some(_) } => {
             return unsupported("permits: two of three members each have room for one more than there are");
         }
         Mode::Shared { .. } if !shared.capabilities.has(crate::Capability::Shared) => {

@@ -7,7 +7,6 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::combinators::Quorum;
 use crate::combinators::shared_claims::shared_claims;
 use crate::error::{Error, ErrorKind, Result};
-use crate::saboteur::{Bug, Planted};
 use crate::spi::Lock;
 use crate::token::Strength;
 
@@ -25,13 +24,9 @@ const NEVER: [Capability; 8] = [
     Capability::Upgrade,
 ];
 
-pub(super) fn claims(members: &[Arc<dyn Lock>], bug: Planted) -> Result<Capabilities> {
+pub(super) fn claims(members: &[Arc<dyn Lock>]) -> Result<Capabilities> {
     let mut all = shared_claims("quorum", members.iter().map(|member| &**member))?;
     for capability in NEVER {
-        // planted: 18.01
-        if capability == Capability::Permits && bug.is(Bug::QuorumPermits) {
-            continue;
-        }
         all = all.without(capability);
     }
     if all.has(Capability::Fencing) && all.has(Capability::Raise) {

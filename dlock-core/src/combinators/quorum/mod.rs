@@ -130,7 +130,6 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
-use crate::saboteur::Planted;
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Raised, Release, Released, Renew,
     RenewItem, RenewOutcome, RwLock, Signal,
@@ -217,7 +216,6 @@ struct Shared {
     closed: AtomicBool,
     /// Nobody uses it any more; tasks in the background may.
     dropped: AtomicBool,
-    bug: Planted,
 }
 
 struct Member {
@@ -241,17 +239,6 @@ impl Quorum {
     /// `InvalidInput` if there is no member, if one is listed twice, if `patience` is zero, or if the members
     /// cannot be one backend: leases and sessions mixed, or ranges of ttl that do not meet above 50 ms.
     pub fn new(members: Vec<Arc<dyn Lock>>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
-        Self::planted(members, runtime, patience, Planted::NONE)
-    }
-
-    /// The same with a bug in it, in builds that can.
-    #[doc(hidden)]
-    pub fn planted(
-        members: Vec<Arc<dyn Lock>>,
-        runtime: Arc<dyn Runtime>,
-        patience: Duration,
-        bug: Planted,
-    ) -> Result<Self> {
         let bad = |message| Err(Error::new(ErrorKind::InvalidInput, message));
         for (n, member) in members.iter().enumerate() {
             if members[..n].iter().any(|other| Arc::ptr_eq(other, member)) {
@@ -261,7 +248,7 @@ impl Quorum {
         if patience.is_zero() {
             return bad("the patience with slow members must be longer than zero");
         }
-        let capabilities = claims::claims(&members, bug)?;
+        let capabilities = claims::claims(&members)?;
         let mut client = [0; 16];
         runtime.fill_random(&mut client);
         Ok(Self {
@@ -285,7 +272,6 @@ impl Quorum {
                 lingering: AtomicUsize::new(0),
                 closed: AtomicBool::new(false),
                 dropped: AtomicBool::new(false),
-                bug,
             }),
         })
     }

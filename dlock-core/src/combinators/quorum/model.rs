@@ -12,7 +12,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::votes::{Step, Votes};
-use crate::saboteur::Planted;
 use crate::token::Token;
 
 const MEMBERS: usize = 3;
@@ -125,7 +124,7 @@ impl State {
             raises: Default::default(),
             stray: [0; MEMBERS],
             minted: [0; MEMBERS],
-            votes: Votes::new(MEMBERS, true, None, Planted::NONE),
+            votes: Votes::new(MEMBERS, true, None),
         };
         Self {
             nodes: Default::default(),
@@ -290,7 +289,7 @@ impl State {
             let mut next = self.clone();
             next.repeats -= 1;
             let c = &mut next.clients[client];
-            c.votes = Votes::new(MEMBERS, true, None, Planted::NONE);
+            c.votes = Votes::new(MEMBERS, true, None);
             c.attempts = [Message::Sent(0); MEMBERS];
             for n in 0..MEMBERS {
                 if let Message::Sent(to) = std::mem::take(&mut c.raises[n]) {

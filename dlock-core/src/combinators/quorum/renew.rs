@@ -12,7 +12,6 @@ use super::rounds::Round;
 use super::votes::{life_of, majority};
 use super::{Shared, only_some};
 use crate::error::{Error, ErrorKind};
-use crate::saboteur::Bug;
 use crate::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 use crate::timestamp::Timestamp;
 
@@ -109,15 +108,12 @@ fn take(tallies: &mut [Tally], member: usize, outcomes: Vec<(usize, RenewOutcome
 /// What the members said to one item.
 struct Tally {
     round: Option<Arc<Round>>,
-    /// Of how many members `needed` must renew it.
-    of: usize,
+    /// How many must renew it, of all members.
     needed: usize,
     /// How long it lives where it was renewed, from the time of sending.
     lives: Vec<Duration>,
     /// Which said that they have no such lease.
     gone: Vec<bool>,
-    /// Those at which it was ended count as well, also where that is done while the renewal is on its way.
-    counts_ended: bool,
     /// The first failure.
     failure: Option<Error>,
     /// Whether every failure says that the member was away.
@@ -127,24 +123,15 @@ struct Tally {
 impl Tally {
     fn new(shared: &Arc<Shared>, item: &RenewItem, now: Timestamp) -> Self {
         let round = shared.rounds().held(&item.key);
-        let mut of = shared.members.len();
-        let gone = vec![false; of];
-        let mut counts_ended = true;
+        let members = shared.members.len();
         if let Some(round) = &round {
             round.keep(now);
-            // planted: 18.02
-            if shared.bug.is(Bug::ExtendCountsAcquired) {
-                of = round.holders();
-                counts_ended = false;
-            }
         }
         Self {
             round: round.filter(|_| item.kind == RenewKind::Lease),
-            of,
-            needed: majority(of),
+            needed: majority(members),
             lives: Vec::new(),
-            gone,
-            counts_ended,
+            gone: vec![false; members],
             failure: None,
             all_away: true,
         }
@@ -179,8 +166,8 @@ impl Tally {
     }
 
     fn is_lost(&self) -> bool {
-        let is_gone = |member: &usize| self.gone[*member] || self.counts_ended && !self.may_be_at(*member);
-        (0..self.gone.len()).filter(is_gone).count() > self.of - self.needed
+        let is_gone = |member: &usize| self.gone[*member] || !self.may_be_at(*member);
+        (0..self.gone.len()).filter(is_gone).count() > self.gone.len() - self.needed
     }
 
     /// Whether the answers that are lacking can decide it.

@@ -177,11 +177,6 @@ impl Round {
         !matches!(self.remains(member), Remains::Nothing | Remains::Released)
     }
 
-    /// At how many members it is known to be held.
-    pub(super) fn holders(&self) -> usize {
-        self.state().at.iter().filter(|at| at.granted).count()
-    }
-
     /// It is granted, with that token, unless it was given back or taken meanwhile.
     pub(super) fn win(&self, token: Option<Token>) -> bool {
         let mut state = self.state();
@@ -359,6 +354,10 @@ mod tests {
         Err(Error::new(crate::ErrorKind::Unknown, "lost"))
     }
 
+    fn held_at(round: &Round) -> usize {
+        round.state().at.iter().filter(|at| at.granted).count()
+    }
+
     #[test]
     fn an_open_round_is_gone_on_with_and_a_lost_one_never() {
         let mut rounds = Rounds::new(Nature::Lease);
@@ -407,11 +406,11 @@ mod tests {
 
         round.asks(1);
         round.hears(1, &granted());
-        assert_eq!((round.remains(1), round.holders()), (Remains::Lease, 1));
+        assert_eq!((round.remains(1), held_at(&round)), (Remains::Lease, 1));
         // The answer to a copy of before, heard late.
         round.asks(1);
         round.hears(1, &held());
-        assert_eq!((round.remains(1), round.holders()), (Remains::Lease, 1));
+        assert_eq!((round.remains(1), held_at(&round)), (Remains::Lease, 1));
     }
 
     #[test]

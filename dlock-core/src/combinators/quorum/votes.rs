@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::saboteur::{Bug, Planted};
 use crate::token::Token;
 
 /// So many members are kept without an allocation.
@@ -35,7 +34,6 @@ pub(super) struct Votes {
     /// No smaller token is chosen: an earlier answer to the same request had it, or raises to it are on their
     /// way.
     floor: Option<Token>,
-    bug: Planted,
 }
 
 /// What is to be done now.
@@ -60,13 +58,12 @@ pub(super) struct Won {
 
 impl Votes {
     /// Of so many members. `floor` is what an earlier grant of the same request was given.
-    pub(super) fn new(members: usize, fenced: bool, floor: Option<Token>, bug: Planted) -> Self {
+    pub(super) fn new(members: usize, fenced: bool, floor: Option<Token>) -> Self {
         Self {
             majority: majority(members),
             fenced,
             votes: smallvec![None; members],
             floor,
-            bug,
         }
     }
 
@@ -139,9 +136,7 @@ impl Votes {
             return self.won(None, self.given());
         };
         self.floor = Some(target);
-        // planted: 18.03
-        let no_write_back = self.bug.is(Bug::NoWriteBack);
-        let is_ready = |vote: &&Vote| vote.own == Some(target) || no_write_back && vote.own <= Some(target);
+        let is_ready = |vote: &&Vote| vote.own == Some(target);
         if self.given().filter(is_ready).count() >= self.majority {
             return self.won(Some(target), self.given().filter(is_ready));
         }
@@ -205,7 +200,7 @@ mod tests {
     }
 
     fn votes(members: usize) -> Votes {
-        Votes::new(members, true, None, Planted::NONE)
+        Votes::new(members, true, None)
     }
 
     fn won(token: u64, life: u32) -> Step {
@@ -284,11 +279,11 @@ mod tests {
 
     #[test]
     fn a_repeated_request_is_given_the_token_of_before() {
-        let mut v = Votes::new(3, true, Some(t(9)), Planted::NONE);
+        let mut v = Votes::new(3, true, Some(t(9)));
         // The second has been raised to it; the third was late the first time, with a larger one.
         v.say(0, 9, 50).say(2, 20, 100);
         assert_eq!(v.step(), Step::Raise(t(20), vec![0]));
-        let mut v = Votes::new(3, true, Some(t(9)), Planted::NONE);
+        let mut v = Votes::new(3, true, Some(t(9)));
         v.say(0, 9, 50).say(1, 9, 60).say(2, 20, 100);
         assert_eq!(v.step(), won(9, 50));
     }
@@ -303,7 +298,7 @@ mod tests {
 
     #[test]
     fn an_unfenced_quorum_grants_without_a_token() {
-        let mut v = Votes::new(3, false, None, Planted::NONE);
+        let mut v = Votes::new(3, false, None);
         v.granted(0, None, MS, false);
         assert_eq!(v.step(), Step::Wait);
         v.granted(1, None, MS, true);

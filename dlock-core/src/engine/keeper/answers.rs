@@ -14,9 +14,7 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::name::LockName;
 use crate::observe;
-use crate::saboteur::Bug;
 use crate::spi::RenewOutcome;
-use crate::timestamp::Timestamp;
 
 impl Keeper {
     pub(super) fn take_answer(&mut self, answer: Answer) {
@@ -94,33 +92,11 @@ impl Keeper {
                 Look::Valid(_) => {
                     observe::renewed(&core.caps, lease, now.since(r.counted_from));
                     lease.schedule_renewal(r.counted_from, r.expires_in);
-                    let held_for = now.since(lease.acquired_at);
-                    // planted: 5.09, five renewals at a third of the ttl each
-                    if core.bug.is(Bug::AutorenewStopsAfter5) && held_for >= lease.span() * 3 / 2 {
-                        lease.renew_at(Timestamp::MAX);
-                    }
-                    // planted: 5.12
-                    if core.bug.is(Bug::RenewAt95pct) {
-                        lease.renew_at(r.counted_from + r.expires_in * 19 / 20);
-                    }
-                    // planted: 6.05
-                    if core.bug.is(Bug::LostSpurious) && held_for >= lease.span() * 15 {
-                        core.lose(lease, LossReason::Refused, true);
-                    }
                     lease.emit(GuardEvent::Renewed);
                 }
                 Look::JustExpired => core.expired(lease),
                 Look::Ended => {}
             },
-            // planted: 5.10
-            RenewOutcome::Gone if core.bug.is(Bug::ZombieRenewer) && lease.token().is_none() => {
-                lease.confirm(now, now, lease.span());
-                lease.schedule_renewal(now, lease.span());
-            }
-            // planted: 6.02
-            RenewOutcome::Gone if core.bug.is(Bug::LostIgnoresRefusal) => {
-                lease.schedule_renewal(now, lease.span());
-            }
             RenewOutcome::Gone => core.lose(lease, LossReason::Refused, false),
             other => {
                 let why = match other {
@@ -132,20 +108,6 @@ impl Keeper {
                 };
                 observe::renewal_failed(&core.caps, lease, &why);
                 lease.emit(GuardEvent::RenewalFailed(why));
-                // planted: 5.11
-                if core.bug.is(Bug::GivesUpOnFirstError) {
-                    return core.lose(lease, LossReason::Refused, true);
-                }
-                // planted: 6.01, 6.08
-                let late = core.bug.is(Bug::LostNeedsPoll) || core.bug.is(Bug::LostFiresLate);
-                if late && lease.deadline().is_some_and(|d| d <= now) {
-                    return;
-                }
-                // planted: 5.11
-                if core.bug.is(Bug::RenewalNotRescheduled) {
-                    lease.renew_at(Timestamp::MAX);
-                    return core.reschedule(lease);
-                }
                 // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left
                 // loses nothing.
                 let left = match lease.look(now) {

@@ -27,7 +27,6 @@ use crate::engine::core::{Core, Heard, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Over};
-use crate::engine::planted::one_by_one;
 use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;
@@ -35,7 +34,6 @@ use crate::engine::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::runtime::let_others_run;
-use crate::saboteur::Bug;
 use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
@@ -78,10 +76,6 @@ struct EndOfKeeper(Arc<Core>);
 
 impl Drop for EndOfKeeper {
     fn drop(&mut self) {
-        // planted: 9.08
-        if self.0.bug.is(Bug::ShutdownDeadlock) && self.0.phase() == Phase::Open {
-            return;
-        }
         self.0.end_of_keeper();
     }
 }
@@ -163,10 +157,6 @@ impl Keeper {
     }
 
     fn phase(&self) -> Phase {
-        // planted: 17.09
-        if self.core.bug.is(Bug::CloseKeepsRenewing) {
-            return Phase::Open;
-        }
         self.core.phase()
     }
 
@@ -287,10 +277,6 @@ impl Keeper {
         for lease in due.leases {
             self.due_lease(lease, now, closing, &mut targets);
         }
-        // planted: 4.12
-        if self.core.bug.is(Bug::ForgetIsImmortal) && !targets.is_empty() {
-            renew_all_leases(&self.core, &mut targets);
-        }
         for waiter in due.waiters {
             if !closing {
                 self.due_waiter(waiter, &mut targets);
@@ -310,17 +296,6 @@ impl Keeper {
         if closing {
             return core.lose(&lease, LossReason::Closed, true);
         }
-        // planted: 6.01
-        if core.bug.is(Bug::LostFiresLate)
-            && let Some(late) = lease.deadline().filter(|d| *d <= now).map(|d| d + lease.span())
-            && now < late
-        {
-            return core.state().timers.set(late, Entry::Lease(lease));
-        }
-        // planted: 6.08
-        if core.bug.is(Bug::LostNeedsPoll) && lease.deadline().is_some_and(|d| d <= now) {
-            return;
-        }
         match lease.look(now) {
             Look::Valid(_) => {}
             Look::JustExpired => return core.expired(&lease),
@@ -333,16 +308,13 @@ impl Keeper {
             .options
             .renew_period(lease.span())
             .map_or(now, |p| now + p / 8);
-        // planted: 5.09
-        if lease.take_due_renewal(horizon) && !core.skips_renewal(&lease) {
+        if lease.take_due_renewal(horizon) {
             targets.push(Target::Lease(lease.clone()));
         }
         core.reschedule(&lease);
     }
 
     fn due_limit(&self, limit: &Arc<Limit>, now: Timestamp, closing: bool) {
-        // planted: 9.07
-        let closing = closing && !self.core.bug.is(Bug::CloseHangs);
         if closing {
             limit.end(Over::Closing);
         } else if limit.at <= now {
@@ -444,10 +416,6 @@ impl Keeper {
                     .collect();
                 let renewal = async {
                     match core.backend.renew() {
-                        // planted: 5.14
-                        Some(part) if core.bug.is(Bug::SerialRenewerStarves) => {
-                            Ok(Box::pin(one_by_one(part, &items)).await)
-                        }
                         Some(part) => Ok(part.renew(&items).await),
                         None => Err(Error::new(
                             ErrorKind::Unsupported,
@@ -496,17 +464,5 @@ async fn guarded<T>(core: &Core, limit: Duration, request: impl Future<Output = 
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
         Err(e) => Err(e),
-    }
-}
-
-/// Rule 4.12: whenever some leases are renewed, all are, also those that are to lapse.
-fn renew_all_leases(core: &Core, targets: &mut Vec<Target>) {
-    let state = core.state();
-    for entry in state.timers.entries() {
-        if let Entry::Lease(lease) = entry
-            && lease.options.renew_period(lease.span()).is_none()
-        {
-            targets.push(Target::Lease(lease.clone()));
-        }
     }
 }

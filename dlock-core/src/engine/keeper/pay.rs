@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use super::{Answer, BATCH, Keeper, guarded};
 use crate::engine::jobs::{Duty, Job};
-use crate::engine::planted::release_blindly;
 use crate::engine::release::settle;
 use crate::engine::timers::Entry;
 use crate::error::{Error, ErrorKind};
-use crate::saboteur::Bug;
 use crate::spi::{Release, Released};
 
 /// How many releases are on their way at once, at first and at most.
@@ -99,13 +97,7 @@ impl Keeper {
                     Duty::Release(Some(lease)) => core.release_mode(lease),
                     _ => Release::Now,
                 };
-                let release = async {
-                    // planted: 4.04
-                    if core.bug.is(Bug::ReleaseRetryBlindDelete) && job.is_asked_for() {
-                        return Box::pin(release_blindly(&core, &job.key.name)).await;
-                    }
-                    core.backend.release(&job.key, how).await
-                };
+                let release = core.backend.release(&job.key, how);
                 let answer = guarded(&core, core.op_timeout, release).await.and_then(|a| a);
                 Answer::Released(job, answer)
             });

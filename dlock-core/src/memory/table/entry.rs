@@ -11,8 +11,7 @@ use crate::inspection::{Change, Holder};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
-use crate::saboteur::{Bug, Planted};
-use crate::spi::{Acquire, LeaseKey};
+use crate::spi::LeaseKey;
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 
@@ -124,11 +123,7 @@ impl Entry {
     }
 
     /// Whether a request of that mode belongs to the class of this name, or would be the first to fix it.
-    pub(super) fn fits(&self, mode: Mode, bug: Planted) -> bool {
-        // planted: 11.15
-        if bug.is(Bug::MixedLimits) {
-            return true;
-        }
+    pub(super) fn fits(&self, mode: Mode) -> bool {
         mode.is_exclusive() || self.is_empty() || self.class.is_exclusive() || self.class == mode
     }
 
@@ -140,13 +135,9 @@ impl Entry {
     }
 
     /// Whether a request of that mode can be held beside those that hold now.
-    pub(super) fn admissible(&self, mode: Mode, bug: Planted) -> bool {
+    pub(super) fn admissible(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty(),
-            // planted: 11.01
-            Mode::Shared { limit: None } if bug.is(Bug::ReadersExclusive) => self.holders.is_empty(),
-            // planted: 11.02
-            Mode::Shared { .. } if bug.is(Bug::ReaderDuringWrite) => true,
             Mode::Shared { limit } => {
                 self.holders.iter().all(|l| l.mode == mode)
                     && limit.is_none_or(|n| self.holders.len() < n.get() as usize)
@@ -161,33 +152,16 @@ impl Entry {
     pub(super) fn purge(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
         let mut i = 0;
         while let Some(lease) = self.holders.get(i) {
-            let mut expires = lease.expires;
-            // planted: 3.02
-            if desk.bug.is(Bug::EarlyExpiry) && lease.standing == Standing::Full {
-                expires = expires.saturating_sub(Duration::from_nanos(lease.ttl_nanos / 5));
-            }
-            // planted: 3.01
-            if expires > now || desk.bug.is(Bug::NoExpiry) && lease.standing == Standing::Full {
+            if lease.expires > now {
                 i += 1;
                 continue;
             }
             let lease = self.holders.remove(i);
-            // planted: 11.04
-            if desk.bug.is(Bug::ReaderExpiryFreesAll) && !lease.mode.is_exclusive() {
-                self.holders.clear();
-            }
             if lease.standing == Standing::Kept {
                 effects.change(name, || Change::Released { id: lease.id });
             } else {
                 desk.ended(lease.id);
-                // planted: 7.04
-                if desk.bug.is(Bug::TokenResetOnExpiry) {
-                    desk.counter = 0;
-                }
-                // planted: 12.04
-                if !desk.bug.is(Bug::WatchNoExpireEvent) {
-                    effects.change(name, || Change::Expired { id: lease.id });
-                }
+                effects.change(name, || Change::Expired { id: lease.id });
             }
         }
         if let Some(queue) = self.queue.as_mut().filter(|q| q.next_expiry <= now) {
@@ -212,26 +186,8 @@ impl Entry {
     /// entry must let in the readers behind it, and one release can admit a hundred readers. It never looks
     /// past an inadmissible head, so no stream of readers can starve a writer.
     pub(super) fn admit(&mut self, desk: &mut Desk, name: &LockName, now: Timestamp, effects: &mut Effects) {
-        // planted: 8.03
-        if desk.bug.is(Bug::StarveClient0) {
-            self.pass_over_client_0();
-        }
         while let Some(mode) = self.head_mode() {
-            // planted: 4.11
-            let one_more = desk.bug.is(Bug::ReleaseGrantsTwo) && effects.news().granted.len() == 1;
-            // planted: 11.09
-            if desk.bug.is(Bug::RwCrossWait)
-                && self.holders.is_empty()
-                && !mode.is_exclusive()
-                && self.writer_waits()
-            {
-                break;
-            }
-            // planted: 11.09
-            if desk.bug.is(Bug::WaitsOnDeletedKey) && mode.is_exclusive() && !self.class.is_exclusive() {
-                break;
-            }
-            if !self.admissible(mode, desk.bug) && !one_more {
+            if !self.admissible(mode) {
                 break;
             }
             let Some(waiter) = self.queue.as_mut().and_then(|q| q.waiters.pop_front()) else {
@@ -246,65 +202,8 @@ impl Entry {
         }
     }
 
-    /// Rule 8.03: whoever has the least number comes last, while others wait.
-    fn pass_over_client_0(&mut self) {
-        let Some(queue) = self.queue.as_mut().filter(|q| q.waiters.len() >= 4) else {
-            return;
-        };
-        let least = queue.waiters.iter().map(|w| w.id.client()).min();
-        if queue.waiters.front().map(|w| w.id.client()) == least {
-            queue.waiters.swap(0, 1);
-        }
-    }
-
-    /// Whether the next in line is one of those who come last, for a planted bug.
-    pub(super) fn is_next_unimportant(&self) -> bool {
-        let next = self.queue.as_ref().and_then(|q| q.waiters.front());
-        next.is_some_and(|w| w.priority < Acquire::DEFAULT_PRIORITY)
-    }
-
-    /// Grants to readers that stand behind a writer: only a planted bug does.
-    pub(super) fn admit_readers_first(
-        &mut self,
-        desk: &mut Desk,
-        name: &LockName,
-        now: Timestamp,
-        effects: &mut Effects,
-    ) {
-        while let Some(waiter) = self.first_reader().and_then(|position| self.withdraw(position)) {
-            let id = waiter.id;
-            let held = self.grant(desk, name, waiter, desk.claim_window, now, effects);
-            effects
-                .news()
-                .granted
-                .push((LeaseKey::new(name.clone(), id), held));
-        }
-    }
-
-    fn first_reader(&self) -> Option<usize> {
-        let mode = Mode::READER;
-        let position = self.queue.as_ref()?.waiters.iter().position(|w| w.mode == mode)?;
-        self.holders.iter().all(|l| l.mode == mode).then_some(position)
-    }
-
-    fn writer_waits(&self) -> bool {
-        let mut waiters = self.queue.iter().flat_map(|q| &q.waiters);
-        waiters.any(|w| w.mode.is_exclusive())
-    }
-
-    /// Whether that queued request wants to be alone, for a planted bug.
-    pub(super) fn is_writer(&self, id: RequestId) -> bool {
-        let mut waiters = self.queue.iter().flat_map(|q| &q.waiters);
-        waiters.any(|w| w.id == id && w.mode.is_exclusive())
-    }
-
     pub(super) fn next_in_line(&self) -> Option<RequestId> {
         self.queue.as_ref()?.waiters.front().map(|w| w.id)
-    }
-
-    /// Everybody in line, for a planted bug.
-    pub(super) fn waiting_ids(&self) -> impl Iterator<Item = RequestId> {
-        self.queue.iter().flat_map(|q| &q.waiters).map(|w| w.id)
     }
 
     fn head_mode(&self) -> Option<Mode> {
@@ -325,75 +224,22 @@ impl Entry {
         self.fix_class(request.mode);
         let (standing, life) = match window {
             Some(window) if window < request.ttl => (Standing::Provisional, window),
-            // planted: 3.11
-            _ if desk.bug.is(Bug::TinyTtlImmortal) && request.ttl < Duration::from_millis(20) => {
-                (Standing::Full, Duration::from_secs(3600))
-            }
-            // planted: 2.10
-            _ if desk.bug.is(Bug::TtlU32Wrap) => {
-                let micros = request.ttl.as_micros() as u32;
-                (Standing::Full, Duration::from_micros(micros.into()))
-            }
-            // planted: 3.10
-            _ if desk.bug.is(Bug::TtlRoundsDown) => {
-                let tens = request.ttl.as_nanos() / 10_000_000;
-                (Standing::Full, Duration::from_millis(tens as u64 * 10))
-            }
-            // planted: 3.07
-            #[cfg(dlock_saboteur)]
-            _ if desk.bug.is(Bug::TtlStickyFirst) => {
-                let first = desk.first_ttls.entry(name.clone()).or_insert(request.ttl);
-                (Standing::Full, *first)
-            }
             _ => (Standing::Full, request.ttl),
         };
-        let token = match desk.mint() {
-            // planted: 7.05
-            _ if desk.bug.is(Bug::TokenPerClient) => Token::new(request.id.sequence()).unwrap_or(Token::MIN),
-            // planted: 7.11
-            token if desk.bug.is(Bug::ReadTokenStale) && !request.mode.is_exclusive() => {
-                Token::new(token.get().saturating_sub(2)).unwrap_or(Token::MIN)
-            }
-            // planted: 7.04
-            #[cfg(dlock_saboteur)]
-            token if desk.bug.is(Bug::TokenKeptOnRetake) && request.mode.is_exclusive() => {
-                desk.notes.token_of(name, request.id, token)
-            }
-            token => token,
-        };
-        // planted: 7.16
-        #[cfg(dlock_saboteur)]
-        if desk.bug.is(Bug::FenceKeyLeak) {
-            desk.last_tokens.insert(name.clone(), token);
-        }
+        let token = desk.mint();
         let lease = Lease {
             id: request.id,
             mode: request.mode,
             token,
             expires: now + life,
             ttl_nanos: nanos(request.ttl),
-            owner: match request.owner {
-                // planted: 13.14
-                Some(label) if desk.bug.is(Bug::LabelTruncated) => {
-                    Some(label.chars().take(64).collect::<String>().into())
-                }
-                label => label,
-            },
+            owner: request.owner,
             standing,
             upgrading: false,
         };
         effects.change(name, || Change::Granted(lease.holder(now)));
         let held = lease.held();
-        // planted: 11.05
-        #[cfg(dlock_saboteur)]
-        if desk.bug.is(Bug::ReadUnlockIgnoresOwner) && !lease.mode.is_exclusive() {
-            desk.notes.note_reader(lease.id);
-        }
         self.holders.push(lease);
-        // planted: 11.04
-        if desk.bug.is(Bug::LastLeaseForAll) && !request.mode.is_exclusive() {
-            self.holders.iter_mut().for_each(|l| l.expires = held.expires);
-        }
         held
     }
 
@@ -417,22 +263,12 @@ impl Entry {
         queue.waiters.insert(turn, waiter);
     }
 
-    /// Adds to what is left to everybody in line: only a planted bug does.
-    pub(super) fn postpone_waiters(&mut self, by: Duration) {
-        let waiters = self.queue.iter_mut().flat_map(|q| &mut q.waiters);
-        waiters.for_each(|w| w.expires = w.expires + by);
-    }
-
     pub(super) fn position(&self, id: RequestId) -> Option<usize> {
         self.queue.as_ref()?.waiters.iter().position(|w| w.id == id)
     }
 
     /// Starts the life of a queue entry anew.
-    pub(super) fn renew_waiter(&mut self, position: usize, expires: Timestamp, bug: Planted) {
-        // planted: 8.07
-        if bug.is(Bug::LiveWaiterEvicted) {
-            return;
-        }
+    pub(super) fn renew_waiter(&mut self, position: usize, expires: Timestamp) {
         if let Some(w) = self.queue.as_mut().and_then(|q| q.waiters.get_mut(position)) {
             w.expires = w.expires.max(expires);
         }

@@ -8,38 +8,32 @@ mod attempt;
 mod desk;
 mod effects;
 mod entry;
-mod filed;
 mod memo;
 mod names;
-#[cfg(dlock_saboteur)]
-mod planted;
 mod release;
 mod sweep;
 mod tampering;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use attempt::{mismatch, waiter};
+use attempt::mismatch;
 use desk::Desk;
 pub(super) use desk::Settings;
 pub(super) use effects::{Asked, Conversion, Effects, Held, News, Place};
 use entry::{Entry, Standing};
-use filed::filed;
 use memo::{Memo, Trace};
 use names::Names;
 pub(super) use tampering::foreign;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::inspection::{Change, Holder, Inspection};
+use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
-use crate::saboteur::{Bug, Planted};
-use crate::spi::{Acquire, LeaseKey, Raised};
+use crate::spi::{LeaseKey, Raised};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -52,8 +46,6 @@ const MAX_RAISED: u64 = i64::MAX as u64;
 /// Where the record of a name is, if there is one.
 struct Spot<'a> {
     name: &'a LockName,
-    /// The name under which it is filed.
-    filed: Cow<'a, LockName>,
     hash: u64,
 }
 
@@ -71,9 +63,6 @@ pub(super) struct Table {
     since_sweep: usize,
     desk: Desk,
     memo: Memo,
-    /// Which bug is planted, for the `if` lines in the table.
-    #[allow(dead_code)] // read only by planted bugs
-    pub(super) bug: Planted,
 }
 
 impl Table {
@@ -83,14 +72,7 @@ impl Table {
             since_sweep: 0,
             desk: Desk::new(settings),
             memo: Memo::default(),
-            bug: settings.bug,
         }
-    }
-
-    /// How many names that client holds, for planted bugs: nothing else needs to know.
-    pub(super) fn held_by(&self, client: u128) -> usize {
-        let holds = |entry: &&Entry| entry.holders.iter().any(|l| l.id.client() == client);
-        self.names.entries().filter(holds).count()
     }
 
     /// Extends a lease and confirms a claim window; `None` if there is no such lease.
@@ -101,64 +83,14 @@ impl Table {
         ttl: Duration,
         effects: &mut Effects,
     ) -> Option<Held> {
-        let renewed = self.change(&key.name, now, effects, |entry, desk, _| {
-            let mut id = key.id;
-            // planted: 5.04
-            if desk.bug.is(Bug::RenewByName) {
-                id = entry.holders.first()?.id;
-            }
-            let lease = entry.holder_mut(id).filter(|l| l.standing != Standing::Kept)?;
-            let mut from = now;
-            // planted: 5.01
-            if desk.bug.is(Bug::RenewNoop) {
-                return Some(lease.held());
-            }
-            // planted: 5.02
-            if desk.bug.is(Bug::RenewAdditive) {
-                from = lease.expires;
-            }
-            // planted: 5.08
-            if desk.bug.is(Bug::RenewBumpsToken) {
-                lease.token = desk.mint();
-            }
-            lease.extend(from, ttl);
-            let held = lease.held();
-            // planted: 11.04
-            if desk.bug.is(Bug::RenewsEveryReader) && !lease.mode.is_exclusive() {
-                entry.holders.iter_mut().for_each(|l| l.extend(from, ttl));
-            }
-            Some(held)
-        });
-        let released = || self.memo.was_released(self.spot(&key.name).trace(key.id));
-        // planted: 5.03, 5.06
-        if renewed.is_none()
-            && ((self.bug.is(Bug::RenewResurrects) && !released())
-                || (self.bug.is(Bug::RenewReleaseRace) && released()))
-        {
-            return Some(self.upsert(now, key, ttl, effects));
-        }
-        // planted: 12.06
-        if self.bug.is(Bug::WatchPhantom) && !matches!(renewed, Some(Some(_))) {
-            effects.change(&key.name, || {
-                Change::Granted(Holder::new(key.id, Mode::Exclusive, None, ttl))
-            });
-        }
-        renewed.flatten()
-    }
-
-    /// A token before there is a grant for it: only a planted bug asks for one.
-    pub(super) fn draw_token(&mut self) -> Token {
-        self.desk.mint()
-    }
-
-    /// What a store does that renews by writing the record anew: only a planted bug does.
-    fn upsert(&mut self, now: Timestamp, key: &LeaseKey, ttl: Duration, effects: &mut Effects) -> Held {
-        let mut entry = Entry::new();
-        let request = waiter(now, &Acquire::new(key.clone(), ttl));
-        let held = entry.grant(&mut self.desk, &key.name, request, None, now, effects);
-        let hash = self.names.hash(&key.name);
-        self.names.insert(hash, key.name.clone(), entry);
-        held
+        self.change(&key.name, now, effects, |entry, _, _| {
+            let lease = entry
+                .holder_mut(key.id)
+                .filter(|l| l.standing != Standing::Kept)?;
+            lease.extend(now, ttl);
+            Some(lease.held())
+        })
+        .flatten()
     }
 
     /// Extends a queue entry and asks again; `None` if there is neither it nor a grant that it became.
@@ -169,9 +101,9 @@ impl Table {
         queue_ttl: Duration,
         effects: &mut Effects,
     ) -> Option<Asked> {
-        self.change(&key.name, now, effects, |entry, desk, _| {
+        self.change(&key.name, now, effects, |entry, _, _| {
             if let Some(position) = entry.position(key.id) {
-                entry.renew_waiter(position, now + queue_ttl, desk.bug);
+                entry.renew_waiter(position, now + queue_ttl);
                 return Some(Asked::Queued(entry.place(position)));
             }
             let lease = entry
@@ -196,7 +128,7 @@ impl Table {
                 .iter()
                 .position(|l| l.id == key.id && l.standing != Standing::Kept)
                 .ok_or_else(|| Error::lost(LossReason::Refused).with_name(&key.name))?;
-            if !entry.fits(to, desk.bug) {
+            if !entry.fits(to) {
                 return Err(mismatch(&key.name, to));
             }
             let from = entry.holders[index].mode;
@@ -204,24 +136,11 @@ impl Table {
             if to.is_exclusive() && !from.is_exclusive() && others {
                 // Both shared leases stay while both ask: each would wait for the other to go.
                 let rival = entry.holders.iter().any(|l| l.upgrading && l.id != key.id);
-                // planted: 11.12
-                if desk.bug.is(Bug::FailedUpgradeDropsRead) {
-                    entry.holders.remove(index);
-                    return Ok(Conversion::Busy);
-                }
-                // planted: 11.11
-                if rival && !desk.bug.is(Bug::UpgradeDeadlock) {
+                if rival {
                     return Ok(Conversion::WouldDeadlock);
                 }
                 entry.holders[index].upgrading = true;
                 return Ok(Conversion::Busy);
-            }
-            // planted: 11.10
-            let gap = desk.bug.is(Bug::DowngradeGap) && from.is_exclusive() && !to.is_exclusive();
-            if gap {
-                let lease = entry.holders.remove(index);
-                entry.admit(desk, &key.name, now, effects);
-                entry.holders.insert(index, lease);
             }
             entry.fix_class(to);
             let lease = &mut entry.holders[index];
@@ -268,11 +187,7 @@ impl Table {
     /// Ends every lease of a name.
     pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
         self.change(name, now, effects, |entry, desk, effects| {
-            let mut ended = std::mem::take(&mut entry.holders);
-            // planted: 12.11
-            if desk.bug.is(Bug::ForceEndsOne) && !ended.is_empty() {
-                entry.holders = ended.drain(1..).collect();
-            }
+            let ended = std::mem::take(&mut entry.holders);
             for lease in &ended {
                 if lease.standing != Standing::Kept {
                     desk.ended(lease.id);
@@ -286,15 +201,9 @@ impl Table {
 
     /// The state of a name.
     pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
-        self.change(name, now, effects, |entry, desk, _| {
-            // planted: 12.10
-            let most = if desk.bug.is(Bug::InspectShowsOne) {
-                1
-            } else {
-                usize::MAX
-            };
+        self.change(name, now, effects, |entry, _, _| {
             let leases = entry.holders.iter().filter(|l| l.standing != Standing::Foreign);
-            let holders = leases.take(most).map(|l| l.holder(now)).collect();
+            let holders = leases.map(|l| l.holder(now)).collect();
             Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
         })
         .unwrap_or_default()
@@ -326,18 +235,13 @@ impl Table {
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         let queued = self.names.entries().map(Entry::waiting).sum();
         let names = self.names.len();
-        // planted: 7.16
-        #[cfg(dlock_saboteur)]
-        let names = names + self.desk.last_tokens.len();
         (names, queued, self.memo.tombstones())
     }
 
     fn spot<'a>(&self, name: &'a LockName) -> Spot<'a> {
-        let filed = filed(&self.names, name, self.bug);
         Spot {
-            hash: self.names.hash(&filed),
+            hash: self.names.hash(name),
             name,
-            filed,
         }
     }
 
@@ -362,21 +266,12 @@ impl Table {
         change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
     ) -> Option<R> {
         let name = spot.name;
-        let mut record = names.find(spot.hash, &spot.filed)?;
+        let mut record = names.find(spot.hash, name)?;
         let entry = &mut record.get_mut().entry;
-        let held = entry.holders.len();
         entry.purge(desk, name, now, effects);
-        // planted: 11.14
-        if !desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held {
-            entry.admit(desk, name, now, effects);
-        }
+        entry.admit(desk, name, now, effects);
         let answer = change(entry, desk, effects);
-        // planted: 11.14, 8.09
-        if (!desk.bug.is(Bug::AdmitOnReleaseOnly) || entry.holders.len() < held)
-            && !(desk.bug.is(Bug::PrioStarves) && entry.is_next_unimportant())
-        {
-            entry.admit(desk, name, now, effects);
-        }
+        entry.admit(desk, name, now, effects);
         if entry.is_empty() {
             record.remove();
             names.trim();

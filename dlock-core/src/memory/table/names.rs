@@ -69,22 +69,6 @@ impl Names {
     }
 }
 
-/// What only planted bugs do: they touch the records of other names.
-impl Names {
-    pub(super) fn clear(&mut self) {
-        self.records.clear();
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&LockName, &mut Entry)> {
-        self.records.iter_mut().map(|r| (&r.name, &mut r.entry))
-    }
-
-    #[cfg(dlock_saboteur)]
-    pub(super) fn keys(&self) -> impl Iterator<Item = &LockName> {
-        self.records.iter().map(|r| &r.name)
-    }
-}
-
 fn hash(hasher: &RandomState, name: &LockName) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(name.as_bytes());

@@ -51,34 +51,13 @@ impl Table {
             let mut entry = Entry::new();
             entry.holders.push(foreign());
             let spot = self.spot(name);
-            self.names.insert(spot.hash, spot.filed.into_owned(), entry);
+            self.names.insert(spot.hash, name.clone(), entry);
         }
     }
 
     /// What stands there that is no record of a lock.
     pub(in crate::memory) fn spoiled(&self, name: &LockName) -> Option<Arc<str>> {
         self.names.get(name)?.foreign()?.owner.clone()
-    }
-}
-
-#[cfg(dlock_saboteur)]
-impl Table {
-    /// Rule 7.07: tokens are what the clock shows that can be set; leases go by the other one.
-    pub(in crate::memory) fn tokens_by_the_clock(&mut self, wall: Timestamp, steady: Timestamp) -> Timestamp {
-        self.desk.wall = wall;
-        steady
-    }
-
-    /// Rule 16.12: the replica has heard nothing of the last tenth of a second.
-    pub(in crate::memory) fn forget_what_is_not_replicated(&mut self, now: Timestamp) {
-        for (_, entry) in self.names.iter_mut() {
-            entry.holders.retain(|l| {
-                let begun = l
-                    .expires
-                    .saturating_sub(std::time::Duration::from_nanos(l.ttl_nanos));
-                now.since(begun) > std::time::Duration::from_millis(100)
-            });
-        }
     }
 }
 

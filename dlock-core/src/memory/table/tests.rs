@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::spi::Queueing::{Join, No};
-use crate::spi::{Abandoned, Queueing, Release, Released};
+use crate::spi::{Abandoned, Acquire, Queueing, Release, Released};
 
 const TTL: u64 = 1000;
 const QUEUE_TTL: u64 = 100_000;

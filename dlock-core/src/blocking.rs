@@ -18,14 +18,12 @@
 //!
 //! ```
 //! # use dlock_core as dlock;
-//! use dlock::LockName;
 //! use dlock::blocking::block_on;
 //! # let client = dlock_core::doc_client().blocking();
-//! let report = LockName::new("report.json")?;
 //! let guard = client.lock("report")?.acquire()?;
 //! let token = guard.token().expect("this backend fences");
 //! let gate = client.as_async().gate()?;
-//! assert!(block_on(gate.write(&report, token, b"{}"))?.is_admitted());
+//! assert!(block_on(gate.write("report.json", token, b"{}"))?.is_admitted());
 //! # Ok::<(), dlock_core::Error>(())
 //! ```
 
@@ -38,6 +36,7 @@ use futures::stream::BoxStream;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Held, Upgrade};
 use crate::inspection::{Change, Inspection};
+use crate::mode::{Permits, ReadWrite};
 use crate::name::LockName;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
@@ -79,8 +78,8 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::semaphore`](crate::Client::semaphore).
-    pub fn permit(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Lock> {
-        self.0.semaphore(name, n).map(|s| Lock(s.into_lock()))
+    pub fn permit(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Lock<Permits>> {
+        self.0.semaphore(name, n).map(Lock)
     }
 
     /// Who holds that name now: see [`Client::inspect`](crate::Client::inspect).
@@ -139,9 +138,9 @@ impl Client {
 
 /// A [`Lock`](crate::Lock) whose calls block.
 #[derive(Clone, Debug)]
-pub struct Lock(crate::lock::Lock);
+pub struct Lock<C = ReadWrite>(crate::lock::Lock<C>);
 
-impl Lock {
+impl<C> Lock<C> {
     /// See [`Lock::options`](crate::Lock::options).
     ///
     /// # Errors
@@ -150,29 +149,11 @@ impl Lock {
         self.0.options(options).map(Self)
     }
 
-    /// The same lock, re-entrant for that owner: see [`Lock::reentrant`](crate::Lock::reentrant). The owner may be handed from
-    /// thread to thread; no thread is one.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Examples
-    /// ```
-    /// # let client = dlock_core::doc_client().blocking();
-    /// let ledger = client.lock("ledger")?.reentrant(&client.owner())?;
-    /// let (outer, inner) = (ledger.acquire()?, ledger.acquire()?);
-    /// assert_eq!(outer.token(), inner.token());
-    /// # Ok::<(), dlock_core::Error>(())
-    /// ```
-    pub fn reentrant(self, owner: &Owner) -> Result<Self> {
-        self.0.reentrant(owner).map(Self)
-    }
-
     /// See [`Lock::try_acquire`](crate::Lock::try_acquire).
     ///
     /// # Errors
     /// As there.
-    pub fn try_acquire(&self) -> Result<Option<BlockingGuard>> {
+    pub fn try_acquire(&self) -> Result<Option<BlockingGuard<C>>> {
         Ok(block_on(self.0.try_acquire())?.map(BlockingGuard))
     }
 
@@ -180,7 +161,7 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
-    pub fn acquire(&self) -> Result<BlockingGuard> {
+    pub fn acquire(&self) -> Result<BlockingGuard<C>> {
         block_on(self.0.acquire()).map(BlockingGuard)
     }
 
@@ -188,7 +169,7 @@ impl Lock {
     ///
     /// # Errors
     /// As there.
-    pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard> {
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard<C>> {
         block_on(self.0.acquire_timeout(limit)).map(BlockingGuard)
     }
 
@@ -218,14 +199,34 @@ impl Lock {
     }
 }
 
+impl Lock {
+    /// The same lock, re-entrant for that owner: see [`Lock::reentrant`](crate::Lock::reentrant). The owner may be handed from
+    /// thread to thread; no thread is one.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Examples
+    /// ```
+    /// # let client = dlock_core::doc_client().blocking();
+    /// let ledger = client.lock("ledger")?.reentrant(&client.owner())?;
+    /// let (outer, inner) = (ledger.acquire()?, ledger.acquire()?);
+    /// assert_eq!(outer.token(), inner.token());
+    /// # Ok::<(), dlock_core::Error>(())
+    /// ```
+    pub fn reentrant(self, owner: &Owner) -> Result<Self> {
+        self.0.reentrant(owner).map(Self)
+    }
+}
+
 /// A [`Guard`] whose calls block. What does not wait is the guard's own: it dereferences to it.
 ///
 /// Dropping it does not wait either: the release is sent by the runtime's thread, which ends with the process. Before `main` returns,
 /// call [`release`](Self::release), or [`Client::close`], which waits for it; else the lock stays taken until its ttl.
 #[derive(Debug)]
-pub struct BlockingGuard(Guard);
+pub struct BlockingGuard<C = ReadWrite>(Guard<C>);
 
-impl BlockingGuard {
+impl<C> BlockingGuard<C> {
     /// See [`Guard::release`].
     ///
     /// # Errors
@@ -242,6 +243,13 @@ impl BlockingGuard {
         block_on(self.0.renew())
     }
 
+    /// The guard itself, for async code.
+    pub fn into_async(self) -> Guard<C> {
+        self.0
+    }
+}
+
+impl BlockingGuard {
     /// See [`Guard::downgrade`].
     ///
     /// # Errors
@@ -257,16 +265,11 @@ impl BlockingGuard {
     pub fn try_upgrade(&self) -> Result<Upgrade> {
         block_on(self.0.try_upgrade())
     }
-
-    /// The guard itself, for async code.
-    pub fn into_async(self) -> Guard {
-        self.0
-    }
 }
 
-impl std::ops::Deref for BlockingGuard {
-    type Target = Guard;
-    fn deref(&self) -> &Guard {
+impl<C> std::ops::Deref for BlockingGuard<C> {
+    type Target = Guard<C>;
+    fn deref(&self) -> &Guard<C> {
         &self.0
     }
 }

@@ -1,6 +1,7 @@
 //! The one error type.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -152,6 +153,13 @@ impl Error {
     /// it; at the latest it lapses with its ttl.
     pub fn may_be_held(&self) -> bool {
         self.0.kind == ErrorKind::Unknown
+    }
+}
+
+/// What is a [`LockName`] already is taken as one.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

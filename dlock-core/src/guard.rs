@@ -1,13 +1,14 @@
 //! What is held.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew};
 use crate::error::{Error, LossReason, Result};
 use crate::events::GuardEvents;
-use crate::mode::Mode;
+use crate::mode::{Mode, Permits, ReadWrite};
 use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::saboteur::Bug;
@@ -15,31 +16,43 @@ use crate::spi::Converted;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// A held lock.
+/// A held lock; [`Permit`] is a held permit of a semaphore.
 ///
-/// A lease can end while a guard exists: its holder may have been paused or cut off for longer than its ttl. So a guard knows
-/// its own [`deadline`](Self::deadline), [tells](Self::lost) when it is lost, at the deadline at the latest, and
-/// carries a [fencing token](Self::token) by which a resource can refuse a holder that does not know yet.
+/// A lease can end while a guard exists: its holder may have been paused or cut off for longer than its ttl.
+/// So a guard knows its own [`deadline`](Self::deadline), [tells](Self::lost) when it is lost, at the
+/// deadline at the latest, and carries a [fencing token](Self::token) by which a resource can refuse a holder
+/// that does not know yet.
 ///
-/// Dropping a guard releases the lock in the background; it neither blocks nor panics and needs no runtime, on any thread.
-/// [`release`](Self::release) tells how it went.
+/// Dropping a guard releases the lock in the background; it neither blocks nor panics and needs no runtime,
+/// on any thread. [`release`](Self::release) tells how it went.
 ///
-/// A guard that is leaked, by [`std::mem::forget`] say, is held like any other: without renewal it lapses with its ttl, with
-/// renewal it stays held until its client is closed or its process ends.
+/// A guard that is leaked, by [`std::mem::forget`] say, is held like any other: without renewal it lapses
+/// with its ttl, with renewal it stays held until its client is closed or its process ends.
 ///
-/// What happens in the background ends with the process: a program whose last act is to drop a guard leaves the lock to its
-/// ttl. So let it end with [`release`](Self::release), or with [`Client::close`](crate::Client::close), which waits for the releases that
-/// are under way.
-pub struct Guard {
+/// What happens in the background ends with the process: a program whose last act is to drop a guard leaves
+/// the lock to its ttl. So let it end with [`release`](Self::release), or with
+/// [`Client::close`](crate::Client::close), which waits for the releases that are under way.
+pub struct Guard<C = ReadWrite> {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
     /// Not 0 once `release` has taken over. A whole word: a guard is moved from future to future, and a byte
     /// with its padding is copied in pieces that the processor has to wait for.
     left: usize,
+    class: PhantomData<fn() -> C>,
     /// Until when its own hold would last if it had one, for a planted bug.
     #[cfg(dlock_saboteur)]
     entered_until: Option<Timestamp>,
 }
+
+/// A held permit of a [`Semaphore`](crate::Semaphore): a guard that is not converted.
+///
+/// ```compile_fail
+/// # async fn example(client: dlock_core::Client) -> dlock_core::Result<()> {
+/// let permit = client.semaphore("licences", 2)?.acquire().await?;
+/// permit.downgrade().await?; // no method of a permit
+/// # Ok(()) }
+/// ```
+pub type Permit = Guard<Permits>;
 
 /// How an upgrade went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +63,18 @@ pub enum Upgrade {
     Done,
     /// Others share the lock; the guard is as it was.
     Busy,
-    /// Another holder is upgrading, and each would wait for the other; the guard is as it was. Release it, and acquire anew.
+    /// Another holder is upgrading, and each would wait for the other; the guard is as it was. Release it,
+    /// and acquire anew.
     WouldDeadlock,
 }
 
-impl Guard {
+impl<C> Guard<C> {
     pub(crate) fn new(engine: Arc<Engine>, lease: Arc<Lease>) -> Self {
         Self {
             engine,
             lease,
             left: 0,
+            class: PhantomData,
             #[cfg(dlock_saboteur)]
             entered_until: None,
         }
@@ -86,14 +101,13 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let lock = client.lock("report")?;
     /// let first = lock.acquire().await?;
     /// let token = first.token();
     /// first.release().await?;
     /// assert!(lock.acquire().await?.token() > token);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn token(&self) -> Option<Token> {
         self.lease.token()
@@ -132,13 +146,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let guard = client.lock("job")?.acquire().await?;
     /// assert!(guard.is_valid());
     /// client.close().await?;
     /// assert!(!guard.is_valid());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
@@ -158,15 +171,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// let guard = client.lock("job")?.acquire().await?;
     /// let lost = guard.lost();
     /// client.force_release("job").await?;
     /// guard.renew().await.unwrap_err(); // learnt at the next renewal, which is automatic otherwise
     /// assert_eq!(lost.await, dlock::LossReason::Refused);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + Sync + 'static {
         // planted: 6.04 and 6.06
@@ -183,8 +195,7 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::GuardEvent;
     /// use futures::StreamExt;
@@ -194,7 +205,7 @@ impl Guard {
     /// guard.release().await?;
     /// assert!(matches!(events.next().await, Some(GuardEvent::Renewed)));
     /// assert!(matches!(events.next().await, Some(GuardEvent::Released)));
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn events(&self) -> GuardEvents {
         GuardEvents::new(self.lease.clone())
@@ -220,8 +231,7 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use std::time::Duration;
     /// use dlock::{AutoRenew, LockOptions};
@@ -230,7 +240,7 @@ impl Guard {
     /// let before = guard.deadline();
     /// guard.renew().await?;
     /// assert!(guard.deadline() > before);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn renew(&self) -> Result<()> {
         renew(&self.engine, &self.lease).await
@@ -252,15 +262,14 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::{ErrorKind, LossReason};
     /// let guard = client.lock("job")?.acquire().await?;
     /// client.close().await?;
     /// let e = guard.release().await.unwrap_err();
     /// assert_eq!((e.kind(), e.loss_reason()), (ErrorKind::Lost, Some(LossReason::Closed)));
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn release(mut self) -> Result<()> {
         // planted: 10.02
@@ -279,17 +288,17 @@ impl Guard {
         }
         release(&self.engine, &self.lease).await
     }
+}
 
+impl Guard {
     /// By the clock: nobody may have looked since the deadline.
     fn check_held(&self) -> Result<()> {
         match self.engine.remaining(&self.lease).is_zero() {
-            true => Err(self.gone()),
+            true => {
+                Err(Error::lost(self.lease.loss().unwrap_or(LossReason::Released)).with_name(self.name()))
+            }
             false => Ok(()),
         }
-    }
-
-    fn gone(&self) -> Error {
-        Error::lost(self.lease.loss().unwrap_or(LossReason::Released)).with_name(self.name())
     }
 
     /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come in at once.
@@ -306,13 +315,12 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let prices = client.rwlock("prices")?;
     /// let guard = prices.write().acquire().await?;
     /// guard.downgrade().await?;
     /// assert!(prices.read().try_acquire().await?.is_some());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn downgrade(&self) -> Result<()> {
         if !self.lease.may_be_exclusive_in_store() {
@@ -335,8 +343,7 @@ impl Guard {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::Upgrade;
     /// let prices = client.rwlock("prices")?;
@@ -345,7 +352,7 @@ impl Guard {
     ///     Upgrade::Done => println!("exclusive, with token {:?}", guard.token()),
     ///     _ => println!("others read too; still a reader"),
     /// }
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn try_upgrade(&self) -> Result<Upgrade> {
         if self.mode().is_exclusive() {
@@ -360,7 +367,7 @@ impl Guard {
 }
 
 /// Releases in the background: no I/O here, no blocking, no runtime (I2).
-impl Drop for Guard {
+impl<C> Drop for Guard<C> {
     fn drop(&mut self) {
         if self.left == 0 && self.lease.leave() {
             drop_lease(&self.engine, &self.lease);
@@ -368,7 +375,7 @@ impl Drop for Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl<C> fmt::Debug for Guard<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         debug("Guard", &self.engine, &self.lease, f)
     }

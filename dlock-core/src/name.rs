@@ -46,38 +46,27 @@ impl LockName {
     }
 }
 
-impl TryFrom<&str> for LockName {
-    type Error = Error;
-    fn try_from(name: &str) -> Result<Self, Error> {
-        Self::new(name)
-    }
+macro_rules! name_of_bytes {
+    ($($bytes:ty),*) => {
+        $(impl TryFrom<$bytes> for LockName {
+            type Error = Error;
+            fn try_from(name: $bytes) -> Result<Self, Error> {
+                Self::new(name)
+            }
+        })*
+    };
 }
 
-impl TryFrom<String> for LockName {
-    type Error = Error;
-    fn try_from(name: String) -> Result<Self, Error> {
-        Self::new(name)
-    }
+name_of_bytes!(&str, String, &String, &[u8]);
+
+/// Whatever names a lock, taken as its name.
+pub(crate) fn name_of(name: impl TryInto<LockName, Error: Into<Error>>) -> Result<LockName, Error> {
+    name.try_into().map_err(Into::into)
 }
 
-impl TryFrom<&String> for LockName {
-    type Error = Error;
-    fn try_from(name: &String) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&[u8]> for LockName {
-    type Error = Error;
-    fn try_from(name: &[u8]) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&LockName> for LockName {
-    type Error = Error;
-    fn try_from(name: &LockName) -> Result<Self, Error> {
-        Ok(name.clone())
+impl From<&LockName> for LockName {
+    fn from(name: &LockName) -> Self {
+        name.clone()
     }
 }
 

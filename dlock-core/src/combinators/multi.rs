@@ -22,15 +22,14 @@ use crate::token::Token;
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
-/// # let client = dlock_core::doc_client();
+/// # dlock_core::doc(|client| async move {
 /// # use dlock_core as dlock;
 /// use dlock::combinators::MultiLock;
 /// let transfer = MultiLock::new([client.lock("account/7")?, client.lock("account/3")?])?;
 /// let both = transfer.acquire().await?;
 /// assert!(client.lock("account/3")?.try_acquire().await?.is_none());
 /// both.release().await?;
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
@@ -72,8 +71,7 @@ impl MultiLock {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::combinators::MultiLock;
     /// let both = MultiLock::new([client.lock("a")?, client.lock("b")?])?;
@@ -81,7 +79,7 @@ impl MultiLock {
     /// assert!(both.try_acquire().await?.is_none());
     /// assert!(client.lock("a")?.try_acquire().await?.is_some());
     /// # drop(other);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         let mut taken = MultiGuard::with_capacity(self.locks.len());

@@ -35,7 +35,7 @@ use crate::token::{Strength, Token};
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use dlock::combinators::Namespaced;
@@ -51,7 +51,7 @@ use crate::token::{Strength, Token};
 /// assert!(billing.lock("nightly")?.try_acquire().await?.is_some());
 /// assert!(of("shop")?.lock("nightly")?.try_acquire().await?.is_none());
 /// # drop(ours);
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Namespaced {
     inner: Arc<dyn Lock>,

@@ -53,7 +53,7 @@ use crate::token::{Strength, Token};
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -65,7 +65,7 @@ use crate::token::{Strength, Token};
 /// let backend = Sharded::new(shards, runtime.clone(), Duration::from_secs(1))?;
 /// let client = Client::builder(Arc::new(backend), runtime).build()?;
 /// client.lock("stock/42")?.acquire().await?.release().await?;
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Sharded {
     shards: Arc<[Shard]>,

@@ -62,13 +62,29 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// Once: for backends. The timers of a runtime that is shut down complete at once, and so does what waits for
-/// them; a loop of such waits would keep its task, and on one thread all others, from being dropped. So each
-/// pause in a loop without an end of its own is followed by this.
+/// Lets the other tasks of this thread run once, on any executor.
+///
+/// For backends: the timers of a runtime that is shut down complete at once, so a loop that pauses without an
+/// end of its own would keep its task, and on one thread all others, from being dropped. Each such pause is
+/// followed by this.
 ///
 /// # Cancel safety
 /// Nothing is lost.
-pub async fn let_others_run() {
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// # use dlock_core as dlock;
+/// use dlock::runtime::yield_now;
+/// use std::time::Duration;
+/// # let is_done = || true;
+/// while !is_done() {
+///     client.runtime().sleep(Duration::from_millis(10)).await;
+///     yield_now().await;
+/// }
+/// # Ok(()) });
+/// ```
+pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
         true => Poll::Ready(()),

@@ -22,7 +22,7 @@ use super::Shared;
 use super::rounds::Round;
 use crate::capabilities::Nature;
 use crate::error::ErrorKind;
-use crate::runtime::let_others_run;
+use crate::runtime::yield_now;
 use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 
@@ -92,7 +92,7 @@ impl Shared {
         };
         while !is_settled() && self.runtime.now() < by {
             self.runtime.sleep(LOOKS).await;
-            let_others_run().await;
+            yield_now().await;
         }
     }
 
@@ -110,7 +110,7 @@ impl Shared {
                 pause = PAUSES.0;
             } else {
                 self.runtime.sleep(pause).await;
-                let_others_run().await;
+                yield_now().await;
                 pause = (pause * 2).min(PAUSES.1);
             }
         }

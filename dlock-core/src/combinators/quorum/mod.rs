@@ -179,7 +179,7 @@ use crate::token::{Strength, Token};
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -194,7 +194,7 @@ use crate::token::{Strength, Token};
 /// let token = first.token();
 /// first.release().await?;
 /// assert!(client.lock("stock/42")?.acquire().await?.token() > token);
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Quorum {
     shared: Arc<Shared>,

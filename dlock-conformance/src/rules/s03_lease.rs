@@ -99,7 +99,7 @@ pub(super) static RULES: &[Rule] = &[
         intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the \
             classic bug of DEL after SET NX.",
         check_first: "Is release conditional on the acquisition, in one step with the deletion?",
-        evidence: ["stale_ends" >= 2],
+        evidence: ["stale_ends" >= 1],
         budget: 60 s,
         bug: ReleaseByName deterministic,
         blast: ["4.02", "4.04", "7.15", "8.12", "9.03", "11.05", "12.11", "15.04", "15.06", "15.07", "16.06", "16.08"]

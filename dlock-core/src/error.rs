@@ -126,6 +126,15 @@ impl Error {
         self
     }
 
+    /// Keeps that error as the cause, if there is one.
+    #[must_use]
+    pub(crate) fn caused_by(self, cause: Option<Self>) -> Self {
+        match cause {
+            Some(cause) => self.with_source(cause),
+            None => self,
+        }
+    }
+
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

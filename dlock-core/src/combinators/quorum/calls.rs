@@ -156,6 +156,27 @@ impl<T: Send + 'static> Calls<T> {
         next
     }
 
+    /// Hears answers until they decide, or nobody is waited for any more.
+    pub(super) async fn hear<S>(
+        &mut self,
+        so_far: &mut S,
+        mut take: impl FnMut(&mut S, usize, T),
+        is_decided: impl Fn(&S, &Self) -> bool,
+    ) {
+        loop {
+            while let Some((member, answer)) = self.ready().await {
+                take(so_far, member, answer);
+            }
+            if is_decided(so_far, self) {
+                return;
+            }
+            match self.next().await {
+                Some((member, answer)) => take(so_far, member, answer),
+                None => return,
+            }
+        }
+    }
+
     /// The next answer, if it comes soon; whoever gives none is waited for as before.
     pub(super) async fn next_soon(&mut self) -> Option<(usize, T)> {
         let soon = self.waiting.as_ref().map_or(GRACE.1, Waiting::soon);
@@ -180,7 +201,7 @@ impl<T: Send + 'static> Calls<T> {
     }
 
     /// Nobody is waited for any more: whoever has not answered is silent.
-    pub(super) fn fall_silent(&mut self) {
+    fn fall_silent(&mut self) {
         for (member, awaited) in self.awaited.iter_mut().enumerate() {
             if std::mem::take(awaited) {
                 self.shared.members[member].silent.store(true, Ordering::Relaxed);

@@ -110,6 +110,7 @@ mod model;
 mod release;
 mod renew;
 mod rounds;
+mod tally;
 mod votes;
 mod wait;
 
@@ -132,10 +133,10 @@ use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::saboteur::Planted;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Raised, Release, Released, Renew,
-    RenewItem, RenewOutcome, RwLock, Signal,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Release, Released, Renew, RenewItem,
+    RenewOutcome, RwLock, Signal,
 };
-use crate::token::{Strength, Token};
+use crate::token::Strength;
 
 /// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens
 /// that increase whichever majority that is.
@@ -442,9 +443,5 @@ impl Fencing for Quorum {
             .capabilities
             .strength
             .unwrap_or(Strength::WhileStateSurvives)
-    }
-
-    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        convert::raise(&self.shared, lease, to).await
     }
 }

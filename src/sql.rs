@@ -130,25 +130,33 @@ const MYSQL: Words = Words {
     passed_on_for_tls: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
 };
 
+/// A builder with what the leases of both kinds of servers take.
+macro_rules! lease {
+    ($builder:expr, $common:ident, $url:ident) => {{
+        let mut builder = $builder;
+        if let Some(prefix) = $common.prefix {
+            builder = builder.table_prefix(prefix);
+        }
+        if let Some(schema) = $common.schema {
+            builder = builder.schema(schema);
+        }
+        if let Some(many) = $url.take::<u32>("connections")? {
+            builder = builder.connections(many as usize);
+        }
+        if let Some(wait) = $url.take::<Duration>("lock_wait")? {
+            builder = builder.lock_wait(wait);
+        }
+        builder
+    }};
+}
+
 #[cfg(feature = "postgres")]
 pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
     let common = common(&mut url, &POSTGRES)?;
     match common.strategy {
         Strategy::Lease => {
             use dlock_sql::lease::postgres::{PostgresLease, Route};
-            let mut builder = PostgresLease::builder(&common.url)?;
-            if let Some(prefix) = common.prefix {
-                builder = builder.table_prefix(prefix);
-            }
-            if let Some(schema) = common.schema {
-                builder = builder.schema(schema);
-            }
-            if let Some(many) = url.take::<u32>("connections")? {
-                builder = builder.connections(many as usize);
-            }
-            if let Some(wait) = url.take::<Duration>("lock_wait")? {
-                builder = builder.lock_wait(wait);
-            }
+            let mut builder = lease!(PostgresLease::builder(&common.url)?, common, url);
             if url.take::<bool>("pooler")?.unwrap_or(false) {
                 builder = builder.route(Route::TransactionPooler);
             }
@@ -164,19 +172,11 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
     let common = common(&mut url, &MYSQL)?;
     match common.strategy {
         Strategy::Lease => {
-            let mut builder = dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?;
-            if let Some(prefix) = common.prefix {
-                builder = builder.table_prefix(prefix);
-            }
-            if let Some(schema) = common.schema {
-                builder = builder.schema(schema);
-            }
-            if let Some(many) = url.take::<u32>("connections")? {
-                builder = builder.connections(many as usize);
-            }
-            if let Some(wait) = url.take::<Duration>("lock_wait")? {
-                builder = builder.lock_wait(wait);
-            }
+            let builder = lease!(
+                dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?,
+                common,
+                url
+            );
             url.finish()?;
             Ok(Sql::MysqlLease(Box::new(builder)))
         }
@@ -239,7 +239,7 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     }
     if url.take::<String>("statement-cache-capacity")?.is_some() {
         return Err(invalid(
-            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay prepared",
+            "leave out `statement-cache-capacity` of the URL: the few statements of a lock stay prepared",
         ));
     }
     for key in words.passed_on {
@@ -257,32 +257,24 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     };
     #[cfg(feature = "sql-tls")]
     {
-        for key in words.passed_on_for_tls {
-            if let Some(file) = url.take::<String>(key)? {
-                readable(key, &file)?;
-                tell(key, &file);
+        let mut file = |key, word: &str| {
+            let path = url
+                .take_file(key)?
+                .map(|(path, _)| path.to_string_lossy().into_owned());
+            if let Some(path) = &path {
+                tell(word, path);
             }
+            Ok::<_, dlock_core::Error>(path)
+        };
+        for key in words.passed_on_for_tls {
+            file(key, key)?;
         }
-        if let Some(ca) = url.take::<String>("ca")? {
-            readable("ca", &ca)?;
-            tell(words.ca, &ca);
+        if file("ca", words.ca)?.is_some() {
             // Whoever says whom it trusts wants to know to whom it speaks.
             mode.get_or_insert_with(|| "verify-full".to_owned());
         }
-        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
-            (Some(cert), Some(key)) => {
-                readable("cert", &cert)?;
-                readable("key", &key)?;
-                tell(words.cert, &cert);
-                tell(words.key, &key);
-            }
-            (None, None) => {}
-            _ => {
-                return Err(invalid(
-                    "the URL gives one of `cert` and `key`, which belong together",
-                ));
-            }
-        }
+        let (cert, key) = (file("cert", words.cert)?, file("key", words.key)?);
+        Url::both(("cert", cert), ("key", key))?;
     }
     if let Some(mode) = mode.take() {
         // The driver's own words are taken as well.
@@ -314,12 +306,4 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
         url.raw_place(),
         query.join("&")
     ))
-}
-
-/// So that the message names the key of our URL, and not what the driver makes of it.
-#[cfg(feature = "sql-tls")]
-fn readable(key: &str, path: &str) -> Result<()> {
-    std::fs::File::open(path)
-        .map(drop)
-        .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
 }

@@ -55,7 +55,7 @@ impl Client {
         ClientBuilder {
             backend,
             runtime,
-            defaults: LockOptions::new(),
+            defaults: Terms::DEFAULT,
             op_timeout: Duration::from_secs(5),
             bug: Planted::NONE,
         }
@@ -361,7 +361,7 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     backend: Arc<dyn spi::Lock>,
     runtime: Arc<dyn Runtime>,
-    defaults: LockOptions,
+    defaults: Terms,
     op_timeout: Duration,
     bug: Planted,
 }
@@ -371,7 +371,7 @@ impl ClientBuilder {
     /// over what it was called with before.
     #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
-        self.defaults = options.over(&self.defaults);
+        self.defaults = self.defaults.with(options);
         self
     }
 
@@ -398,8 +398,7 @@ impl ClientBuilder {
     /// that claims what it has no part for.
     pub fn build(self) -> Result<Client> {
         let caps = spi::capabilities_of(&*self.backend);
-        let defaults = Terms::DEFAULT.with(self.defaults.clone());
-        defaults.check(&caps)?;
+        self.defaults.check(&caps)?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -426,7 +425,7 @@ impl ClientBuilder {
             runtime,
             op_timeout,
             bug,
-            ..
+            defaults,
         } = self;
         let engine = Engine::start(Settings {
             backend,

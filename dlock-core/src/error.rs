@@ -207,28 +207,3 @@ impl StdError for Error {
         self.0.source.as_ref().map(|s| &**s as _)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_tells_what_and_where_and_keeps_its_cause() {
-        let cause = std::io::Error::other("connection reset");
-        let e = Error::new(ErrorKind::Unavailable, "the server is away")
-            .with_name(&LockName::new("a").unwrap())
-            .with_source(cause);
-        assert_eq!(e.to_string(), "the server is away (lock `a`)");
-        assert_eq!(e.clone().source().unwrap().to_string(), "connection reset");
-        assert!(e.is_retryable() && !e.may_be_held());
-    }
-
-    #[test]
-    fn a_loss_carries_its_reason() {
-        let e = Error::lost(LossReason::Expired);
-        assert_eq!(
-            (e.kind(), e.loss_reason()),
-            (ErrorKind::Lost, Some(LossReason::Expired))
-        );
-    }
-}

@@ -208,36 +208,3 @@ impl FencedValue {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn t(n: u64) -> Token {
-        Token::new(n).unwrap()
-    }
-
-    #[test]
-    fn writers_are_fenced_by_all_readers_only_by_writers() {
-        let mut v = FencedValue::new(vec![], None, None);
-        assert!(v.admit(t(3), Access::Exclusive).is_admitted());
-        assert!(
-            v.admit(t(3), Access::Exclusive).is_admitted(),
-            "the same token comes again"
-        );
-        assert!(v.admit(t(7), Access::Shared).is_admitted());
-        assert!(
-            v.admit(t(5), Access::Shared).is_admitted(),
-            "readers are not fenced against one another"
-        );
-        assert_eq!(
-            v.admit(t(6), Access::Exclusive),
-            Admission::Refused { highest: t(7) }
-        );
-        assert!(v.admit(t(8), Access::Exclusive).is_admitted());
-        assert_eq!(
-            v.admit(t(7), Access::Shared),
-            Admission::Refused { highest: t(8) }
-        );
-    }
-}

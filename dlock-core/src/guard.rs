@@ -97,7 +97,8 @@ impl<C> Guard<C> {
         self.lease.key.id
     }
 
-    /// The fencing token; `None` only where the backend does not claim [`Capability::Fencing`](crate::Capability::Fencing).
+    /// The fencing token; `None` only where the backend does not claim
+    /// [`Capability::Fencing`](crate::Capability::Fencing).
     ///
     /// # Examples
     /// ```
@@ -123,9 +124,9 @@ impl<C> Guard<C> {
         self.lease.ttl()
     }
 
-    /// Until when it may be believed, unless it is renewed; never beyond its maximum hold. Once it is over: [`Timestamp::ZERO`].
-    ///
-    /// Counted from before the request was sent, less the drift margin, so that it is never later than the store's own.
+    /// Until when it may be believed, unless it is renewed; never beyond its maximum hold. Once it is over:
+    /// [`Timestamp::ZERO`]. Counted from before the request was sent, less the drift margin, so that it is
+    /// never later than the store's own.
     pub fn deadline(&self) -> Timestamp {
         self.lease.deadline().unwrap_or(Timestamp::ZERO)
     }
@@ -162,9 +163,10 @@ impl<C> Guard<C> {
         loss(&self.engine, &self.lease)
     }
 
-    /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never after a
-    /// release. After the machine was suspended it may take up to a second, since timers stand still in suspension;
-    /// [`is_valid`](Self::is_valid) looks at the clock and does not have to wait. Any number of these may be awaited anywhere; they keep nothing alive.
+    /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never
+    /// after a release. After the machine was suspended it may take up to a second, since timers stand still
+    /// in suspension; [`is_valid`](Self::is_valid) looks at the clock. Any number of these may be awaited
+    /// anywhere; they keep nothing alive.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -219,15 +221,15 @@ impl<C> Guard<C> {
         }
     }
 
-    /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition, and never
-    /// shortens what was promised; it keeps the token.
+    /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition,
+    /// and never shortens what was promised; it keeps the token.
     ///
     /// # Cancel safety
     /// Dropped at any point, the deadline is the old or the new one, and never beyond the store's.
     ///
     /// # Errors
-    /// `Lost` if it had ended; `Unavailable` or `Unknown` if it could not be renewed and may be tried again until the
-    /// deadline; `Unsupported`, `Closed`.
+    /// `Lost` if it had ended; `Unavailable` or `Unknown` if it could not be renewed and may be tried again
+    /// until the deadline; `Unsupported`, `Closed`.
     ///
     /// # Examples
     /// ```
@@ -248,16 +250,16 @@ impl<C> Guard<C> {
 
     /// Lets go, and tells how that went.
     ///
-    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that shares
-    /// its lease with others of the same owner only counts down.
+    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that
+    /// shares its lease with others of the same owner only counts down.
     ///
     /// # Cancel safety
-    /// Dropped at any point, even before it is first polled, the lock is let go of all the same: nothing renews it,
-    /// the release goes on in the background, and at the latest it lapses by its ttl.
+    /// Dropped at any point, even before it is first polled, the lock is let go of all the same: nothing
+    /// renews it, the release goes on in the background, and at the latest it lapses by its ttl.
     ///
     /// # Errors
-    /// `Lost` if the hold had ended before, with the reason. `Unknown` if the store could not be asked: the client
-    /// goes on with the release in the background, for as long as the store may have the hold, and
+    /// `Lost` if the hold had ended before, with the reason. `Unknown` if the store could not be asked: the
+    /// client goes on with the release in the background, for as long as the store may have the hold, and
     /// [`events`](Self::events) tells how it ended.
     ///
     /// # Examples
@@ -277,7 +279,8 @@ impl<C> Guard<C> {
         // From here on the lease has one guard fewer: `Drop` must not count it a second time.
         self.left = 1;
         if !self.lease.leave() && !frees {
-            // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the clock: nobody may have looked.
+            // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the
+            // clock: nobody may have looked.
             let is_over = self.engine.remaining(&self.lease).is_zero();
             return match self.lease.end() {
                 End::Lost(reason) => Err(Error::lost(reason).with_name(self.name())),
@@ -301,17 +304,18 @@ impl Guard {
         }
     }
 
-    /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come in at once.
-    /// Keeps the token. Of a hold that is shared already it does nothing, unless an upgrade of it was dropped or not answered: then the store
-    /// is told, and the token is the one that the store has.
+    /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come
+    /// in at once. Keeps the token. Of a hold that is shared already it does nothing, unless an upgrade of it
+    /// was dropped or not answered: then the store is told, and the token is the one that the store has.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until this is called again.
+    /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until
+    /// this is called again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the same re-entrant owner
-    /// count on the exclusive hold, or while others wait for a permit of the name, which then has no readers. `Unavailable` also while
-    /// another task converts this same hold.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the
+    /// same re-entrant owner count on the exclusive hold, or while others wait for a permit of the name,
+    /// which then has no readers. `Unavailable` also while another task converts this same hold.
     ///
     /// # Examples
     /// ```
@@ -329,17 +333,17 @@ impl Guard {
         convert(&self.engine, &self.lease, Mode::READER).await.map(|_| ())
     }
 
-    /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits, never deadlocks; if it
-    /// fails the shared hold stands. Of a hold that is exclusive already it does nothing. While another task converts this same
-    /// hold, the answer is `Busy`.
+    /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits,
+    /// never deadlocks; if it fails the shared hold stands. Of a hold that is exclusive already it does
+    /// nothing. While another task converts this same hold, the answer is `Busy`.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive, and keep readers out, until
-    /// [`downgrade`](Self::downgrade) is called, or this again.
+    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive, and keep readers
+    /// out, until [`downgrade`](Self::downgrade) is called, or this again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this hold was dropped or not
-    /// answered: it may still arrive. `InvalidInput` for a permit of a semaphore.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this
+    /// hold was dropped or not answered: it may still arrive.
     ///
     /// # Examples
     /// ```
@@ -381,7 +385,8 @@ impl<C> fmt::Debug for Guard<C> {
     }
 }
 
-/// What a body that runs under a lock may know of it: everything but letting go. Cheap to clone; keeps nothing alive.
+/// What a body that runs under a lock may know of it: everything but letting go. Cheap to clone; keeps
+/// nothing alive.
 #[derive(Clone)]
 pub struct Held {
     core: Arc<Core>,

@@ -164,9 +164,9 @@ impl<C> Lock<C> {
     /// [`acquire`](Self::acquire) with this wait limit, counted from the call. Zero is the same as
     /// [trying](Self::try_acquire) once, with `Timeout` for "held".
     ///
-    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true. If the store does
-    /// not confirm that within [`LockOptions::WITHDRAWAL`], the answer is `Unknown`, and the client goes on
-    /// withdrawing in the background.
+    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true. If the store
+    /// does not confirm that within [`LockOptions::WITHDRAWAL`], the answer is `Unknown`, and the client goes
+    /// on withdrawing in the background.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -247,8 +247,8 @@ impl<C> Lock<C> {
         let result = {
             let mut lost = pin!(guard.lost());
             let mut body = pin!(body(guard.held()));
-            // The loss first: after a stall both may be ready, and a body whose lock is gone must not take one
-            // more step.
+            // The loss first: after a stall both may be ready, and a body whose lock is gone must not take
+            // one more step.
             let step = poll_fn(|cx| {
                 if !guard.is_valid()
                     && let Poll::Ready(reason) = lost.as_mut().poll(cx)
@@ -271,9 +271,9 @@ impl<C> Lock<C> {
 }
 
 impl Lock {
-    /// The same lock, re-entrant for that owner: while one of its guards holds the lock, further acquires with
-    /// the same owner succeed at once, without asking the store; the lock is free when as many guards have let
-    /// go.
+    /// The same lock, re-entrant for that owner: while one of its guards holds the lock, further acquires
+    /// with the same owner succeed at once, without asking the store; the lock is free when as many guards
+    /// have let go.
     ///
     /// The owner is this value and its clones, never a thread, a task or a label, and it is local to this
     /// client. All guards share one lease and one token; when it is lost, it is lost at every level.
@@ -298,7 +298,7 @@ impl Lock {
         let named = |e: Error| e.with_name(&self.ask.name);
         owner.check(&self.engine).map_err(named)?;
         if !self.ask.mode.is_exclusive() {
-            let message = "re-entry is for exclusive locks: shared holds of one owner do not exclude one another anyway";
+            let message = "re-entry is for exclusive locks: shared holds do not exclude one another";
             return Err(named(Error::new(ErrorKind::InvalidInput, message)));
         }
         self.owner = Some(owner.clone());

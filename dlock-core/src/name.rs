@@ -95,19 +95,3 @@ impl fmt::Debug for LockName {
         write!(f, "LockName({self})")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_shown_without_breaking_a_terminal() {
-        let name = LockName::new(b"a\n\xff\xc3\xa9".as_slice()).unwrap();
-        assert_eq!(name.to_string(), "a\\n\\xffé");
-    }
-
-    #[test]
-    fn an_empty_name_is_refused() {
-        assert_eq!(LockName::new("").unwrap_err().kind(), ErrorKind::InvalidInput);
-    }
-}

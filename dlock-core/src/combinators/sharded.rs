@@ -232,10 +232,8 @@ impl Sharded {
     }
 
     fn gate_of(&self, resource: &LockName) -> Result<&dyn FenceGate> {
-        let fencing = self.backend(resource).fencing();
-        fencing
-            .and_then(|part| part.gate())
-            .ok_or_else(|| self.missing(resource, "fence gate"))
+        let gate = self.backend(resource).fencing().and_then(Fencing::gate);
+        gate.ok_or_else(|| self.missing(resource, "fence gate"))
     }
 
     fn watch_of(&self, name: &LockName) -> Result<&dyn Watch> {

@@ -201,7 +201,7 @@ impl<T: Send + 'static> Calls<T> {
     }
 
     /// Nobody is waited for any more: whoever has not answered is silent.
-    fn fall_silent(&mut self) {
+    pub(super) fn fall_silent(&mut self) {
         for (member, awaited) in self.awaited.iter_mut().enumerate() {
             if std::mem::take(awaited) {
                 self.shared.members[member].silent.store(true, Ordering::Relaxed);
@@ -216,41 +216,24 @@ impl<T: Send + 'static> Calls<T> {
             return;
         }
         let shared = self.shared.clone();
-        let lingering = Lingering::new(&shared);
+        // Closing waits for what is heard out.
+        shared.lingering.fetch_add(1, Ordering::AcqRel);
         // Anew: the answers that decided may have come at the last moment.
         self.waiting = None;
         self.spent = false;
         self.awaited.clone_from(&self.running);
         let lingers = async move {
-            loop {
-                // Nobody waits for this, so the silent ones have all of their time.
+            // Nobody waits for this, so the silent ones have all of their time.
+            self.heard = false;
+            while let Some((member, answer)) = self.next().await {
+                hear(member, Some(answer));
                 self.heard = false;
-                match self.next().await {
-                    Some((member, answer)) => hear(member, Some(answer)),
-                    None => break,
-                }
             }
             for member in self.running().collect::<Vec<_>>() {
                 hear(member, None);
             }
-            drop(lingering);
+            self.shared.lingering.fetch_sub(1, Ordering::AcqRel);
         };
         shared.runtime.spawn(lingers.boxed());
-    }
-}
-
-/// Counts what is heard out in the background: closing waits for that.
-struct Lingering(Arc<Shared>);
-
-impl Lingering {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.lingering.fetch_add(1, Ordering::AcqRel);
-        Self(shared.clone())
-    }
-}
-
-impl Drop for Lingering {
-    fn drop(&mut self) {
-        self.0.lingering.fetch_sub(1, Ordering::AcqRel);
     }
 }

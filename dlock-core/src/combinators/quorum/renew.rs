@@ -1,7 +1,10 @@
 //! Renewal: of a majority of all members, whatever number granted.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures::future::{Either, select};
 
 use super::Shared;
 use super::calls::Calls;
@@ -29,9 +32,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
     let sent_at = shared.runtime.now();
     let mut tallies: Vec<_> = items.iter().map(|item| tally(shared, item, sent_at)).collect();
     let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
-    // Well within what the engine gives a batch: whoever needs a member that hangs fails alone.
-    let wait = (shortest / 8).max(SHORTEST_WAIT.min(shortest / 4));
-    let mut calls = Calls::new(shared, shared.patience.min(wait));
+    let mut calls = Calls::new(shared, shared.patience_of(shortest));
     for (member, at) in shared.members.iter().enumerate() {
         let (mut asked, mut batch) = (Vec::new(), Vec::new());
         for (n, item) in items.iter().enumerate() {
@@ -61,13 +62,34 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
             }
         }
     };
-    let is_decided = |tallies: &Vec<Result<Tally, _>>, calls: &Calls<_>| {
+    let decided = |tallies: &Vec<Result<Tally, _>>, calls: &Calls<_>| {
+        let tallies = tallies.iter().flatten();
         tallies
-            .iter()
-            .flatten()
-            .all(|tally| tally.is_decided(calls.running()))
+            .map(|tally| tally.is_decided(calls.running()))
+            .collect::<Vec<_>>()
     };
-    calls.hear(&mut tallies, take, is_decided).await;
+    // As long as nothing is decided, waiting costs nobody anything.
+    calls
+        .hear(&mut tallies, take, |tallies, calls| {
+            decided(tallies, calls).contains(&true)
+        })
+        .await;
+    if decided(&tallies, &calls).contains(&false) {
+        // Well within what the engine gives a batch: whoever needs a member that hangs fails alone.
+        let wait = shared
+            .patience
+            .min((shortest / 8).max(SHORTEST_WAIT.min(shortest / 4)));
+        let waited = sent_at.until(shared.runtime.now());
+        let late = shared.runtime.sleep(wait.saturating_sub(waited));
+        let all = |tallies: &_, calls: &_| !decided(tallies, calls).contains(&false);
+        let is_late = matches!(
+            select(pin!(calls.hear(&mut tallies, take, all)), late).await,
+            Either::Right(_)
+        );
+        if is_late {
+            calls.fall_silent();
+        }
+    }
     let all_answered = calls.running().next().is_none();
     calls.linger(|_, _| ());
     let outcome = |(item, tally): (&RenewItem, Result<Tally, RenewOutcome>)| {

@@ -233,8 +233,8 @@ impl Rounds {
         (round.state().fate == Fate::Open).then(|| round.clone())
     }
 
-    /// It was lost. `false` if somebody else has ended it already: its release may have to be asked for again,
-    /// and is to find it.
+    /// It was lost. `false` if somebody else has ended it already: its release may have to be asked for
+    /// again, and is to find it.
     pub(super) fn give_back(&mut self, key: &LeaseKey, round: &Arc<Round>) -> bool {
         let was_open = {
             let mut state = round.state();

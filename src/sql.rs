@@ -5,35 +5,24 @@ use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime, spi};
+use futures::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::invalid;
 
-/// A database that is known in full but not opened yet.
-pub(crate) enum Sql {
-    #[cfg(feature = "postgres")]
-    PostgresLease(Box<dlock_sql::lease::postgres::Builder>),
-    #[cfg(feature = "postgres")]
-    PostgresSession(Box<dlock_sql::session::Config>),
-    #[cfg(feature = "mysql")]
-    MysqlLease(Box<dlock_sql::lease::mysql::Builder>),
-    #[cfg(feature = "mysql")]
-    MysqlSession(Box<dlock_sql::session::Config>),
-}
+/// Opens a database that is known in full.
+pub(crate) type Open =
+    Box<dyn FnOnce(Arc<dyn Runtime>) -> BoxFuture<'static, Result<Arc<dyn spi::Lock>>> + Send>;
 
-impl Sql {
-    pub(crate) async fn open(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn spi::Lock>> {
-        Ok(match self {
-            #[cfg(feature = "postgres")]
-            Self::PostgresLease(builder) => Arc::new(builder.open(runtime).await?),
-            #[cfg(feature = "postgres")]
-            Self::PostgresSession(config) => Arc::new(config.connect(runtime).await?),
-            #[cfg(feature = "mysql")]
-            Self::MysqlLease(builder) => Arc::new(builder.open(runtime).await?),
-            #[cfg(feature = "mysql")]
-            Self::MysqlSession(config) => Arc::new(config.connect(runtime).await?),
-        })
-    }
+fn opens<L, F>(open: impl FnOnce(Arc<dyn Runtime>) -> F + Send + 'static) -> Open
+where
+    L: spi::Lock,
+    F: Future<Output = Result<L>> + Send + 'static,
+{
+    Box::new(|runtime| {
+        let opened = open(runtime);
+        Box::pin(async move { Ok(Arc::new(opened.await?) as Arc<dyn spi::Lock>) })
+    })
 }
 
 /// By what a lock is held.
@@ -151,7 +140,7 @@ macro_rules! lease {
 }
 
 #[cfg(feature = "postgres")]
-pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
+pub(crate) fn postgres(mut url: Url) -> Result<Open> {
     let common = common(&mut url, &POSTGRES)?;
     match common.strategy {
         Strategy::Lease => {
@@ -161,14 +150,14 @@ pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
                 builder = builder.route(Route::TransactionPooler);
             }
             url.finish()?;
-            Ok(Sql::PostgresLease(Box::new(builder)))
+            Ok(opens(|runtime| async move { builder.open(runtime).await }))
         }
-        Strategy::Session => Ok(Sql::PostgresSession(Box::new(session(url, common)?))),
+        Strategy::Session => session(url, common),
     }
 }
 
 #[cfg(feature = "mysql")]
-pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
+pub(crate) fn mysql(mut url: Url) -> Result<Open> {
     let common = common(&mut url, &MYSQL)?;
     match common.strategy {
         Strategy::Lease => {
@@ -178,7 +167,7 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
                 url
             );
             url.finish()?;
-            Ok(Sql::MysqlLease(Box::new(builder)))
+            Ok(opens(|runtime| async move { builder.open(runtime).await }))
         }
         Strategy::Session => {
             if common.schema.is_some() {
@@ -187,13 +176,13 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
                         that the URL names",
                 ));
             }
-            Ok(Sql::MysqlSession(Box::new(session(url, common)?)))
+            session(url, common)
         }
     }
 }
 
 /// Locks of sessions, checked as far as that can be done without a server.
-fn session(mut url: Url, common: Common) -> Result<dlock_sql::session::Config> {
+fn session(mut url: Url, common: Common) -> Result<Open> {
     let mut config = dlock_sql::session::Config::from_url(&common.url)?;
     if let Some(prefix) = common.prefix {
         config = config.prefix(prefix);
@@ -204,7 +193,7 @@ fn session(mut url: Url, common: Common) -> Result<dlock_sql::session::Config> {
     config = config.read(&mut url)?;
     url.finish()?;
     config.check()?;
-    Ok(config)
+    Ok(opens(|runtime| async move { config.connect(runtime).await }))
 }
 
 fn common(url: &mut Url, words: &Words) -> Result<Common> {

@@ -349,10 +349,10 @@ mod sqlite {
     fn paths_are_paths_whatever_signs_they_have() {
         let dir = tempfile::tempdir().unwrap();
         for (file, url) in [("a@b:c", "a@b:c"), ("d@e:f", "d%40e%3Af")] {
-            block_on(connect(&format!("sqlite:{}/{url}", dir.path().display()))).unwrap();
+            block_on(connect(&format!("sqlite:{}/{url}", dir.path().display())).into_future()).unwrap();
             assert!(dir.path().join(file).exists(), "{url}");
         }
-        block_on(connect("sqlite://:memory:")).unwrap();
+        block_on(connect("sqlite://:memory:").into_future()).unwrap();
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod servers;
 use std::error::Error;
 use std::time::Duration;
 
-use dlock::{Admission, Client, LockName, LockOptions};
+use dlock::{Admission, Client, LockOptions};
 use servers::Servers;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -67,11 +67,11 @@ async fn show(urls: &[String], servers: Option<&mut Servers>) -> Result<(), Box<
     // What the lock protects looks at tokens by itself: a table with a column for it, a file server. Here it
     // is in memory.
     let resource = dlock::connect("memory://").await?;
-    let (gate, stock) = (resource.gate()?, LockName::new("stock/42")?);
-    if gate.write(&stock, new, b"1 left").await? != Admission::Admitted {
+    let (gate, stock) = (resource.gate()?, "stock/42");
+    if gate.write(stock, new, b"1 left").await? != Admission::Admitted {
         return Err("the holder's own write was refused".into());
     }
-    match gate.write(&stock, old, b"2 left").await? {
+    match gate.write(stock, old, b"2 left").await? {
         Admission::Refused { highest } => println!("token {old} is refused: {highest} has been here"),
         other => return Err(format!("a stale write came through: {other:?}").into()),
     }

@@ -5,20 +5,12 @@ use std::time::Duration;
 
 use dlock_core::memory::Memory;
 use dlock_core::spi::Url;
-#[cfg(not(all(
-    feature = "sqlite",
-    feature = "redis",
-    feature = "zookeeper",
-    feature = "postgres",
-    feature = "mysql"
-)))]
-use dlock_core::{Error, ErrorKind};
-use dlock_core::{Result, Runtime, spi};
+use dlock_core::{Error, ErrorKind, Result, Runtime, spi};
 
 use crate::invalid;
 use crate::quorum::{self, Member};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-use crate::sql::{self, Sql};
+use crate::sql;
 
 /// A store that is known in full but not opened yet.
 pub(crate) enum Opener {
@@ -30,7 +22,7 @@ pub(crate) enum Opener {
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<dlock_zk::Config>),
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    Sql(Box<Sql>),
+    Sql(sql::Open),
     Quorum(Vec<Self>, Duration),
 }
 
@@ -38,34 +30,70 @@ pub(crate) enum Opener {
 pub(crate) fn opener(url: Url) -> Result<Opener> {
     match url.scheme() {
         "memory" => memory(url),
-        "sqlite" => sqlite(url),
-        "redis" | "rediss" | "valkey" | "valkeys" => redis(url),
-        "zk" | "zookeeper" | "zks" => zookeeper(url),
-        "postgres" | "postgresql" => postgres(url),
-        "mysql" | "mariadb" => mysql(url),
-        scheme if ["redis", "valkey"].iter().any(|s| scheme.starts_with(s)) && scheme.contains('+') => {
-            redis(url)
+        #[cfg(feature = "sqlite")]
+        "sqlite" => dlock_sql::sqlite::Config::read(url).map(Opener::Sqlite),
+        #[cfg(feature = "zookeeper")]
+        "zk" | "zookeeper" | "zks" => Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?))),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => sql::postgres(url).map(Opener::Sql),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => sql::mysql(url).map(Opener::Sql),
+        #[cfg(feature = "redis")]
+        scheme if feature_of(scheme) == Some("redis") => {
+            Ok(Opener::Redis(Box::new(dlock_redis::Config::read(url)?)))
         }
-        _ => Err(invalid(format!(
-            "the scheme of the URL is not known; this build knows: {}",
-            SCHEMES.concat()
-        ))),
+        scheme => Err(unknown(scheme)),
     }
 }
 
-/// What this build opens, for the message about another one.
-const SCHEMES: [&str; 6] = [
-    "memory",
+/// By which feature a scheme is known.
+fn feature_of(scheme: &str) -> Option<&'static str> {
+    Some(match scheme {
+        "sqlite" => "sqlite",
+        "redis" | "rediss" | "valkey" | "valkeys" => "redis",
+        "zk" | "zookeeper" | "zks" => "zookeeper",
+        "postgres" | "postgresql" => "postgres",
+        "mysql" | "mariadb" => "mysql",
+        _ if scheme.contains('+') && (scheme.starts_with("redis") || scheme.starts_with("valkey")) => "redis",
+        _ => return None,
+    })
+}
+
+fn unknown(scheme: &str) -> Error {
+    match feature_of(scheme) {
+        Some(feature) => Error::new(
+            ErrorKind::Unsupported,
+            format!("this build has no `{feature}` backend: enable the feature `{feature}` of `dlock-rs`"),
+        ),
+        None => invalid(format!(
+            "the scheme of the URL is not known; this build knows: memory{}",
+            SCHEMES.concat()
+        )),
+    }
+}
+
+/// What this build opens beside memory, for the message about another one.
+const SCHEMES: [&str; 7] = [
     if cfg!(feature = "sqlite") { ", sqlite" } else { "" },
-    match (cfg!(feature = "redis"), cfg!(feature = "redis-tls")) {
-        (false, _) => "",
-        (true, false) => ", redis (or valkey; +unix, +sentinel, +cluster)",
-        (true, true) => ", redis, rediss (or valkey, valkeys; +unix, +sentinel, +cluster)",
+    if cfg!(feature = "redis") {
+        ", redis (or valkey; +unix, +sentinel, +cluster)"
+    } else {
+        ""
     },
-    match (cfg!(feature = "zookeeper"), cfg!(feature = "zookeeper-tls")) {
-        (false, _) => "",
-        (true, false) => ", zk, zookeeper",
-        (true, true) => ", zk, zookeeper, zks",
+    if cfg!(feature = "redis-tls") {
+        ", rediss (or valkeys; +sentinel, +cluster)"
+    } else {
+        ""
+    },
+    if cfg!(feature = "zookeeper") {
+        ", zk, zookeeper"
+    } else {
+        ""
+    },
+    if cfg!(feature = "zookeeper-tls") {
+        ", zks"
+    } else {
+        ""
     },
     if cfg!(feature = "postgres") {
         ", postgres, postgresql"
@@ -92,7 +120,7 @@ impl Opener {
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
-            Self::Sql(database) => database.open(runtime).await,
+            Self::Sql(open) => open(runtime).await,
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
         }
     }
@@ -175,7 +203,7 @@ impl Opener {
     }
 }
 
-fn of_this_client() -> dlock_core::Error {
+fn of_this_client() -> Error {
     invalid("a member of a quorum is a store that others can use: one in the memory of this client is none")
 }
 
@@ -189,106 +217,4 @@ fn memory(url: Url) -> Result<Opener> {
     }
     url.finish()?;
     Ok(Opener::Memory)
-}
-
-#[cfg(feature = "sqlite")]
-fn sqlite(url: Url) -> Result<Opener> {
-    dlock_sql::sqlite::Config::read(url).map(Opener::Sqlite)
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn sqlite(_: Url) -> Result<Opener> {
-    Err(disabled("sqlite"))
-}
-
-#[cfg(feature = "redis")]
-fn redis(url: Url) -> Result<Opener> {
-    Ok(Opener::Redis(Box::new(dlock_redis::Config::read(url)?)))
-}
-
-#[cfg(not(feature = "redis"))]
-fn redis(_: Url) -> Result<Opener> {
-    Err(disabled("redis"))
-}
-
-#[cfg(feature = "zookeeper")]
-fn zookeeper(url: Url) -> Result<Opener> {
-    Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?)))
-}
-
-#[cfg(not(feature = "zookeeper"))]
-fn zookeeper(_: Url) -> Result<Opener> {
-    Err(disabled("zookeeper"))
-}
-
-#[cfg(feature = "postgres")]
-fn postgres(url: Url) -> Result<Opener> {
-    sql::postgres(url).map(|database| Opener::Sql(Box::new(database)))
-}
-
-#[cfg(not(feature = "postgres"))]
-fn postgres(_: Url) -> Result<Opener> {
-    Err(disabled("postgres"))
-}
-
-#[cfg(feature = "mysql")]
-fn mysql(url: Url) -> Result<Opener> {
-    sql::mysql(url).map(|database| Opener::Sql(Box::new(database)))
-}
-
-#[cfg(not(feature = "mysql"))]
-fn mysql(_: Url) -> Result<Opener> {
-    Err(disabled("mysql"))
-}
-
-#[cfg(not(all(
-    feature = "sqlite",
-    feature = "redis",
-    feature = "zookeeper",
-    feature = "postgres",
-    feature = "mysql"
-)))]
-fn disabled(feature: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("this build has no `{feature}` backend: enable the feature `{feature}` of `dlock-rs`"),
-    )
-}
-
-#[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sqlite_url_with_a_host_or_a_secret_is_refused_without_repeating_it() {
-        for url in [
-            "sqlite://user:hunter2@host/db",
-            "sqlite:user:hunter2@host/db",
-            "sqlite://hunter2@host/db",
-            "sqlite://user:hun/hunter2@host/db",
-            "sqlite://hunter2:5432/db",
-        ] {
-            let e = Url::parse(url).and_then(opener).map(|_| ()).expect_err(url);
-            assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{url}");
-            assert!(e.to_string().contains("names a file"), "{e}");
-            assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
-        }
-    }
-
-    #[test]
-    fn paths_are_paths_whatever_signs_they_have() {
-        for url in [
-            "sqlite:locks.db",
-            "sqlite://path/to/file",
-            "sqlite:///var/lib/a@b:c/locks.db",
-            "sqlite://./a@b:c",
-            "sqlite://a%40b%3Ac",
-            "sqlite::memory:",
-            "sqlite://:memory:",
-        ] {
-            if let Err(e) = Url::parse(url).and_then(opener) {
-                panic!("{url}: {e}");
-            }
-        }
-    }
 }

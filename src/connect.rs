@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
 use dlock_core::spi::Url;
-use dlock_core::{Client, Error, ErrorKind, LockOptions, Result, Runtime, blocking, runtime};
+use dlock_core::{Client, ClientBuilder, Error, ErrorKind, LockOptions, Result, Runtime, blocking, runtime};
 use futures::future::{Either, select};
 
 use crate::backends::{self, Opener};
@@ -215,7 +215,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 pub struct Connect {
     place: Place,
     runtime: Option<Arc<dyn Runtime>>,
-    defaults: LockOptions,
+    /// Each is laid over those before it.
+    defaults: Vec<LockOptions>,
     op_timeout: Option<Duration>,
 }
 
@@ -224,7 +225,7 @@ impl Connect {
         Self {
             place,
             runtime: None,
-            defaults: LockOptions::new(),
+            defaults: Vec::new(),
             op_timeout: None,
         }
     }
@@ -239,7 +240,7 @@ impl Connect {
     /// before the ttl in here: the URL is what is changed in operation. Called again, it is laid over what it
     /// was called with before.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
-        self.defaults = defaults.over(&self.defaults);
+        self.defaults.push(defaults);
         self
     }
 
@@ -295,11 +296,9 @@ impl Connect {
         if let Some(namespace) = namespace {
             backend = Arc::new(Namespaced::new(backend, namespace)?);
         }
-        let mut defaults = self.defaults;
-        if let Some(ttl) = ttl {
-            defaults = defaults.ttl(ttl);
-        }
-        let client = Client::builder(backend, runtime).defaults(defaults);
+        let of_the_url = ttl.map(|ttl| LockOptions::new().ttl(ttl));
+        let defaults = self.defaults.into_iter().chain(of_the_url);
+        let client = defaults.fold(Client::builder(backend, runtime), ClientBuilder::defaults);
         client.op_timeout(op_timeout).build()
     }
 }

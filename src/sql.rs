@@ -5,35 +5,24 @@ use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime, spi};
+use futures::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::invalid;
 
-/// A database that is known in full but not opened yet.
-pub(crate) enum Sql {
-    #[cfg(feature = "postgres")]
-    PostgresLease(Box<dlock_sql::lease::postgres::Builder>),
-    #[cfg(feature = "postgres")]
-    PostgresSession(Box<dlock_sql::session::Config>),
-    #[cfg(feature = "mysql")]
-    MysqlLease(Box<dlock_sql::lease::mysql::Builder>),
-    #[cfg(feature = "mysql")]
-    MysqlSession(Box<dlock_sql::session::Config>),
-}
+/// Opens a database that is known in full.
+pub(crate) type Open =
+    Box<dyn FnOnce(Arc<dyn Runtime>) -> BoxFuture<'static, Result<Arc<dyn spi::Lock>>> + Send>;
 
-impl Sql {
-    pub(crate) async fn open(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn spi::Lock>> {
-        Ok(match self {
-            #[cfg(feature = "postgres")]
-            Self::PostgresLease(builder) => Arc::new(builder.open(runtime).await?),
-            #[cfg(feature = "postgres")]
-            Self::PostgresSession(config) => Arc::new(config.connect(runtime).await?),
-            #[cfg(feature = "mysql")]
-            Self::MysqlLease(builder) => Arc::new(builder.open(runtime).await?),
-            #[cfg(feature = "mysql")]
-            Self::MysqlSession(config) => Arc::new(config.connect(runtime).await?),
-        })
-    }
+fn opens<L, F>(open: impl FnOnce(Arc<dyn Runtime>) -> F + Send + 'static) -> Open
+where
+    L: spi::Lock,
+    F: Future<Output = Result<L>> + Send + 'static,
+{
+    Box::new(|runtime| {
+        let opened = open(runtime);
+        Box::pin(async move { Ok(Arc::new(opened.await?) as Arc<dyn spi::Lock>) })
+    })
 }
 
 /// By what a lock is held.
@@ -130,55 +119,55 @@ const MYSQL: Words = Words {
     passed_on_for_tls: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
 };
 
+/// A builder with what the leases of both kinds of servers take.
+macro_rules! lease {
+    ($builder:expr, $common:ident, $url:ident) => {{
+        let mut builder = $builder;
+        if let Some(prefix) = $common.prefix {
+            builder = builder.table_prefix(prefix);
+        }
+        if let Some(schema) = $common.schema {
+            builder = builder.schema(schema);
+        }
+        if let Some(many) = $url.take::<u32>("connections")? {
+            builder = builder.connections(many as usize);
+        }
+        if let Some(wait) = $url.take::<Duration>("lock_wait")? {
+            builder = builder.lock_wait(wait);
+        }
+        builder
+    }};
+}
+
 #[cfg(feature = "postgres")]
-pub(crate) fn postgres(mut url: Url) -> Result<Sql> {
+pub(crate) fn postgres(mut url: Url) -> Result<Open> {
     let common = common(&mut url, &POSTGRES)?;
     match common.strategy {
         Strategy::Lease => {
             use dlock_sql::lease::postgres::{PostgresLease, Route};
-            let mut builder = PostgresLease::builder(&common.url)?;
-            if let Some(prefix) = common.prefix {
-                builder = builder.table_prefix(prefix);
-            }
-            if let Some(schema) = common.schema {
-                builder = builder.schema(schema);
-            }
-            if let Some(many) = url.take::<u32>("connections")? {
-                builder = builder.connections(many as usize);
-            }
-            if let Some(wait) = url.take::<Duration>("lock_wait")? {
-                builder = builder.lock_wait(wait);
-            }
+            let mut builder = lease!(PostgresLease::builder(&common.url)?, common, url);
             if url.take::<bool>("pooler")?.unwrap_or(false) {
                 builder = builder.route(Route::TransactionPooler);
             }
             url.finish()?;
-            Ok(Sql::PostgresLease(Box::new(builder)))
+            Ok(opens(|runtime| async move { builder.open(runtime).await }))
         }
-        Strategy::Session => Ok(Sql::PostgresSession(Box::new(session(url, common)?))),
+        Strategy::Session => session(url, common),
     }
 }
 
 #[cfg(feature = "mysql")]
-pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
+pub(crate) fn mysql(mut url: Url) -> Result<Open> {
     let common = common(&mut url, &MYSQL)?;
     match common.strategy {
         Strategy::Lease => {
-            let mut builder = dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?;
-            if let Some(prefix) = common.prefix {
-                builder = builder.table_prefix(prefix);
-            }
-            if let Some(schema) = common.schema {
-                builder = builder.schema(schema);
-            }
-            if let Some(many) = url.take::<u32>("connections")? {
-                builder = builder.connections(many as usize);
-            }
-            if let Some(wait) = url.take::<Duration>("lock_wait")? {
-                builder = builder.lock_wait(wait);
-            }
+            let builder = lease!(
+                dlock_sql::lease::mysql::MysqlLease::builder(&common.url)?,
+                common,
+                url
+            );
             url.finish()?;
-            Ok(Sql::MysqlLease(Box::new(builder)))
+            Ok(opens(|runtime| async move { builder.open(runtime).await }))
         }
         Strategy::Session => {
             if common.schema.is_some() {
@@ -187,13 +176,13 @@ pub(crate) fn mysql(mut url: Url) -> Result<Sql> {
                         that the URL names",
                 ));
             }
-            Ok(Sql::MysqlSession(Box::new(session(url, common)?)))
+            session(url, common)
         }
     }
 }
 
 /// Locks of sessions, checked as far as that can be done without a server.
-fn session(mut url: Url, common: Common) -> Result<dlock_sql::session::Config> {
+fn session(mut url: Url, common: Common) -> Result<Open> {
     let mut config = dlock_sql::session::Config::from_url(&common.url)?;
     if let Some(prefix) = common.prefix {
         config = config.prefix(prefix);
@@ -204,7 +193,7 @@ fn session(mut url: Url, common: Common) -> Result<dlock_sql::session::Config> {
     config = config.read(&mut url)?;
     url.finish()?;
     config.check()?;
-    Ok(config)
+    Ok(opens(|runtime| async move { config.connect(runtime).await }))
 }
 
 fn common(url: &mut Url, words: &Words) -> Result<Common> {
@@ -239,7 +228,7 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     }
     if url.take::<String>("statement-cache-capacity")?.is_some() {
         return Err(invalid(
-            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay prepared",
+            "leave out `statement-cache-capacity` of the URL: the few statements of a lock stay prepared",
         ));
     }
     for key in words.passed_on {
@@ -257,32 +246,24 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
     };
     #[cfg(feature = "sql-tls")]
     {
-        for key in words.passed_on_for_tls {
-            if let Some(file) = url.take::<String>(key)? {
-                readable(key, &file)?;
-                tell(key, &file);
+        let mut file = |key, word: &str| {
+            let path = url
+                .take_file(key)?
+                .map(|(path, _)| path.to_string_lossy().into_owned());
+            if let Some(path) = &path {
+                tell(word, path);
             }
+            Ok::<_, dlock_core::Error>(path)
+        };
+        for key in words.passed_on_for_tls {
+            file(key, key)?;
         }
-        if let Some(ca) = url.take::<String>("ca")? {
-            readable("ca", &ca)?;
-            tell(words.ca, &ca);
+        if file("ca", words.ca)?.is_some() {
             // Whoever says whom it trusts wants to know to whom it speaks.
             mode.get_or_insert_with(|| "verify-full".to_owned());
         }
-        match (url.take::<String>("cert")?, url.take::<String>("key")?) {
-            (Some(cert), Some(key)) => {
-                readable("cert", &cert)?;
-                readable("key", &key)?;
-                tell(words.cert, &cert);
-                tell(words.key, &key);
-            }
-            (None, None) => {}
-            _ => {
-                return Err(invalid(
-                    "the URL gives one of `cert` and `key`, which belong together",
-                ));
-            }
-        }
+        let (cert, key) = (file("cert", words.cert)?, file("key", words.key)?);
+        Url::both(("cert", cert), ("key", key))?;
     }
     if let Some(mode) = mode.take() {
         // The driver's own words are taken as well.
@@ -314,12 +295,4 @@ fn for_the_driver(url: &mut Url, words: &Words) -> Result<String> {
         url.raw_place(),
         query.join("&")
     ))
-}
-
-/// So that the message names the key of our URL, and not what the driver makes of it.
-#[cfg(feature = "sql-tls")]
-fn readable(key: &str, path: &str) -> Result<()> {
-    std::fs::File::open(path)
-        .map(drop)
-        .map_err(|e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e))
 }

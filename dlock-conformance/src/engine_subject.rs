@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
-use dlock_core::runtime::let_others_run;
+use dlock_core::runtime::yield_now;
 use dlock_core::spi::{self, LeaseKey, Release, Released};
 use dlock_core::{
-    AutoRenew, Capabilities, Capability, Change, Client, Error, ErrorKind, FenceGate, Guard, Inspection,
-    Lock, LockName, LockOptions, LossReason, Mode, Owner, Result, Semaphore, Timestamp, Token, Upgrade,
+    AutoRenew, Capabilities, Capability, Change, Client, Error, ErrorKind, FenceGate, Gate, Guard,
+    Inspection, Lock, LockName, LockOptions, LossReason, Mode, Owner, ReadWrite, Result, Semaphore,
+    Timestamp, Token, Upgrade,
 };
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -59,7 +60,7 @@ impl EngineSubject {
         }))
     }
 
-    fn hold(&self, guard: Guard, ask: &Ask) -> Box<dyn Held> {
+    fn hold<C: 'static>(&self, guard: Guard<C>, ask: &Ask, convert: Conversion<C>) -> Box<dyn Held> {
         let (renewals, released) = oneshot::channel();
         Box::new(Hold {
             client: self.client.clone(),
@@ -70,6 +71,7 @@ impl EngineSubject {
             guard: Mutex::new(Some(Arc::new(guard))),
             renewals: Mutex::new(Some(renewals)),
             released: released.shared(),
+            convert,
         })
     }
 
@@ -110,39 +112,20 @@ enum Handle {
     Permits(Semaphore),
 }
 
-impl Handle {
-    async fn try_acquire(&self) -> Result<Option<Guard>> {
-        match self {
-            Self::Lock(lock) => lock.try_acquire().await,
-            Self::Permits(permits) => permits.try_acquire().await,
-        }
-    }
-
-    async fn acquire(&self) -> Result<Guard> {
-        match self {
-            Self::Lock(lock) => lock.acquire().await,
-            Self::Permits(permits) => permits.acquire().await,
-        }
-    }
-
-    async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
-        match self {
-            Self::Lock(lock) => lock.acquire_timeout(limit).await,
-            Self::Permits(permits) => permits.acquire_timeout(limit).await,
-        }
-    }
-}
+/// The part of a hold that converts it, where it has one.
+type Conversion<C> = fn(&Hold<C>) -> Option<&dyn Convert>;
 
 /// A guard as a rule sees it, who may ask for a second release. The type forbids that to users; the store may see it all
 /// the same, as a copy of a message, so it goes to the store.
-struct Hold {
+struct Hold<C = ReadWrite> {
     client: Client,
     /// `None` once it was released. Shared by the calls that are under way.
-    guard: Mutex<Option<Arc<Guard>>>,
+    guard: Mutex<Option<Arc<Guard<C>>>>,
     /// Dropped when it is released: a renewal that is under way is cancelled, as a user's is whose future is
     /// dropped. Its message may arrive all the same.
     renewals: Mutex<Option<oneshot::Sender<()>>>,
     released: Shared<oneshot::Receiver<()>>,
+    convert: Conversion<C>,
     held: dlock_core::Held,
     key: LeaseKey,
     /// Its lease has other guards: a second release of one of them must not reach the store.
@@ -151,12 +134,12 @@ struct Hold {
     unknown: AtomicBool,
 }
 
-impl Hold {
-    fn guard(&self) -> Option<Arc<Guard>> {
+impl<C> Hold<C> {
+    fn guard(&self) -> Option<Arc<Guard<C>>> {
         self.slot().clone()
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Guard>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Guard<C>>>> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,10 +147,10 @@ impl Hold {
         Error::lost(self.held.loss().unwrap_or(LossReason::Released)).with_name(&self.key.name)
     }
 
-    async fn release_once(&self, mut guard: Arc<Guard>) -> Result<()> {
+    async fn release_once(&self, mut guard: Arc<Guard<C>>) -> Result<()> {
         // A renewal that was cancelled lets go of it at once; a conversion comes to its end first, as the type
         // has it.
-        let_others_run().await;
+        yield_now().await;
         let guard = loop {
             match Arc::try_unwrap(guard) {
                 Ok(guard) => break guard,
@@ -220,14 +203,28 @@ impl Subject for EngineSubject {
 
     fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
         async move {
-            let guard = self.handle(name, ask)?.try_acquire().await?;
-            Ok(guard.map(|guard| self.hold(guard, ask)))
+            Ok(match self.handle(name, ask)? {
+                Handle::Lock(lock) => {
+                    let guard = lock.try_acquire().await?;
+                    guard.map(|guard| self.hold(guard, ask, |hold| Some(hold)))
+                }
+                Handle::Permits(permits) => {
+                    let permit = permits.try_acquire().await?;
+                    permit.map(|permit| self.hold(permit, ask, |_| None))
+                }
+            })
         }
         .boxed()
     }
 
     fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(self.hold(self.handle(name, ask)?.acquire().await?, ask)) }.boxed()
+        async move {
+            Ok(match self.handle(name, ask)? {
+                Handle::Lock(lock) => self.hold(lock.acquire().await?, ask, |hold| Some(hold)),
+                Handle::Permits(permits) => self.hold(permits.acquire().await?, ask, |_| None),
+            })
+        }
+        .boxed()
     }
 
     fn acquire_timeout<'a>(
@@ -236,11 +233,17 @@ impl Subject for EngineSubject {
         ask: &'a Ask,
         limit: Duration,
     ) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(self.hold(self.handle(name, ask)?.acquire_timeout(limit).await?, ask)) }.boxed()
+        async move {
+            Ok(match self.handle(name, ask)? {
+                Handle::Lock(lock) => self.hold(lock.acquire_timeout(limit).await?, ask, |hold| Some(hold)),
+                Handle::Permits(permits) => self.hold(permits.acquire_timeout(limit).await?, ask, |_| None),
+            })
+        }
+        .boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        self.client.gate().ok()
+        self.client.gate().ok().map(Gate::as_dyn)
     }
 
     fn observe(&self) -> Option<&dyn Observe> {
@@ -289,7 +292,7 @@ impl Observe for EngineSubject {
     }
 }
 
-impl Held for Hold {
+impl<C: 'static> Held for Hold<C> {
     fn id(&self) -> String {
         self.key.id.to_string()
     }
@@ -359,7 +362,7 @@ impl Held for Hold {
     }
 
     fn convert(&self) -> Option<&dyn Convert> {
-        Some(self)
+        (self.convert)(self)
     }
 }
 

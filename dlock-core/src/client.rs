@@ -9,16 +9,15 @@ use futures::stream::BoxStream;
 use crate::capabilities::{Capabilities, Capability};
 use crate::engine::{Ask, Engine, Settings};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::FenceGate;
+use crate::gate::Gate;
 use crate::inspection::{Change, Inspection};
-use crate::lock::Lock;
+use crate::lock::{Lock, Semaphore};
 use crate::mode::Mode;
-use crate::name::LockName;
+use crate::name::{LockName, name_of};
 use crate::options::{LockOptions, Terms, check_mode, check_name, need};
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
-use crate::semaphore::Semaphore;
 use crate::spi;
 
 /// A client of one backend: gives handles to named locks, and keeps what they hold alive.
@@ -39,7 +38,7 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
+    /// # dlock_core::doc(|_| async {
     /// # use dlock_core as dlock;
     /// use dlock::{Client, LockOptions, Memory, runtime};
     /// use std::time::Duration;
@@ -49,29 +48,32 @@ impl Client {
     ///     .defaults(LockOptions::new().ttl(Duration::from_secs(20)))
     ///     .build()?;
     /// # client.close().await?;
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn builder(backend: Arc<dyn spi::Lock>, runtime: Arc<dyn Runtime>) -> ClientBuilder {
         ClientBuilder {
             backend,
             runtime,
-            defaults: LockOptions::new(),
+            defaults: Terms::DEFAULT,
             op_timeout: Duration::from_secs(5),
         }
     }
 
-    /// The exclusive lock of that name.
+    /// The exclusive lock of that name: text, bytes, or a [`LockName`], owned or borrowed.
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty or too long.
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
-    /// let guard = client.lock("stock/42")?.acquire().await?;
-    /// guard.release().await?;
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # dlock_core::doc(|client| async move {
+    /// # use dlock_core as dlock;
+    /// use dlock::LockName;
+    /// let name = LockName::new("stock/42")?;
+    /// assert!(client.lock(&name)?.name() == client.lock(name)?.name());
+    /// client.lock("stock/42")?.acquire().await?.release().await?;
+    /// client.lock(format!("stock/{}", 43))?.acquire().await?.release().await?;
+    /// # Ok(()) });
     /// ```
     pub fn lock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Lock> {
         self.handle(name, Mode::Exclusive)
@@ -80,19 +82,7 @@ impl Client {
     /// The read-write lock of that name.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is empty or too long; `Unsupported` where the backend has no shared
-    /// mode.
-    ///
-    /// # Examples
-    /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
-    /// let prices = client.rwlock("prices")?;
-    /// let reader = prices.read().acquire().await?;
-    /// assert!(prices.write().try_acquire().await?.is_none());
-    /// # drop(reader);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
-    /// ```
+    /// As [`lock`](Self::lock); `Unsupported` where the backend has no shared mode.
     pub fn rwlock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<RwLock> {
         Ok(RwLock::new(self.handle(name, Mode::READER)?))
     }
@@ -101,26 +91,15 @@ impl Client {
     /// same `n`.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is empty or too long, or for no permits; `Unsupported` where the
-    /// backend has none.
-    ///
-    /// # Examples
-    /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
-    /// let licences = client.semaphore("licences", 2)?;
-    /// let permit = licences.acquire().await?;
-    /// permit.release().await?;
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
-    /// ```
+    /// As [`lock`](Self::lock); `InvalidInput` for no permits; `Unsupported` where the backend has none.
     pub fn semaphore(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Semaphore> {
         let n = std::num::NonZeroU32::new(n)
             .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "a semaphore needs at least one permit"))?;
-        Ok(Semaphore::new(self.handle(name, Mode::permit(n))?))
+        self.handle(name, Mode::permit(n))
     }
 
-    fn handle(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock> {
-        let name: LockName = name.try_into().map_err(Into::into)?;
+    fn handle<C>(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock<C>> {
+        let name = name_of(name)?;
         check_name(&name, &self.engine.caps)?;
         check_mode(mode, &self.engine.caps)?;
         Ok(Lock::new(
@@ -153,14 +132,13 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let owner = client.owner();
     /// let ledger = client.lock("ledger")?.reentrant(&owner)?;
     /// let outer = ledger.acquire().await?;
     /// let inner = ledger.acquire().await?;
     /// assert_eq!(outer.token(), inner.token());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn owner(&self) -> Owner {
         Owner::new(&self.engine)
@@ -182,8 +160,7 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::Change;
     /// use futures::StreamExt;
@@ -193,7 +170,7 @@ impl Client {
     /// let guard = client.lock("leader")?.acquire().await?;
     /// let Some(Change::Granted(leader)) = changes.next().await.transpose()? else { panic!() };
     /// assert_eq!(leader.token, guard.token());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn watch(
         &self,
@@ -213,12 +190,11 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let guard = client.lock("report")?.acquire().await?;
     /// let report = client.inspect("report").await?;
     /// assert_eq!(report.holders[0].id, guard.id());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn inspect(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Inspection> {
         let (name, part) = self.watch_part(name, Capability::Inspect, "inspecting")?;
@@ -238,13 +214,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// let stuck = client.lock("import")?.acquire().await?;
     /// assert_eq!(client.force_release("import").await?, 1);
     /// assert!(client.lock("import")?.try_acquire().await?.is_some());
     /// # drop(stuck);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
@@ -258,7 +233,7 @@ impl Client {
         what: &str,
     ) -> Result<(LockName, &dyn spi::Watch)> {
         self.engine.check_open()?;
-        let name = name.try_into().map_err(Into::into)?;
+        let name = name_of(name)?;
         check_name(&name, &self.engine.caps)?;
         need(&self.engine.caps, capability, what)?;
         let part = self.engine.backend.watch();
@@ -274,22 +249,17 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
-    /// # use dlock_core as dlock;
-    /// use dlock::LockName;
-    /// let file = LockName::new("report.json")?;
+    /// # dlock_core::doc(|client| async move {
     /// let guard = client.lock("report")?.acquire().await?;
     /// let token = guard.token().expect("this backend fences");
-    /// assert!(client.gate()?.write(&file, token, b"{}").await?.is_admitted());
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// assert!(client.gate()?.write("report.json", token, b"{}").await?.is_admitted());
+    /// # Ok(()) });
     /// ```
-    pub fn gate(&self) -> Result<&dyn FenceGate> {
+    pub fn gate(&self) -> Result<Gate<'_>> {
         self.engine.check_open()?;
         need(&self.engine.caps, Capability::Gate, "a fence gate")?;
-        let gate = self.engine.backend.fencing().and_then(spi::Fencing::gate);
-        match gate {
-            Some(_) => Ok(&***self.engine),
+        match self.engine.backend.fencing().and_then(spi::Fencing::gate) {
+            Some(_) => Ok(Gate::new(&***self.engine)),
             None => Err(no_part(&self.engine.caps, "fence gate")),
         }
     }
@@ -306,13 +276,12 @@ impl Client {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// let guard = client.lock("job")?.acquire().await?;
     /// client.close().await?;
     /// assert_eq!(guard.loss(), Some(dlock::LossReason::Closed));
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn close(&self) -> Result<()> {
         self.engine.close().await
@@ -360,7 +329,7 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     backend: Arc<dyn spi::Lock>,
     runtime: Arc<dyn Runtime>,
-    defaults: LockOptions,
+    defaults: Terms,
     op_timeout: Duration,
 }
 
@@ -369,7 +338,7 @@ impl ClientBuilder {
     /// over what it was called with before.
     #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
-        self.defaults = options.over(&self.defaults);
+        self.defaults = self.defaults.with(options);
         self
     }
 
@@ -388,8 +357,7 @@ impl ClientBuilder {
     /// that claims what it has no part for.
     pub fn build(self) -> Result<Client> {
         let caps = spi::capabilities_of(&*self.backend);
-        let defaults = Terms::DEFAULT.with(self.defaults.clone());
-        defaults.check(&caps)?;
+        self.defaults.check(&caps)?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -415,7 +383,7 @@ impl ClientBuilder {
             backend,
             runtime,
             op_timeout,
-            ..
+            defaults,
         } = self;
         let engine = Engine::start(Settings {
             backend,

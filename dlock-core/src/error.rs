@@ -1,6 +1,7 @@
 //! The one error type.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -125,6 +126,15 @@ impl Error {
         self
     }
 
+    /// Keeps that error as the cause, if there is one.
+    #[must_use]
+    pub(crate) fn caused_by(self, cause: Option<Self>) -> Self {
+        match cause {
+            Some(cause) => self.with_source(cause),
+            None => self,
+        }
+    }
+
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -152,6 +162,13 @@ impl Error {
     /// it; at the latest it lapses with its ttl.
     pub fn may_be_held(&self) -> bool {
         self.0.kind == ErrorKind::Unknown
+    }
+}
+
+/// What is a [`LockName`] already is taken as one.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -188,30 +205,5 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|s| &**s as _)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_tells_what_and_where_and_keeps_its_cause() {
-        let cause = std::io::Error::other("connection reset");
-        let e = Error::new(ErrorKind::Unavailable, "the server is away")
-            .with_name(&LockName::new("a").unwrap())
-            .with_source(cause);
-        assert_eq!(e.to_string(), "the server is away (lock `a`)");
-        assert_eq!(e.clone().source().unwrap().to_string(), "connection reset");
-        assert!(e.is_retryable() && !e.may_be_held());
-    }
-
-    #[test]
-    fn a_loss_carries_its_reason() {
-        let e = Error::lost(LossReason::Expired);
-        assert_eq!(
-            (e.kind(), e.loss_reason()),
-            (ErrorKind::Lost, Some(LossReason::Expired))
-        );
     }
 }

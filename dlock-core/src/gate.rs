@@ -1,9 +1,11 @@
 //! The resource side of fencing.
 
+use std::fmt;
+
 use async_trait::async_trait;
 
-use crate::error::Result;
-use crate::name::LockName;
+use crate::error::{Error, Result};
+use crate::name::{LockName, name_of};
 use crate::token::Token;
 
 /// The resource side of fencing: refuses holders whose token has been overtaken.
@@ -47,6 +49,91 @@ pub trait FenceGate: Send + Sync {
     /// # Errors
     /// As [`admit`](Self::admit).
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>>;
+}
+
+/// The fence gate of a client, by the [rule of all gates](FenceGate). From
+/// [`Client::gate`](crate::Client::gate).
+///
+/// A resource is named as a lock is: by text, by bytes, or by a [`LockName`], owned or borrowed.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// # use dlock_core as dlock;
+/// use dlock::Admission;
+/// let report = client.lock("report")?;
+/// let old = report.acquire().await?.token().expect("this backend fences");
+/// let new = report.acquire().await?.token().expect("this backend fences");
+/// let gate = client.gate()?;
+/// assert!(gate.write("report.json", new, b"{}").await?.is_admitted());
+/// let late = gate.write(String::from("report.json"), old, b"").await?;
+/// assert_eq!(late, Admission::Refused { highest: new });
+/// # Ok(()) });
+/// ```
+#[derive(Clone, Copy)]
+pub struct Gate<'a>(&'a dyn FenceGate);
+
+impl<'a> Gate<'a> {
+    pub(crate) fn new(gate: &'a dyn FenceGate) -> Self {
+        Self(gate)
+    }
+
+    /// See [`FenceGate::admit`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there; `InvalidInput` for a resource without a name.
+    pub async fn admit(
+        &self,
+        resource: impl TryInto<LockName, Error: Into<Error>>,
+        token: Token,
+        access: Access,
+    ) -> Result<Admission> {
+        self.0.admit(&name_of(resource)?, token, access).await
+    }
+
+    /// See [`FenceGate::write`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there; `InvalidInput` for a resource without a name.
+    pub async fn write(
+        &self,
+        resource: impl TryInto<LockName, Error: Into<Error>>,
+        token: Token,
+        value: &[u8],
+    ) -> Result<Admission> {
+        self.0.write(&name_of(resource)?, token, value).await
+    }
+
+    /// See [`FenceGate::read`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there; `InvalidInput` for a resource without a name.
+    pub async fn read(
+        &self,
+        resource: impl TryInto<LockName, Error: Into<Error>>,
+    ) -> Result<Option<FencedValue>> {
+        self.0.read(&name_of(resource)?).await
+    }
+
+    /// The gate as a trait object, for code that takes any.
+    pub fn as_dyn(self) -> &'a dyn FenceGate {
+        self.0
+    }
+}
+
+impl fmt::Debug for Gate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
 }
 
 /// How a resource is used.
@@ -119,38 +206,5 @@ impl FencedValue {
                 Admission::Admitted
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn t(n: u64) -> Token {
-        Token::new(n).unwrap()
-    }
-
-    #[test]
-    fn writers_are_fenced_by_all_readers_only_by_writers() {
-        let mut v = FencedValue::new(vec![], None, None);
-        assert!(v.admit(t(3), Access::Exclusive).is_admitted());
-        assert!(
-            v.admit(t(3), Access::Exclusive).is_admitted(),
-            "the same token comes again"
-        );
-        assert!(v.admit(t(7), Access::Shared).is_admitted());
-        assert!(
-            v.admit(t(5), Access::Shared).is_admitted(),
-            "readers are not fenced against one another"
-        );
-        assert_eq!(
-            v.admit(t(6), Access::Exclusive),
-            Admission::Refused { highest: t(7) }
-        );
-        assert!(v.admit(t(8), Access::Exclusive).is_admitted());
-        assert_eq!(
-            v.admit(t(7), Access::Shared),
-            Admission::Refused { highest: t(8) }
-        );
     }
 }

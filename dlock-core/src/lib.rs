@@ -21,7 +21,6 @@ mod reentrant;
 mod request_id;
 pub mod runtime;
 mod rwlock;
-mod semaphore;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod spi;
@@ -32,19 +31,18 @@ pub use capabilities::{Capabilities, Capability, Nature};
 pub use client::{Client, ClientBuilder};
 pub use error::{Error, ErrorKind, LossReason, Result};
 pub use events::{GuardEvent, GuardEvents};
-pub use gate::{Access, Admission, FenceGate, FencedValue};
-pub use guard::{Guard, Held, Upgrade};
+pub use gate::{Access, Admission, FenceGate, FencedValue, Gate};
+pub use guard::{Guard, Held, Permit, Upgrade};
 pub use inspection::{Change, Holder, Inspection};
-pub use lock::Lock;
+pub use lock::{Lock, Semaphore};
 pub use memory::Memory;
-pub use mode::Mode;
+pub use mode::{Mode, Permits, ReadWrite};
 pub use name::LockName;
 pub use options::{AutoRenew, Drift, LockOptions};
 pub use reentrant::Owner;
 pub use request_id::RequestId;
 pub use runtime::Runtime;
 pub use rwlock::RwLock;
-pub use semaphore::Semaphore;
 pub use timestamp::Timestamp;
 pub use token::{Strength, Token};
 
@@ -55,13 +53,13 @@ pub use token::{Strength, Token};
 pub fn doc_client() -> Client {
     let runtime = runtime::own_thread().expect("the documentation is built with a runtime");
     let store = Memory::new(runtime.clone());
-    Client::builder(store.connect(), runtime)
-        .build()
-        .expect("the memory backend keeps its claims")
+    let client = Client::builder(store.connect(), runtime).build();
+    client.expect("the memory backend keeps its claims")
 }
 
-/// Drives an example in the documentation.
+/// Runs an example of the documentation.
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 #[doc(hidden)]
-pub fn doc_block_on<T>(future: impl Future<Output = T>) -> T {
-    pollster::block_on(future)
+pub fn doc<F: Future<Output = Result<()>>>(example: impl FnOnce(Client) -> F) {
+    pollster::block_on(example(doc_client())).expect("an example works");
 }

@@ -45,3 +45,11 @@ impl fmt::Display for Mode {
         }
     }
 }
+
+/// The class of locks that readers and a writer hold: their guards can be converted.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadWrite {}
+
+/// The class of semaphores: a permit is a permit until it is released.
+#[derive(Clone, Copy, Debug)]
+pub enum Permits {}

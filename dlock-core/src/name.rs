@@ -46,38 +46,27 @@ impl LockName {
     }
 }
 
-impl TryFrom<&str> for LockName {
-    type Error = Error;
-    fn try_from(name: &str) -> Result<Self, Error> {
-        Self::new(name)
-    }
+macro_rules! name_of_bytes {
+    ($($bytes:ty),*) => {
+        $(impl TryFrom<$bytes> for LockName {
+            type Error = Error;
+            fn try_from(name: $bytes) -> Result<Self, Error> {
+                Self::new(name)
+            }
+        })*
+    };
 }
 
-impl TryFrom<String> for LockName {
-    type Error = Error;
-    fn try_from(name: String) -> Result<Self, Error> {
-        Self::new(name)
-    }
+name_of_bytes!(&str, String, &String, &[u8]);
+
+/// Whatever names a lock, taken as its name.
+pub(crate) fn name_of(name: impl TryInto<LockName, Error: Into<Error>>) -> Result<LockName, Error> {
+    name.try_into().map_err(Into::into)
 }
 
-impl TryFrom<&String> for LockName {
-    type Error = Error;
-    fn try_from(name: &String) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&[u8]> for LockName {
-    type Error = Error;
-    fn try_from(name: &[u8]) -> Result<Self, Error> {
-        Self::new(name)
-    }
-}
-
-impl TryFrom<&LockName> for LockName {
-    type Error = Error;
-    fn try_from(name: &LockName) -> Result<Self, Error> {
-        Ok(name.clone())
+impl From<&LockName> for LockName {
+    fn from(name: &LockName) -> Self {
+        name.clone()
     }
 }
 
@@ -104,21 +93,5 @@ impl fmt::Display for LockName {
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LockName({self})")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_shown_without_breaking_a_terminal() {
-        let name = LockName::new(b"a\n\xff\xc3\xa9".as_slice()).unwrap();
-        assert_eq!(name.to_string(), "a\\n\\xffé");
-    }
-
-    #[test]
-    fn an_empty_name_is_refused() {
-        assert_eq!(LockName::new("").unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

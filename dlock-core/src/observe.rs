@@ -112,6 +112,17 @@ pub(crate) fn acquiring<F: Future>(_: &Engine, _: &Ask, acquire: F) -> F {
     acquire
 }
 
+/// An event of one lease.
+#[cfg(feature = "tracing")]
+macro_rules! event {
+    ($level:ident, $name:literal, $caps:ident, $lease:ident, $($rest:tt)*) => {
+        tracing::$level!(
+            name: $name, target: "dlock", backend = $caps.backend, lock = %$lease.key.name,
+            id = %$lease.key.id, token = $lease.token().map(crate::Token::get), $($rest)*
+        )
+    };
+}
+
 /// A grant became a guard. `started` is since when it waits, if the first request did not settle it.
 pub(crate) fn acquired(
     caps: &Capabilities,
@@ -121,10 +132,14 @@ pub(crate) fn acquired(
     now: Timestamp,
 ) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(
-        name: "dlock.acquired", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), ?expires_in,
-        waited = started.map(|s| tracing::field::debug(now.since(s))), "acquired"
+    event!(
+        debug,
+        "dlock.acquired",
+        caps,
+        lease,
+        ?expires_in,
+        waited = started.map(|s| tracing::field::debug(now.since(s))),
+        "acquired"
     );
     #[cfg(feature = "metrics")]
     {
@@ -146,10 +161,7 @@ pub(crate) fn handed_over(caps: &Capabilities, grant: &Grant, now: impl FnOnce()
 /// The store confirmed a release.
 pub(crate) fn released(caps: &Capabilities, lease: &Lease, now: impl FnOnce() -> Timestamp) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(
-        name: "dlock.released", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), "released"
-    );
+    event!(debug, "dlock.released", caps, lease, "released");
     #[cfg(feature = "metrics")]
     {
         metrics::counter!("dlock_released_total", "backend" => caps.backend).increment(1);
@@ -161,10 +173,7 @@ pub(crate) fn released(caps: &Capabilities, lease: &Lease, now: impl FnOnce() ->
 /// A lease was lost.
 pub(crate) fn lost(caps: &Capabilities, lease: &Lease, reason: LossReason) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(
-        name: "dlock.lost", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), ?reason, "lost"
-    );
+    event!(warn, "dlock.lost", caps, lease, ?reason, "lost");
     #[cfg(feature = "metrics")]
     {
         let reason = match reason {
@@ -182,10 +191,7 @@ pub(crate) fn lost(caps: &Capabilities, lease: &Lease, reason: LossReason) {
 /// A renewal was confirmed.
 pub(crate) fn renewed(caps: &Capabilities, lease: &Lease, lag: Duration) {
     #[cfg(feature = "tracing")]
-    tracing::trace!(
-        name: "dlock.renewed", target: "dlock", backend = caps.backend, lock = %lease.key.name, id = %lease.key.id,
-        token = lease.token().map(crate::Token::get), ?lag, "renewed"
-    );
+    event!(trace, "dlock.renewed", caps, lease, ?lag, "renewed");
     #[cfg(feature = "metrics")]
     metrics::histogram!("dlock_renew_lag_seconds", "backend" => caps.backend).record(lag.as_secs_f64());
 }
@@ -193,10 +199,7 @@ pub(crate) fn renewed(caps: &Capabilities, lease: &Lease, lag: Duration) {
 /// A renewal failed; the lease stands until its deadline.
 pub(crate) fn renewal_failed(caps: &Capabilities, lease: &Lease, why: &Error) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(
-        name: "dlock.renewal_failed", target: "dlock", backend = caps.backend, lock = %lease.key.name,
-        id = %lease.key.id, token = lease.token().map(crate::Token::get), error = %why, "renewal failed"
-    );
+    event!(warn, "dlock.renewal_failed", caps, lease, error = %why, "renewal failed");
     #[cfg(feature = "metrics")]
     metrics::counter!("dlock_renewal_failures_total", "backend" => caps.backend).increment(1);
 }

@@ -14,19 +14,20 @@ use crate::timestamp::nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AutoRenew {
-    /// Every third of the effective ttl, or up to an eighth of that sooner, so that clients do not renew in step.
+    /// Every third of the effective ttl, or up to an eighth of that sooner, so that clients do not renew in
+    /// step.
     On,
-    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called. Where leases hang on a session
-    /// ([`Nature::Session`](crate::Nature::Session)) the session is kept alive until then, and the hold with it.
+    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called. Where leases
+    /// hang on a session ([`Nature::Session`](crate::Nature::Session)) the session is kept alive until then,
+    /// and the hold with it.
     Off,
     /// That often; at most half of the ttl.
     Every(Duration),
 }
 
-/// How much earlier than the store the client stops believing in a lease: a share of the lease for clocks that run at
-/// different speeds, and a fixed part for their resolution.
-///
-/// The promise of a lease lock holds while the two clocks drift apart by no more than this.
+/// How much earlier than the store the client stops believing in a lease: a share of the lease for clocks
+/// that run at different speeds, and a fixed part for their resolution. The promise of a lease lock holds
+/// while the two clocks drift apart by no more than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drift {
@@ -51,10 +52,9 @@ impl Drift {
         let share = match nanos.checked_mul(u64::from(self.ppm)) {
             Some(millionths) => millionths / 1_000_000,
             // A lease of years: in wider numbers, which no processor divides by itself.
-            None => {
-                let share = u128::from(nanos) * u128::from(self.ppm) / 1_000_000;
-                u64::try_from(share).unwrap_or(u64::MAX)
-            }
+            None => (u128::from(nanos) * u128::from(self.ppm) / 1_000_000)
+                .try_into()
+                .unwrap_or(u64::MAX),
         };
         Duration::from_nanos(share).saturating_add(self.fixed)
     }
@@ -68,9 +68,9 @@ impl Default for Drift {
 
 /// How a lock is asked for and held: what is said in here, and nothing else.
 ///
-/// A value is laid over what its handle has, first the client's defaults: what is not set in it stays as it was. The whole is then
-/// checked against the backend's capabilities. Under the defaults lie a ttl of 30 s, [`AutoRenew::On`], priority 5,
-/// [`Drift::DEFAULT`], and no limit of any kind.
+/// A value is laid over what its handle has, first the client's defaults: what is not set in it stays as it
+/// was. The whole is then checked against the backend's capabilities. Under the defaults lie a ttl of 30 s,
+/// [`AutoRenew::On`], priority 5, [`Drift::DEFAULT`], and no limit of any kind.
 ///
 /// ```
 /// # use dlock_core as dlock;
@@ -82,16 +82,16 @@ impl Default for Drift {
 ///     .owner_label("nightly@web-3")
 ///     .max_hold(Duration::from_secs(3600));
 /// // As nightly, but however long it takes.
-/// let by_hand = nightly.clone().no_wait_limit().no_max_hold();
+/// let by_hand = nightly.clone().wait_limit(None).max_hold(None);
 /// # let _ = by_hand;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LockOptions {
-    // `None` is not set. Where there are two, the inner `None` is taken back.
+    // `None` is not set. Where there are two, the inner `None` takes a default back.
     ttl: Option<Duration>,
     wait_limit: Option<Option<Duration>>,
     priority: Option<u8>,
-    owner_label: Option<Option<Arc<str>>>,
+    owner_label: Option<Arc<str>>,
     auto_renew: Option<AutoRenew>,
     max_hold: Option<Option<Duration>>,
     min_hold: Option<Option<Duration>>,
@@ -100,68 +100,47 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// By how much a wait limit may be overrun: when it is reached, the store has that long to confirm that the request
-    /// is withdrawn, which makes it a `Timeout`. A store that does not answer in that time makes it an `Unknown`.
+    /// By how much a wait limit may be overrun: when it is reached, the store has that long to confirm that
+    /// the request is withdrawn, which makes it a `Timeout`. A store that does not answer in that time makes
+    /// it an `Unknown`.
     ///
     /// Longer than a round trip to the other side of the world, and than a commit to a slow disk.
     pub const WITHDRAWAL: Duration = Duration::from_millis(250);
 
     /// Nothing is set.
-    pub const fn new() -> Self {
-        Self {
-            ttl: None,
-            wait_limit: None,
-            priority: None,
-            owner_label: None,
-            auto_renew: None,
-            max_hold: None,
-            min_hold: None,
-            drift: None,
-            warn_after: None,
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs the
-    /// others up to this; a holder that pauses longer than this loses the lock.
+    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs
+    /// the others up to this; a holder that pauses longer than this loses the lock.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How long [`acquire`](crate::Lock::acquire) waits at most, and [`WITHDRAWAL`](Self::WITHDRAWAL) on top if the
-    /// store is silent. Zero is the same as trying once.
+    /// How long [`acquire`](crate::Lock::acquire) waits at most, and [`WITHDRAWAL`](Self::WITHDRAWAL) on top
+    /// if the store is silent. Zero is the same as trying once. `None`: for ever.
     #[must_use]
-    pub fn wait_limit(mut self, limit: Duration) -> Self {
-        self.wait_limit = Some(Some(limit));
+    pub fn wait_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.wait_limit = Some(limit.into());
         self
     }
 
-    /// Waits without limit, whatever the client's defaults say.
-    #[must_use]
-    pub fn no_wait_limit(mut self) -> Self {
-        self.wait_limit = Some(None);
-        self
-    }
-
-    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs [`Capability::Priority`].
+    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs
+    /// [`Capability::Priority`].
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger.
+    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger. An
+    /// empty one is none.
     #[must_use]
     pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.owner_label = Some(Some(label.into()));
-        self
-    }
-
-    /// Gives no label, whatever the client's defaults say.
-    #[must_use]
-    pub fn no_owner_label(mut self) -> Self {
-        self.owner_label = Some(None);
+        self.owner_label = Some(label.into());
         self
     }
 
@@ -172,32 +151,20 @@ impl LockOptions {
         self
     }
 
-    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and released.
+    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and
+    /// released. `None`: for as long as it is renewed.
     #[must_use]
-    pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(Some(limit));
+    pub fn max_hold(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.max_hold = Some(limit.into());
         self
     }
 
-    /// Lets a hold last for as long as it is renewed, whatever the client's defaults say.
+    /// "Locked at least for": after an earlier release the name stays taken until that long after the
+    /// acquisition. Keeps a job that finished quickly from running again on a machine whose clock is a little
+    /// behind. At most the ttl. `None`: free with its release.
     #[must_use]
-    pub fn no_max_hold(mut self) -> Self {
-        self.max_hold = Some(None);
-        self
-    }
-
-    /// "Locked at least for": after an earlier release the name stays taken until that long after the acquisition. Keeps a
-    /// job that finished quickly from running again on a machine whose clock is a little behind. At most the ttl.
-    #[must_use]
-    pub fn min_hold(mut self, at_least: Duration) -> Self {
-        self.min_hold = Some(Some(at_least));
-        self
-    }
-
-    /// Frees the name with its release, whatever the client's defaults say.
-    #[must_use]
-    pub fn no_min_hold(mut self) -> Self {
-        self.min_hold = Some(None);
+    pub fn min_hold(mut self, at_least: impl Into<Option<Duration>>) -> Self {
+        self.min_hold = Some(at_least.into());
         self
     }
 
@@ -208,40 +175,17 @@ impl LockOptions {
         self
     }
 
-    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and again after
-    /// each further such time.
+    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and
+    /// again after each further such time. `None`: never.
     #[must_use]
-    pub fn warn_after(mut self, held_for: Duration) -> Self {
-        self.warn_after = Some(Some(held_for));
+    pub fn warn_after(mut self, held_for: impl Into<Option<Duration>>) -> Self {
+        self.warn_after = Some(held_for.into());
         self
-    }
-
-    /// Emits no such warning, whatever the client's defaults say.
-    #[must_use]
-    pub fn no_warn_after(mut self) -> Self {
-        self.warn_after = Some(None);
-        self
-    }
-
-    /// These options laid over those: what is set in neither is not set.
-    #[must_use]
-    pub fn over(self, base: &Self) -> Self {
-        let base = base.clone();
-        Self {
-            ttl: self.ttl.or(base.ttl),
-            wait_limit: self.wait_limit.or(base.wait_limit),
-            priority: self.priority.or(base.priority),
-            owner_label: self.owner_label.or(base.owner_label),
-            auto_renew: self.auto_renew.or(base.auto_renew),
-            max_hold: self.max_hold.or(base.max_hold),
-            min_hold: self.min_hold.or(base.min_hold),
-            drift: self.drift.or(base.drift),
-            warn_after: self.warn_after.or(base.warn_after),
-        }
     }
 }
 
-/// What a handle asks for, in full. Laid out flat and shared by its holds: the engine reads it with every acquisition.
+/// What a handle asks for, in full. Laid out flat and shared by its holds: the engine reads it with every
+/// acquisition.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
@@ -276,7 +220,10 @@ impl Terms {
             ttl: options.ttl.unwrap_or(base.ttl),
             wait_limit: options.wait_limit.unwrap_or(base.wait_limit),
             priority: options.priority.unwrap_or(base.priority),
-            owner_label: options.owner_label.unwrap_or(base.owner_label),
+            owner_label: options
+                .owner_label
+                .or(base.owner_label)
+                .filter(|label| !label.is_empty()),
             auto_renew: options.auto_renew.unwrap_or(base.auto_renew),
             max_hold: options.max_hold.unwrap_or(base.max_hold),
             min_hold: options.min_hold.unwrap_or(base.min_hold),
@@ -305,7 +252,7 @@ impl Terms {
             && (period.is_zero() || period > self.ttl / 2)
         {
             return invalid(format!(
-                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0 and at most half of the ttl",
+                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0, and at most half of it",
                 self.ttl
             ));
         }
@@ -321,7 +268,7 @@ impl Terms {
         if let Some(min_hold) = self.min_hold {
             if min_hold > self.ttl {
                 return invalid(format!(
-                    "a minimum hold of {min_hold:?} is longer than the ttl {:?}, which is what a crash leaves",
+                    "a minimum hold of {min_hold:?} is longer than the ttl {:?}, all that a crash leaves",
                     self.ttl
                 ));
             }
@@ -404,113 +351,88 @@ pub(crate) fn check_mode(mode: Mode, caps: &Capabilities) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn caps() -> Capabilities {
-        Capabilities::new("test")
-    }
+    const MS: Duration = Duration::from_millis(1);
+    const S: Duration = Duration::from_secs(1);
 
     fn terms(o: LockOptions) -> Terms {
         Terms::DEFAULT.with(o)
     }
 
-    fn kind(o: LockOptions) -> ErrorKind {
-        terms(o).check(&caps()).unwrap_err().kind()
-    }
-
     #[test]
     fn what_makes_no_sense_is_refused_with_the_kind_that_says_what_to_do() {
-        let ms = Duration::from_millis;
-        assert!(terms(LockOptions::new()).check(&caps()).is_ok());
-        assert_eq!(
-            kind(LockOptions::new().ttl(Duration::ZERO)),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            kind(LockOptions::new().ttl(Duration::MAX)),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            kind(LockOptions::new().ttl(ms(10)).drift_margin(Drift::new(0, ms(10)))),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            kind(LockOptions::new().auto_renew(AutoRenew::Every(ms(0)))),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(
-            kind(
-                LockOptions::new()
-                    .ttl(ms(100))
-                    .auto_renew(AutoRenew::Every(ms(51)))
-            ),
-            ErrorKind::InvalidInput
-        );
-        assert_eq!(kind(LockOptions::new().priority(0)), ErrorKind::InvalidInput);
-        assert_eq!(kind(LockOptions::new().priority(11)), ErrorKind::InvalidInput);
-        assert_eq!(kind(LockOptions::new().priority(6)), ErrorKind::Unsupported);
-        assert_eq!(kind(LockOptions::new().min_hold(ms(1))), ErrorKind::Unsupported);
-        assert_eq!(kind(LockOptions::new().owner_label("me")), ErrorKind::Unsupported);
-        assert_eq!(kind(LockOptions::new().max_hold(ms(0))), ErrorKind::InvalidInput);
-    }
-
-    /// Every option, set to something and set to the opposite.
-    fn two() -> [LockOptions; 2] {
-        let s = Duration::from_secs;
-        let one = LockOptions::new()
-            .ttl(s(20))
-            .wait_limit(s(1))
-            .priority(7)
-            .owner_label("one")
-            .auto_renew(AutoRenew::Off)
-            .max_hold(s(60))
-            .min_hold(s(5))
-            .drift_margin(Drift::new(1, s(0)))
-            .warn_after(s(9));
-        let other = LockOptions::new()
-            .ttl(s(21))
-            .no_wait_limit()
-            .priority(5)
-            .no_owner_label()
-            .auto_renew(AutoRenew::On)
-            .no_max_hold()
-            .no_min_hold()
-            .drift_margin(Drift::DEFAULT)
-            .no_warn_after();
-        [one, other]
+        let o = LockOptions::new;
+        let refused = |o| {
+            terms(o)
+                .check(&Capabilities::new("test"))
+                .map_err(|e| e.kind())
+                .err()
+        };
+        assert_eq!(refused(o()), None);
+        for senseless in [
+            o().ttl(Duration::ZERO),
+            o().ttl(Duration::MAX),
+            o().ttl(10 * MS).drift_margin(Drift::new(0, 10 * MS)),
+            o().auto_renew(AutoRenew::Every(Duration::ZERO)),
+            o().ttl(100 * MS).auto_renew(AutoRenew::Every(51 * MS)),
+            o().priority(0),
+            o().priority(11),
+            o().max_hold(Duration::ZERO),
+        ] {
+            assert_eq!(
+                refused(senseless.clone()),
+                Some(ErrorKind::InvalidInput),
+                "{senseless:?}"
+            );
+        }
+        for not_claimed in [o().priority(6), o().min_hold(MS), o().owner_label("me")] {
+            assert_eq!(
+                refused(not_claimed.clone()),
+                Some(ErrorKind::Unsupported),
+                "{not_claimed:?}"
+            );
+        }
     }
 
     #[test]
     fn what_is_not_set_is_inherited_and_what_is_set_counts() {
-        let show = |t: Terms| format!("{t:?}");
-        let [one, other] = two();
+        let show = |t: &Terms| format!("{t:?}");
+        // Every option, set to something and set to the opposite.
+        let one = LockOptions::new()
+            .ttl(20 * S)
+            .wait_limit(S)
+            .priority(7)
+            .owner_label("one")
+            .auto_renew(AutoRenew::Off)
+            .max_hold(60 * S)
+            .min_hold(5 * S)
+            .drift_margin(Drift::new(1, Duration::ZERO))
+            .warn_after(9 * S);
+        let other = LockOptions::new()
+            .ttl(30 * S)
+            .wait_limit(None)
+            .priority(5)
+            .owner_label("")
+            .auto_renew(AutoRenew::On)
+            .max_hold(None)
+            .min_hold(None)
+            .drift_margin(Drift::DEFAULT)
+            .warn_after(None);
         let base = terms(one.clone());
         assert_eq!(base.owner_label.as_deref(), Some("one"));
-        assert_eq!(show(base.with(LockOptions::new())), show(base.clone()));
-        let taken_back = Terms {
-            ttl: Duration::from_secs(21),
-            ..Terms::DEFAULT
-        };
-        assert_eq!(show(base.with(other.clone())), show(taken_back.clone()));
-        // One after the other is the same as one over the other, which is the same with nothing in between.
-        assert_eq!(show(terms(other.clone().over(&one))), show(taken_back));
-        assert_eq!(show(terms(one.clone().over(&other))), show(base.clone()));
-        assert_eq!(
-            show(terms(LockOptions::new().over(&one).over(&LockOptions::new()))),
-            show(base.clone())
-        );
+        assert_eq!(show(&base.with(LockOptions::new())), show(&base));
+        assert_eq!(show(&base.with(other.clone())), show(&Terms::DEFAULT));
+        assert_eq!(show(&base.with(other).with(one)), show(&base));
         let label = base.with(LockOptions::new().owner_label("x"));
         let with_label = Terms {
             owner_label: Some("x".into()),
             ..base
         };
-        assert_eq!(show(label), show(with_label));
+        assert_eq!(show(&label), show(&with_label));
     }
 
     #[test]
     fn the_margin_is_a_share_and_a_fixed_part() {
-        assert_eq!(
-            Drift::DEFAULT.margin(Duration::from_secs(10)),
-            Duration::from_millis(102)
-        );
+        assert_eq!(Drift::DEFAULT.margin(10 * S), 102 * MS);
         assert_eq!(
             Drift::new(u32::MAX, Duration::MAX).margin(Duration::MAX),
             Duration::MAX

@@ -68,12 +68,12 @@ impl Owner {
         slots.entry(name.clone()).or_default().clone()
     }
 
-    pub(crate) async fn acquire(
+    pub(crate) async fn acquire<C>(
         &self,
         engine: &Arc<Engine>,
         ask: &Ask,
         patience: Patience,
-    ) -> Result<Option<Guard>> {
+    ) -> Result<Option<Guard<C>>> {
         let named = |e: Error| e.with_name(&ask.name);
         let started = engine.now();
         let slot = self.slot(&ask.name);

@@ -16,14 +16,13 @@ use crate::reentrant::Owner;
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
-/// # let client = dlock_core::doc_client();
+/// # dlock_core::doc(|client| async move {
 /// let prices = client.rwlock("prices")?;
 /// let a = prices.read().acquire().await?;
 /// let b = prices.read().acquire().await?;
 /// assert!(prices.write().try_acquire().await?.is_none());
 /// # drop((a, b));
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {

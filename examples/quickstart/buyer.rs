@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use dlock::{Admission, AutoRenew, Client, Guard, LockName, LockOptions};
+use dlock::{Admission, AutoRenew, Client, Guard, LockOptions};
 
 /// The lock, and the resource that it guards.
 pub(crate) const STOCK: &str = "stock";
@@ -100,17 +100,14 @@ async fn hold_while_paused(client: &Client) -> Result<(), Box<dyn Error>> {
 
 /// How many items the fenced resource says are left.
 pub(crate) async fn items_left(client: &Client) -> Result<u8, Box<dyn Error>> {
-    let stock = client.gate()?.read(&LockName::new(STOCK)?).await?;
+    let stock = client.gate()?.read(STOCK).await?;
     Ok(stock.and_then(|s| s.value.first().copied()).unwrap_or(0))
 }
 
 /// Writes how many are left, unless somebody with a newer token has written.
 pub(crate) async fn write(client: &Client, guard: &Guard, left: u8) -> Result<Admission, Box<dyn Error>> {
     let token = guard.token().ok_or("SQLite gives tokens")?;
-    Ok(client
-        .gate()?
-        .write(&LockName::new(STOCK)?, token, &[left])
-        .await?)
+    Ok(client.gate()?.write(STOCK, token, &[left]).await?)
 }
 
 /// What happens without a lock: between looking and taking, others look too.

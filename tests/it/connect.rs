@@ -330,6 +330,32 @@ mod sqlite {
     }
 
     #[test]
+    fn a_url_with_a_host_or_a_secret_is_refused_without_repeating_it() {
+        for rest in [
+            "//user:hunter2@host/db",
+            "user:hunter2@host/db",
+            "//hunter2@host/db",
+            "//user:hun/hunter2@host/db",
+            "//hunter2:5432/db",
+        ] {
+            let e = refusal(&format!("sqlite:{rest}"));
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{rest}");
+            assert!(e.to_string().contains("names a file"), "{e}");
+            assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_paths_whatever_signs_they_have() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, url) in [("a@b:c", "a@b:c"), ("d@e:f", "d%40e%3Af")] {
+            block_on(connect(&format!("sqlite:{}/{url}", dir.path().display())).into_future()).unwrap();
+            assert!(dir.path().join(file).exists(), "{url}");
+        }
+        block_on(connect("sqlite://:memory:").into_future()).unwrap();
+    }
+
+    #[test]
     fn namespaces_and_table_prefixes_in_the_url_keep_clients_apart() {
         let dir = tempfile::tempdir().unwrap();
         let url = |rest: &str| format!("sqlite://{}/locks.sqlite?{rest}", dir.path().display());
@@ -436,9 +462,9 @@ fn the_least_ttl_of_the_readme_is_that_of_the_code() {
 /// What is left of the query is the backend's own to read.
 #[cfg(feature = "redis")]
 #[test]
-fn a_key_that_redis_does_not_know_is_named_with_the_nearest_one() {
+fn what_redis_does_not_know_is_refused() {
     for (url, says) in [
-        ("redis://h?ttl=9s&claim_windw=hunter2", "`claim_window`"),
+        ("redis://h?ttl=9s&claim_windw=hunter2", "claim_window,"),
         ("redis://h?protocol=resp2", "RESP2"),
         ("redis://h?prefix=a&prefix=hunter2", "twice"),
     ] {

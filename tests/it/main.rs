@@ -8,3 +8,4 @@ mod connect;
     any(feature = "tokio", feature = "smol", feature = "async-std")
 ))]
 mod quorum;
+mod surface;

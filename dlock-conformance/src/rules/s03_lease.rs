@@ -94,7 +94,7 @@ pub(super) static RULES: &[Rule] = &[
         intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the \
             classic bug of DEL after SET NX.",
         check_first: "Is release conditional on the acquisition, in one step with the deletion?",
-        evidence: ["stale_ends" >= 2],
+        evidence: ["stale_ends" >= 1],
         budget: 60 s,
         bug: "release_by_name" deterministic
         => an_expired_guard_harms_no_successor

@@ -42,7 +42,7 @@ pub(super) static RULES: &[Rule] = &[
         intent: "A second task of the same process inherits the lock, and the first one's late release \
             takes it away.",
         check_first: "What does the store compare: the session, or an id that is new with each acquisition?",
-        evidence: ["stale_ends" >= 2],
+        evidence: ["stale_ends" >= 1],
         budget: 60 s,
         bug: "release_by_session" deterministic
         => release_names_the_grant
@@ -151,7 +151,7 @@ pub(super) static RULES: &[Rule] = &[
         intent: "An early return with `?` drops the guard; if that costs the others the whole ttl, every \
             error becomes a standstill.",
         check_first: "Who sends the release of a dropped guard, and is it woken for that?",
-        evidence: ["drops" >= 6],
+        evidence: ["drops" >= 3],
         budget: 120 s,
         bug: "drop_waits_ttl" deterministic
         => a_drop_frees_promptly

@@ -168,7 +168,7 @@ pub(super) static RULES: &[Rule] = &[
             runtime, and `there is no reactor running`.",
         check_first: "Is a timer, socket or task of the runtime made in a future, where the runtime of the \
             moment is taken rather than the client's?",
-        evidence: ["operations_elsewhere" >= 7],
+        evidence: ["operations_elsewhere" >= 6],
         budget: 60 s,
         bug: "hidden_tokio" deterministic
         => any_executor_will_do

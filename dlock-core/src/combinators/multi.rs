@@ -1,8 +1,9 @@
 //! Several locks at once, all or nothing.
 //!
-//! Taken in the order of their names, whoever lists them how, so that two parties that want the same locks never hold one
-//! each and wait for the other's. (The order of a total order over resources: E. W. Dijkstra, EWD 310, 1971.) When one cannot be
-//! had, those taken so far are released before the answer is given. What is dropped half-way is released like any guard.
+//! Taken in the order of their names, whoever lists them how, so that two parties that want the same locks
+//! never hold one each and wait for the other's. (The order of a total order over resources: E. W. Dijkstra,
+//! EWD 310, 1971.) When one cannot be had, those taken so far are released before the answer is given. What
+//! is dropped half-way is released like any guard.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,15 +23,14 @@ use crate::token::Token;
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
-/// # let client = dlock_core::doc_client();
+/// # dlock_core::doc(|client| async move {
 /// # use dlock_core as dlock;
 /// use dlock::combinators::MultiLock;
 /// let transfer = MultiLock::new([client.lock("account/7")?, client.lock("account/3")?])?;
 /// let both = transfer.acquire().await?;
 /// assert!(client.lock("account/3")?.try_acquire().await?.is_none());
 /// both.release().await?;
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
@@ -50,7 +50,8 @@ impl MultiLock {
                 "a multi-lock needs at least one lock",
             ));
         }
-        // Stable: the same name on two backends keeps the order of the caller, who gives it everywhere the same.
+        // Stable: the same name on two backends keeps the order of the caller, who gives it everywhere the
+        // same.
         locks.sort_by(|a, b| a.name().cmp(b.name()));
         for (i, lock) in locks.iter().enumerate() {
             let same = |other: &&Lock| other.name() == lock.name() && other.is_of_same_client(lock);
@@ -72,8 +73,7 @@ impl MultiLock {
     ///
     /// # Examples
     /// ```
-    /// # dlock_core::doc_block_on(async {
-    /// # let client = dlock_core::doc_client();
+    /// # dlock_core::doc(|client| async move {
     /// # use dlock_core as dlock;
     /// use dlock::combinators::MultiLock;
     /// let both = MultiLock::new([client.lock("a")?, client.lock("b")?])?;
@@ -81,7 +81,7 @@ impl MultiLock {
     /// assert!(both.try_acquire().await?.is_none());
     /// assert!(client.lock("a")?.try_acquire().await?.is_some());
     /// # drop(other);
-    /// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         let mut taken = MultiGuard::with_capacity(self.locks.len());
@@ -104,8 +104,8 @@ impl MultiLock {
     /// Cancel safe: dropped at any point, none is held or queued for.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], of the first that fails; `Lost` if one that was taken first ran out (without auto-renewal) before
-    /// the last was.
+    /// As [`Lock::acquire`], of the first that fails; `Lost` if one that was taken first ran out (without
+    /// auto-renewal) before the last was.
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.wait(None).await
     }
@@ -142,8 +142,8 @@ impl MultiLock {
         self.all_valid(taken, until).await
     }
 
-    /// Gives back what was taken so far. A wait limit bounds that as well: what the store has not confirmed by then is
-    /// the keeper's to give back, and it is not true that nothing is held.
+    /// Gives back what was taken so far. A wait limit bounds that as well: what the store has not confirmed
+    /// by then is the keeper's to give back, and it is not true that nothing is held.
     async fn give_back(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<()> {
         let runtime = self.locks[0].runtime();
         let timer = async {
@@ -179,8 +179,8 @@ impl MultiLock {
 }
 
 fn not_given_back() -> Error {
-    let message = "not all of the locks were had, and whether those taken first are given back is not known yet: \
-                   the client goes on with it in the background";
+    let message = "not all of the locks were had, and whether those taken first are given back is not known \
+        yet: the client goes on with it in the background";
     Error::new(ErrorKind::Unknown, message)
 }
 

@@ -20,21 +20,17 @@ use crate::token::{Strength, Token};
 
 /// A backend whose names, and gate resources, live in a namespace of a larger store.
 ///
-/// A name is stored as `<length of the namespace>:<namespace>,<name>`. Because the length comes first, no two
-/// pairs of namespace and name are stored alike, whatever bytes they have: (`n`, `a:b`) and (`n:a`, `b`) stay
-/// two locks. Namespaces nest. [`stored_name`](Self::stored_name) answers the stored form, for whatever works
-/// on the store beside `dlock`: a fence gate inside a transaction of your own must ask for that name to share
-/// what this one remembers.
+/// A name is stored as `<length of the namespace>:<namespace>,<name>`: no two pairs of namespace and name are
+/// stored alike, whatever bytes they have. Namespaces nest. [`stored_name`](Self::stored_name) answers the
+/// stored form, for what works on the store beside `dlock`, such as a fence gate inside a transaction of your
+/// own. The prefix counts against the store's longest name ([`Capabilities::max_name_len`]).
 ///
 /// Programs that use the store *without* a namespace could ask for a name of that very form; so let all
 /// programs of one store use namespaces, or none.
 ///
-/// The prefix counts against the store's longest name: [`Capabilities::max_name_len`] is that much smaller
-/// here.
-///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use dlock::combinators::Namespaced;
@@ -50,7 +46,7 @@ use crate::token::{Strength, Token};
 /// assert!(billing.lock("nightly")?.try_acquire().await?.is_some());
 /// assert!(of("shop")?.lock("nightly")?.try_acquire().await?.is_none());
 /// # drop(ours);
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Namespaced {
     inner: Arc<dyn Lock>,
@@ -112,12 +108,23 @@ impl Namespaced {
         e.map_name(|stored| strip(&self.prefix, stored))
     }
 
-    fn missing(&self, part: &str) -> Error {
-        let backend = self.capabilities.backend;
-        Error::new(
-            ErrorKind::Unsupported,
-            format!("the backend {backend} has no {part}"),
-        )
+    fn told<T>(&self, answer: Result<T>) -> Result<T> {
+        answer.map_err(|e| self.error(e))
+    }
+
+    fn part<P>(&self, part: Option<P>, what: &str) -> Result<P> {
+        part.ok_or_else(|| {
+            let message = format!("the backend {} has no {what}", self.capabilities.backend);
+            Error::new(ErrorKind::Unsupported, message)
+        })
+    }
+
+    fn inner_gate(&self) -> Result<&dyn FenceGate> {
+        self.part(self.inner.fencing().and_then(Fencing::gate), "fence gate")
+    }
+
+    fn inner_watch(&self) -> Result<&dyn Watch> {
+        self.part(self.inner.watch(), "watch")
     }
 }
 
@@ -219,53 +226,39 @@ impl Lock for Namespaced {
         let ours = &request.key;
         let mut inside = request.clone();
         inside.key = self.key_inside(ours);
-        Ok(
-            match self.inner.attempt(&inside).await.map_err(|e| self.error(e))? {
-                Attempt::Granted(grant) => Attempt::Granted(rename(grant, ours)),
-                Attempt::Queued(wait) => Attempt::Queued(rename_pushes(wait, ours.clone())),
-                Attempt::Held(wait) => Attempt::Held(rename_pushes(wait, ours.clone())),
-            },
-        )
+        Ok(match self.told(self.inner.attempt(&inside).await)? {
+            Attempt::Granted(grant) => Attempt::Granted(rename(grant, ours)),
+            Attempt::Queued(wait) => Attempt::Queued(rename_pushes(wait, ours.clone())),
+            Attempt::Held(wait) => Attempt::Held(rename_pushes(wait, ours.clone())),
+        })
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        self.inner
-            .release(&self.key_inside(lease), how)
-            .await
-            .map_err(|e| self.error(e))
+        self.told(self.inner.release(&self.key_inside(lease), how).await)
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let inside: Vec<_> = requests.iter().map(|key| self.key_inside(key)).collect();
         let answers = self.inner.abandon(&inside).await;
-        answers
-            .into_iter()
-            .map(|answer| answer.map_err(|e| self.error(e)))
-            .collect()
+        answers.into_iter().map(|answer| self.told(answer)).collect()
     }
 
     async fn close(&self) -> Result<()> {
-        self.inner.close().await.map_err(|e| self.error(e))
+        self.told(self.inner.close().await)
     }
 }
 
 #[async_trait]
 impl Renew for Namespaced {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let Some(renew) = self.inner.renew() else {
-            return items
-                .iter()
-                .map(|_| RenewOutcome::Failed(self.missing("renewal")))
-                .collect();
+        let renew = match self.part(self.inner.renew(), "renewal") {
+            Ok(renew) => renew,
+            Err(e) => return vec![RenewOutcome::Failed(e); items.len()],
         };
-        let inside: Vec<_> = items
-            .iter()
-            .map(|item| {
-                let mut inside = item.clone();
-                inside.key = self.key_inside(&item.key);
-                inside
-            })
-            .collect();
+        let mut inside = items.to_vec();
+        for item in &mut inside {
+            item.key = self.key_inside(&item.key);
+        }
         let answers = renew.renew(&inside).await;
         let answers = answers.into_iter().zip(items).map(|(answer, item)| match answer {
             RenewOutcome::Granted(grant) => RenewOutcome::Granted(rename(grant, &item.key)),
@@ -279,13 +272,9 @@ impl Renew for Namespaced {
 #[async_trait]
 impl RwLock for Namespaced {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let part = self.inner.rwlock().ok_or_else(|| self.missing("conversion"))?;
+        let part = self.part(self.inner.rwlock(), "conversion")?;
         Ok(
-            match part
-                .convert(&self.key_inside(lease), to)
-                .await
-                .map_err(|e| self.error(e))?
-            {
+            match self.told(part.convert(&self.key_inside(lease), to).await)? {
                 Converted::Done(grant) => Converted::Done(rename(grant, lease)),
                 other => other,
             },
@@ -305,73 +294,48 @@ impl Fencing for Namespaced {
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let part = self.inner.fencing().ok_or_else(|| self.missing("fencing"))?;
-        part.raise(&self.key_inside(lease), to)
-            .await
-            .map_err(|e| self.error(e))
+        let part = self.part(self.inner.fencing(), "fencing")?;
+        self.told(part.raise(&self.key_inside(lease), to).await)
     }
 }
 
 #[async_trait]
 impl FenceGate for Namespaced {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        let gate = self.inner_gate()?;
-        gate.admit(&self.inside(resource), token, access)
-            .await
-            .map_err(|e| self.error(e))
+        self.told(
+            self.inner_gate()?
+                .admit(&self.inside(resource), token, access)
+                .await,
+        )
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        let gate = self.inner_gate()?;
-        gate.write(&self.inside(resource), token, value)
-            .await
-            .map_err(|e| self.error(e))
+        self.told(
+            self.inner_gate()?
+                .write(&self.inside(resource), token, value)
+                .await,
+        )
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let gate = self.inner_gate()?;
-        gate.read(&self.inside(resource)).await.map_err(|e| self.error(e))
-    }
-}
-
-impl Namespaced {
-    fn inner_gate(&self) -> Result<&dyn FenceGate> {
-        self.inner
-            .fencing()
-            .and_then(|part| part.gate())
-            .ok_or_else(|| self.missing("fence gate"))
-    }
-
-    fn inner_watch(&self) -> Result<&dyn Watch> {
-        self.inner.watch().ok_or_else(|| self.missing("watch"))
+        self.told(self.inner_gate()?.read(&self.inside(resource)).await)
     }
 }
 
 #[async_trait]
 impl Watch for Namespaced {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        let changes = self
-            .inner_watch()?
-            .watch(&self.inside(name))
-            .await
-            .map_err(|e| self.error(e))?;
+        let changes = self.told(self.inner_watch()?.watch(&self.inside(name)).await)?;
         let prefix = self.prefix.clone();
-        let renamed =
-            changes.map(move |change| change.map_err(|e| e.map_name(|stored| strip(&prefix, stored))));
-        Ok(renamed.boxed())
+        let ours = move |e: Error| e.map_name(|stored| strip(&prefix, stored));
+        Ok(changes.map(move |change| change.map_err(&ours)).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.inner_watch()?
-            .inspect(&self.inside(name))
-            .await
-            .map_err(|e| self.error(e))
+        self.told(self.inner_watch()?.inspect(&self.inside(name)).await)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.inner_watch()?
-            .force_release(&self.inside(name))
-            .await
-            .map_err(|e| self.error(e))
+        self.told(self.inner_watch()?.force_release(&self.inside(name)).await)
     }
 }

@@ -53,7 +53,7 @@ use crate::token::{Strength, Token};
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -65,7 +65,7 @@ use crate::token::{Strength, Token};
 /// let backend = Sharded::new(shards, runtime.clone(), Duration::from_secs(1))?;
 /// let client = Client::builder(Arc::new(backend), runtime).build()?;
 /// client.lock("stock/42")?.acquire().await?.release().await?;
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Sharded {
     shards: Arc<[Shard]>,
@@ -232,10 +232,8 @@ impl Sharded {
     }
 
     fn gate_of(&self, resource: &LockName) -> Result<&dyn FenceGate> {
-        let fencing = self.backend(resource).fencing();
-        fencing
-            .and_then(|part| part.gate())
-            .ok_or_else(|| self.missing(resource, "fence gate"))
+        let gate = self.backend(resource).fencing().and_then(Fencing::gate);
+        gate.ok_or_else(|| self.missing(resource, "fence gate"))
     }
 
     fn watch_of(&self, name: &LockName) -> Result<&dyn Watch> {

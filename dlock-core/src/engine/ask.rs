@@ -13,7 +13,7 @@ use super::limit::{Limited, Over};
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Terms;
-use crate::runtime::let_others_run;
+use crate::runtime::yield_now;
 use crate::timestamp::Timestamp;
 
 impl Core {
@@ -63,7 +63,7 @@ impl Core {
     /// Sleeps, unless the client closes.
     pub(super) async fn pause(&self, d: Duration) -> Result<()> {
         self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await?;
-        let_others_run().await;
+        yield_now().await;
         Ok(())
     }
 

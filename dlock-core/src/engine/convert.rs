@@ -49,12 +49,6 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     if engine.remaining(lease).is_zero() {
         return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
     }
-    if let Mode::Shared { limit: Some(_) } = lease.mode()
-        && to.is_exclusive()
-    {
-        let message = "a permit cannot be upgraded: only a reader can";
-        return Err(named(Error::new(ErrorKind::InvalidInput, message)));
-    }
     let asking = engine.ask(engine.op_timeout, part.convert(&lease.key, to));
     let before = lease.begin_conversion(CONVERTING);
     if before & CONVERTING != 0 {

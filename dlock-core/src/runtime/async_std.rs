@@ -8,7 +8,6 @@ use futures::future::BoxFuture;
 
 use super::{Runtime, random};
 use crate::error::Result;
-use crate::timestamp::Timestamp;
 
 /// Runs on async-std's global executor and timers, which start by themselves when first used, from any
 /// thread.
@@ -16,8 +15,8 @@ use crate::timestamp::Timestamp;
 /// async-std is no longer developed and points to smol; this adaptor serves programs that still run on it.
 ///
 /// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a
-/// resume they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which
-/// counts suspension.
+/// resume they fire late. A lease does not rely on them: its validity is computed from
+/// [`Timestamp`](crate::Timestamp), which counts suspension.
 #[derive(Debug)]
 pub struct AsyncStd(());
 
@@ -40,14 +39,6 @@ impl Runtime for AsyncStd {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         async_std::task::sleep(duration).boxed()
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    fn fill_random(&self, buffer: &mut [u8]) {
-        random::fill(buffer);
     }
 
     fn name(&self) -> &'static str {

@@ -8,7 +8,6 @@ mod async_std;
 mod detect;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod own_thread;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod random;
 #[cfg(feature = "smol")]
 mod smol;
@@ -49,26 +48,46 @@ pub trait Runtime: Send + Sync + Debug + 'static {
     /// The time now, on the one clock by which this client's leases are measured: deadlines are this clock's
     /// times, and every [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
     ///
-    /// A runtime in real time answers [`Timestamp::now`] and nothing else. Backends may read that clock
-    /// themselves (SQLite keeps expiries on it, for all processes of the machine): beside another clock here,
-    /// deadlines would be wrong by the difference, and guards would call themselves valid after their lease.
-    /// A runtime with a clock of its own, as the simulator's, is for backends that take all times from it.
-    fn now(&self) -> Timestamp;
+    /// A runtime in real time leaves it at [`Timestamp::now`]. Backends may read that clock themselves
+    /// (SQLite keeps expiries on it, for all processes of the machine): beside another clock here, deadlines
+    /// would be wrong by the difference, and guards would call themselves valid after their lease. A runtime
+    /// with a clock of its own, as the simulator's, is for backends that take all times from it.
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
 
-    /// Fills the buffer with random bytes that nobody can guess.
-    fn fill_random(&self, buffer: &mut [u8]);
+    /// Fills the buffer with random bytes that nobody can guess: the operating system's, unless written.
+    fn fill_random(&self, buffer: &mut [u8]) {
+        random::fill(buffer);
+    }
 
     /// A short name for messages: `tokio`, `smol`, `async-std`, `sim`.
     fn name(&self) -> &'static str;
 }
 
-/// Once: for backends. The timers of a runtime that is shut down complete at once, and so does what waits for
-/// them; a loop of such waits would keep its task, and on one thread all others, from being dropped. So each
-/// pause in a loop without an end of its own is followed by this.
+/// Lets the other tasks of this thread run once, on any executor.
+///
+/// For backends: the timers of a runtime that is shut down complete at once, so a loop that pauses without an
+/// end of its own would keep its task, and on one thread all others, from being dropped. Each such pause is
+/// followed by this.
 ///
 /// # Cancel safety
 /// Nothing is lost.
-pub async fn let_others_run() {
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// # use dlock_core as dlock;
+/// use dlock::runtime::yield_now;
+/// use std::time::Duration;
+/// # let is_done = || true;
+/// while !is_done() {
+///     client.runtime().sleep(Duration::from_millis(10)).await;
+///     yield_now().await;
+/// }
+/// # Ok(()) });
+/// ```
+pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| match std::mem::replace(&mut yielded, true) {
         true => Poll::Ready(()),

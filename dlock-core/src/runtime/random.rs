@@ -1,9 +1,11 @@
 //! Random bytes from the operating system, for the adaptors of real runtimes.
 
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 use crate::error::{Error, ErrorKind, Result};
 
 /// Checks, when an adaptor is made, that the operating system gives random bytes at all, so that its absence
 /// is an error of `connect` and not a surprise in the middle of an acquisition.
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 pub(super) fn check() -> Result<()> {
     getrandom::fill(&mut [0; 16]).map_err(|e| {
         Error::new(

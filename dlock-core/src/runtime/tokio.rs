@@ -14,7 +14,6 @@ use tokio::task::AbortHandle;
 
 use super::{Runtime, random};
 use crate::error::{Error, ErrorKind, Result};
-use crate::timestamp::Timestamp;
 
 /// Runs on a tokio runtime, through a [`Handle`] to it.
 ///
@@ -23,8 +22,8 @@ use crate::timestamp::Timestamp;
 /// end and sleeps complete at once rather than never.
 ///
 /// Sleeps are tokio's, on a monotonic clock that may stand still while the machine is suspended: after a
-/// resume they fire late. A lease does not rely on them: its validity is computed from [`Timestamp`], which
-/// counts suspension.
+/// resume they fire late. A lease does not rely on them: its validity is computed from
+/// [`Timestamp`](crate::Timestamp), which counts suspension.
 #[derive(Debug)]
 pub struct Tokio {
     handle: Handle,
@@ -79,14 +78,6 @@ impl Runtime for Tokio {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         Box::pin(Sleep::new(&self.handle, self.life.clone(), duration))
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    fn fill_random(&self, buffer: &mut [u8]) {
-        random::fill(buffer);
     }
 
     fn name(&self) -> &'static str {

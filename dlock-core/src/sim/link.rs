@@ -190,7 +190,7 @@ impl Lock for Link {
                             let stream = std::mem::replace(stream, futures::stream::pending().boxed());
                             forward_pushes(&wire, stream, pushes);
                         }
-                        Ok(answer)
+                        Ok::<_, Error>(answer)
                     })
                 }
             })

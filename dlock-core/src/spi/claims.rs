@@ -16,14 +16,14 @@ use crate::capabilities::{Capabilities, Capability};
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use dlock::spi::capabilities_of;
 /// use dlock::{Capability, Memory, runtime};
 /// let store = Memory::builder(runtime::own_thread()?).without(Capability::Watch).build();
 /// let all = capabilities_of(&*store.connect());
 /// assert!(all.has(Capability::Inspect) && !all.has(Capability::Watch));
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub fn capabilities_of(backend: &dyn Lock) -> Capabilities {
     let fencing = backend.fencing();

@@ -8,8 +8,10 @@ use crate::token::{Strength, Token};
 /// Fencing tokens: what they survive, where they are checked, and how a quorum raises them.
 #[async_trait]
 pub trait Fencing: Send + Sync {
-    /// What the tokens survive.
-    fn strength(&self) -> Strength;
+    /// What the tokens survive. By default, what every backend with tokens promises.
+    fn strength(&self) -> Strength {
+        Strength::WhileStateSurvives
+    }
 
     /// A gate in this backend's own store, if it has one.
     fn gate(&self) -> Option<&dyn FenceGate> {

@@ -68,36 +68,3 @@ impl<K: Clone + Eq + Hash> Tombstones<K> {
         self.ends.contains_key(key)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KEEP: Duration = Duration::from_secs(60);
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn the_latest_are_remembered_and_their_number_is_bounded() {
-        let mut all = Tombstones::new(KEEP, 8);
-        for n in 0..16 {
-            all.bury(n, at(0));
-            all.bury(n, at(0));
-        }
-        assert!(all.has(&15) && all.has(&8) && !all.has(&7));
-        assert_eq!((all.order.len(), all.ends.len()), (8, 8));
-    }
-
-    #[test]
-    fn one_that_is_buried_again_is_kept_from_then() {
-        let mut all = Tombstones::new(KEEP, 8);
-        all.bury(1, at(0));
-        all.bury(1, at(30));
-        all.bury(2, at(61));
-        assert!(all.has(&1));
-        all.bury(2, at(90));
-        assert!(!all.has(&1) && all.has(&2));
-    }
-}

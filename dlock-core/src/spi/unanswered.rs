@@ -180,37 +180,13 @@ impl Drop for Asking<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::LockName;
     use crate::request_id::RequestId;
-    use crate::{Error, LockName};
 
     use super::*;
 
     fn key(n: u64) -> LeaseKey {
         LeaseKey::new(LockName::new("a").unwrap(), RequestId::new(1, n))
-    }
-
-    #[test]
-    fn an_acquire_and_a_release_are_told_apart() {
-        let open = Unanswered::default();
-        let (a, b) = (key(1), key(2));
-        let lost = || Err::<(), _>(Error::new(ErrorKind::Unknown, "no answer"));
-        assert!(open.asks(&a, Sent::Acquire).answered(lost()).is_err());
-        assert!(open.of(&a).acquire && !open.of(&a).release);
-        assert!(open.asks(&b, Sent::Release).answered(lost()).is_err());
-        assert!(!open.of(&b).acquire && open.of(&b).release);
-        open.forget(&a);
-        assert!(!open.of(&a).acquire);
-    }
-
-    #[test]
-    fn dropped_on_the_way_it_is_unanswered_and_refused_it_is_not() {
-        let open = Unanswered::default();
-        let a = key(1);
-        let refused = Err::<(), _>(Error::new(ErrorKind::Unavailable, "it was not sent"));
-        assert!(open.asks(&a, Sent::Release).answered(refused).is_err());
-        assert!(!open.of(&a).release);
-        drop(open.asks(&a, Sent::Release));
-        assert!(open.of(&a).release);
     }
 
     #[test]

@@ -236,42 +236,25 @@ impl Url {
     /// Refuses a key that nobody has taken.
     ///
     /// # Errors
-    /// `InvalidInput`, which names the key and the known one that is nearest to it.
+    /// `InvalidInput`, which names the key and those that are known.
     pub fn finish(mut self) -> Result<()> {
         let Some(n) = self.query.iter().position(Option::is_some) else {
             return Ok(());
         };
-        let (scheme, key) = (&self.scheme, self.query[n].take().map(|(key, _)| key));
+        let key = self.query[n].take().map(|(key, _)| key).unwrap_or_default();
         // What does not look like a key may be the rest of a password.
-        let plain = |key: &String| {
-            key.len() <= 40
-                && key
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        let plain = |b| u8::is_ascii_alphanumeric(&b) || b"-_.".contains(&b);
+        let named = match key.len() <= 40 && key.bytes().all(plain) && !self.doubtful {
+            true => format!("the key `{key}`"),
+            false => format!("key {}", n + 1),
         };
-        let key = key.filter(|key| plain(key) && !self.doubtful);
-        let named = key
-            .as_ref()
-            .map_or_else(|| format!("key {}", n + 1), |key| format!("the key `{key}`"));
+        let hint = match OF_THE_CLIENT.contains(&&*key) {
+            true => " here: it is one of the client, for `dlock::connect`",
+            false => "",
+        };
         self.known.sort_unstable();
         self.known.dedup();
-        let known = self.known.join(", ");
-        let hint = match &key {
-            Some(key) if OF_THE_CLIENT.contains(&&**key) => {
-                " here: it is one of the client, for `dlock::connect`".to_owned()
-            }
-            Some(key) => {
-                let near = self
-                    .known
-                    .iter()
-                    .map(|known| (strsim::damerau_levenshtein(key, known), known));
-                let near = near
-                    .min()
-                    .filter(|(distance, known)| *distance <= known.len().div_ceil(3));
-                near.map_or_else(String::new, |(_, known)| format!(" (did you mean `{known}`?)"))
-            }
-            None => String::new(),
-        };
+        let (scheme, known) = (&self.scheme, self.known.join(", "));
         Err(invalid(format!(
             "{named} of the URL's query is not known{hint}; `{scheme}` URLs take: {known}"
         )))
@@ -381,6 +364,3 @@ fn decode(text: &str) -> Result<String> {
 fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
-
-#[cfg(test)]
-mod tests;

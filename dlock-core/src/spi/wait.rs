@@ -45,6 +45,14 @@ impl Wait {
     }
 }
 
+/// Asked again in full after 5 to 50 ms each: for a store that has nothing cheaper.
+impl Default for Wait {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self::new(Wake::poll_in_full(ms(5), ms(50)))
+    }
+}
+
 impl fmt::Debug for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wake = match self.wake {

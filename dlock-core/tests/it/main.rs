@@ -27,6 +27,8 @@ mod simulation;
 mod sizes;
 #[cfg(feature = "sim")]
 mod twisted;
+mod url;
+mod vocabulary;
 #[cfg(feature = "sim")]
 mod wait_limits;
 #[cfg(feature = "sim")]

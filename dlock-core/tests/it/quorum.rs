@@ -7,8 +7,7 @@ use dlock_core::combinators::Quorum;
 use dlock_core::memory::{MemoryBuilder, Survives};
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Raised, Release, Released, RenewItem,
-    RenewOutcome,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Release, Released, RenewItem, RenewOutcome,
 };
 use dlock_core::{
     AutoRenew, Capability, Client, ErrorKind, LockName, LockOptions, Memory, Mode, RequestId, Runtime,

@@ -363,21 +363,6 @@ fn a_re_entry_gets_no_more_than_is_held() {
     });
 }
 
-#[test]
-fn a_permit_is_not_upgraded() {
-    let sim = Sim::new(1);
-    let store = Memory::new(sim.runtime());
-    let client = Client::builder(store.connect(), sim.runtime()).build().unwrap();
-    sim.block_on(async {
-        let permit = client.semaphore("a", 2).unwrap().acquire().await.unwrap();
-        assert_eq!(
-            permit.try_upgrade().await.unwrap_err().kind(),
-            ErrorKind::InvalidInput
-        );
-        assert!(permit.is_valid());
-    });
-}
-
 /// A wait limit counts from the call, however long the first answer takes.
 #[test]
 fn a_wait_limit_counts_from_the_call() {

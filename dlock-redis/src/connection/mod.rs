@@ -9,13 +9,13 @@ pub(crate) mod rejoin;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use dlock_core::Runtime;
+use dlock_core::runtime::yield_now;
 use futures::future::{Either, select};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
@@ -43,15 +43,7 @@ pub(crate) async fn within<T>(
 /// end.
 pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
     sleep.await;
-    let mut has_let = false;
-    poll_fn(|cx| match std::mem::replace(&mut has_let, true) {
-        true => Poll::Ready(()),
-        false => {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
+    yield_now().await;
 }
 
 pub(crate) enum Connection {

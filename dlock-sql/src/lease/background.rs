@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use dlock_core::Runtime;
-use dlock_core::runtime::let_others_run;
+use dlock_core::runtime::yield_now;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
@@ -137,7 +137,7 @@ async fn looking(mut looks: Looks, runtime: Arc<dyn Runtime>) {
     let mut nothing = 0;
     loop {
         runtime.sleep(LOOK).await;
-        let_others_run().await;
+        yield_now().await;
         let Some(helper) = looks.0.upgrade() else { return };
         nothing = if helper.look() { 0 } else { nothing + 1 };
         if nothing >= NOTHING && helper.stop() {

@@ -1,100 +1,76 @@
-//! A backend of one's own in some 200 lines: leases in files, for the processes of one machine with Linux.
+//! A backend of one's own in some 150 lines: leases in files, for the processes of one machine with Linux.
 //!
-//! A file holds the names of one bucket. It is read and rewritten under an advisory lock on a second one, and
-//! replaced by a rename: who dies in between leaves the old state or the new one. What is not claimed here,
-//! `dlock` refuses. Waiting, timeouts, loss and cleaning up are the engine's.
+//! A file is read and rewritten under an advisory lock on a second one, and replaced by a rename: who dies in
+//! between leaves the old state or the new one. What is not claimed here, `dlock` refuses.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind::InvalidData, ErrorKind::NotFound};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::*;
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Result};
-use dlock_core::{Strength, Timestamp, Token};
-use futures::stream::{self, BoxStream, StreamExt};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Result, Timestamp, Token};
 use serde::{Deserialize, Serialize};
+
+/// How long to wait for another's change. Only a process that was stopped in the middle of one takes longer.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Locks kept in a directory.
 pub struct FileLock {
     directory: PathBuf,
     capabilities: Capabilities,
+    abandoned: Mutex<Tombstones>,
 }
 
-/// The contents of a file.
-#[derive(Default, Serialize, Deserialize)]
-struct State {
-    boot: String,
-    last_token: u64,
-    rows: Vec<Row>,
-}
+/// The contents of a file: the last token, and the leases. Times are since the boot of the machine.
+type State = (u64, Vec<Lease>);
 
 #[derive(Serialize, Deserialize)]
-struct Row {
-    /// 0: a tombstone, against an attempt that arrives after its abandon.
+struct Lease {
+    id: String,
+    name: Vec<u8>,
     token: u64,
-    /// The acquisition, and the name of the lock.
-    key: (String, Vec<u8>),
-    expires_ns: u64,
-}
-
-fn key_of(key: &LeaseKey) -> (String, Vec<u8>) {
-    (key.id.to_string(), key.name.as_bytes().to_vec())
-}
-
-/// How long to wait for another's change. Only a process that was stopped in the middle of one takes longer.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// The shortest lease: a renewal that waits its turn for as long as it may still finds it.
-const LEAST_TTL: Duration = PATIENCE;
-/// How long a message can be under way.
-const TOMBSTONE: Duration = Duration::from_secs(60);
-/// Among how many files the names are spread. All processes must agree on it, and on `bucket`.
-const BUCKETS: u8 = 64;
-
-fn bucket(name: &[u8]) -> u8 {
-    name.iter().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(*byte)) % BUCKETS
+    expires: Duration,
 }
 
 impl FileLock {
-    /// Locks in that directory, which must exist.
+    /// Locks in that directory, which must exist, and be emptied at boot as `/run` is: the clock starts anew.
     pub fn new(directory: impl AsRef<Path>) -> Self {
-        let capabilities = Capabilities::new("acme-file")
-            .with(Capability::PerGrantTtl)
-            .with(Capability::Renew)
-            .with_ttl(LEAST_TTL..=Duration::from_secs(86_400), Duration::from_millis(1))
-            .with_fencing(Strength::WhileStateSurvives);
-        Self { directory: directory.as_ref().to_owned(), capabilities }
+        // The least: a renewal that waits its turn for as long as it may still finds its lease.
+        let ttl = PATIENCE..=Duration::from_secs(86_400);
+        let capabilities = Capabilities::new("acme-file").with(Capability::PerGrantTtl);
+        Self {
+            directory: directory.as_ref().to_owned(),
+            capabilities: capabilities.with_ttl(ttl, Duration::from_millis(1)),
+            abandoned: Mutex::new(Tombstones::new(Duration::from_secs(60), 1 << 14)),
+        }
     }
 
-    /// Runs one change of a name alone, over all processes. It is short, and nothing is awaited in it: a
-    /// dropped future cannot cut it.
-    fn change<T>(&self, key: &LeaseKey, change: impl FnOnce(&mut State, Timestamp) -> T) -> Result<T> {
-        let bucket = bucket(key.name.as_bytes());
+    /// Runs one change of a name alone, over all processes. Nothing is awaited: no dropped future cuts it.
+    fn change<T>(&self, key: &LeaseKey, change: impl FnOnce(&mut State, Duration) -> T) -> Result<T> {
+        // All processes must agree on the number of buckets, and on who is in which.
+        let bucket = key.name.as_bytes().iter().fold(0, |sum: u8, byte| sum.rotate_left(1) ^ byte) % 64;
         let file = |what| self.directory.join(format!("{bucket:02}.{what}"));
         let changed = || {
             let mutex = File::create(file("mutex"))?;
-            let until = Instant::now() + PATIENCE;
+            let mut tries = 0..1000;
             while let Err(e) = mutex.try_lock() {
-                if Instant::now() > until {
-                    return Err(e.into());
-                }
-                std::thread::sleep(Duration::from_micros(200));
+                tries.next().ok_or(e)?;
+                std::thread::sleep(PATIENCE / 1000);
             }
-            let (path, next) = (file("leases"), file("next"));
-            let mut state: State = match fs::read(&path) {
+            let mut state: State = match fs::read(file("leases")) {
                 Ok(text) => serde_json::from_slice(&text).map_err(|e| io::Error::new(InvalidData, e))?,
-                Err(e) if e.kind() == NotFound => State::default(),
+                Err(e) if e.kind() == NotFound => Default::default(),
                 Err(e) => return Err(e),
             };
-            // One clock for all processes of the machine, read while nobody else can change anything. It
-            // starts anew with each boot: the leases of an earlier one are over. The tokens go on.
-            let (now, boot) = (Timestamp::now(), fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
-            state.rows.retain(|row| state.boot == boot && row.expires() > now);
-            state.boot = boot;
+            // One clock for all processes of the machine, read while nobody else can change anything.
+            let now = Timestamp::now().since(Timestamp::ZERO);
+            state.1.retain(|lease| lease.expires > now);
             let answer = change(&mut state, now);
-            fs::write(&next, serde_json::to_vec(&state)?)?;
-            fs::rename(&next, &path)?;
+            fs::write(file("next"), serde_json::to_vec(&state)?)?;
+            fs::rename(file("next"), file("leases"))?;
             Ok(answer)
         };
         changed().map_err(|e: io::Error| {
@@ -102,18 +78,10 @@ impl FileLock {
             Error::new(kind, "the lock directory cannot be used").with_source(e)
         })
     }
-}
 
-impl Row {
-    fn expires(&self) -> Timestamp {
-        Timestamp::from_nanos(self.expires_ns)
-    }
-}
-
-impl State {
-    /// Ends that lease, if there is one; a tombstone stays.
-    fn end(&mut self, key: &LeaseKey) -> Option<Row> {
-        self.rows.iter().position(|r| r.token > 0 && r.key == key_of(key)).map(|i| self.rows.swap_remove(i))
+    fn end(&self, key: &LeaseKey) -> Result<Option<Lease>> {
+        let id = key.id.to_string();
+        self.change(key, |(_, leases), _| leases.extract_if(.., |lease| lease.id == id).next())
     }
 }
 
@@ -131,75 +99,52 @@ impl Lock for FileLock {
         Some(self)
     }
 
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        stream::pending().boxed()
-    }
-
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let sent = Timestamp::now();
-        let key = key_of(&request.key);
-        let granted = |t, rest| Attempt::Granted(Grant::new(request.key.clone(), Token::new(t), sent, rest));
-        self.change(&request.key, |state, now| {
-            match state.rows.iter().find(|row| row.key == key) {
-                Some(row) if row.token == 0 => return Err(Error::lost(LossReason::Released)),
-                // Sent again because the answer was lost: the same grant, with what remains of it.
-                Some(row) => return Ok(granted(row.token, now.until(row.expires()))),
-                None => {}
+        let (key, sent) = (&request.key, Timestamp::now());
+        let (id, name) = (key.id.to_string(), key.name.as_bytes().to_vec());
+        let granted = |t, rest| Ok(Attempt::Granted(Grant::new(key.clone(), Token::new(t), sent, rest)));
+        self.change(key, |(token, leases), now| match leases.iter().find(|lease| lease.name == name) {
+            _ if self.abandoned.lock().unwrap().has(&key.id) => Err(Error::lost(LossReason::Released)),
+            // Sent again because the answer was lost: the same grant, with what remains of it.
+            Some(lease) if lease.id == id => granted(lease.token, lease.expires - now),
+            Some(lease) => Ok(Attempt::Held(Wait::default().recheck_in(lease.expires - now))),
+            None => {
+                *token += 1;
+                leases.push(Lease { id, name, token: *token, expires: now + request.ttl });
+                granted(*token, request.ttl)
             }
-            if let Some(holder) = state.rows.iter().find(|row| row.token > 0 && row.key.1 == key.1) {
-                let wait = Wait::new(Wake::poll_in_full(Duration::from_millis(5), Duration::from_millis(50)));
-                return Ok(Attempt::Held(wait.recheck_in(now.until(holder.expires()))));
-            }
-            let (token, expires_ns) = (state.last_token + 1, (now + request.ttl).as_nanos());
-            state.last_token = token;
-            state.rows.push(Row { token, key, expires_ns });
-            Ok(granted(token, request.ttl))
         })?
     }
 
-    async fn release(&self, lease: &LeaseKey, _: Release) -> Result<Released> {
-        self.change(lease, |state, _| state.end(lease).map_or(Released::NotHeld, |_| Released::Released))
+    async fn release(&self, key: &LeaseKey, _: Release) -> Result<Released> {
+        Ok(self.end(key)?.map_or(Released::NotHeld, |_| Released::Released))
     }
 
-    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+    async fn abandon(&self, keys: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let abandon = |key: &LeaseKey| {
-            self.change(key, |state, now| {
-                let (was, expires_ns) = (state.end(key), (now + TOMBSTONE).as_nanos());
-                state.rows.push(Row { token: 0, key: key_of(key), expires_ns });
-                was.map_or(Abandoned::Nothing, |row| Abandoned::WasGranted(Token::new(row.token)))
-            })
+            // Nothing overtakes on the way to a file: what comes late is a call of this process.
+            self.abandoned.lock().unwrap().bury(key.id, Timestamp::now());
+            let granted = |lease: Lease| Abandoned::WasGranted(Token::new(lease.token));
+            Ok(self.end(key)?.map_or(Abandoned::Nothing, granted))
         };
-        requests.iter().map(abandon).collect()
-    }
-
-    async fn close(&self) -> Result<()> {
-        Ok(())
+        keys.iter().map(abandon).collect()
     }
 }
 
 #[async_trait]
 impl Renew for FileLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let renew = |item: &RenewItem| {
-            let sent = Timestamp::now();
-            let renewed = self.change(&item.key, |state, now| {
-                let row = state.rows.iter_mut().find(|row| row.token > 0 && row.key == key_of(&item.key))?;
-                row.expires_ns = row.expires_ns.max((now + item.ttl).as_nanos());
-                Some(Renewal::new(sent, now.until(row.expires())))
+        let renew = |RenewItem { key, ttl, .. }: &RenewItem| {
+            let (id, sent) = (key.id.to_string(), Timestamp::now());
+            let renewed = self.change(key, |(_, leases), now| {
+                let lease = leases.iter_mut().find(|lease| lease.id == id)?;
+                lease.expires = lease.expires.max(now + *ttl);
+                Some(Renewal::new(sent, lease.expires - now))
             });
-            match renewed {
-                Ok(Some(renewal)) => RenewOutcome::Renewed(renewal),
-                Ok(None) => RenewOutcome::Gone,
-                Err(e) => RenewOutcome::Failed(e),
-            }
+            renewed.map_or_else(RenewOutcome::Failed, |r| r.map_or(RenewOutcome::Gone, RenewOutcome::Renewed))
         };
         items.iter().map(renew).collect()
     }
 }
 
-#[async_trait]
-impl Fencing for FileLock {
-    fn strength(&self) -> Strength {
-        Strength::WhileStateSurvives
-    }
-}
+impl Fencing for FileLock {}

@@ -71,7 +71,7 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     asking.run().await
 }
 
-/// Everything that can be wrong with a request, before any member is asked.
+/// The engine asks for nothing that is not claimed; what would break exclusion is refused all the same.
 fn check(shared: &Shared, request: &Acquire) -> Result<()> {
     shared.check_open()?;
     let unsupported = |what: &str| {
@@ -82,21 +82,10 @@ fn check(shared: &Shared, request: &Acquire) -> Result<()> {
         Mode::Shared { limit: Some(_) } => {
             return unsupported("permits: two of three members each have room for one more than there are");
         }
-        Mode::Shared { .. } if !shared.capabilities.has(crate::Capability::Shared) => {
-            return unsupported("readers, since one of its members has none");
-        }
         _ => {}
     }
     if request.queue == Queueing::Join {
         return unsupported("queue: the heads of the members' queues would wait for one another");
-    }
-    if request.priority != Acquire::DEFAULT_PRIORITY {
-        return unsupported("priorities, since it has no queue");
-    }
-    let range = shared.capabilities.min_ttl..=shared.capabilities.max_ttl;
-    if !range.contains(&request.ttl) {
-        let message = format!("the ttl is outside of {range:?}, which the quorum takes");
-        return Err(Error::new(ErrorKind::InvalidInput, message).with_name(&request.key.name));
     }
     Ok(())
 }
@@ -330,21 +319,18 @@ impl Asking<'_> {
         let majority = self.shared.majority;
         if granted + held >= majority {
             // So many answered, and it is not to be had of them.
-            let wait = wait::until_free(&self.standing_in_the_way(), granted, majority, self.shared);
+            let in_the_way = self.standing.iter().enumerate().filter_map(|(n, s)| match s {
+                Standing::Held(wait) => Some((n, wait)),
+                _ => None,
+            });
+            let wait = wait::until_free(in_the_way.collect(), granted, self.shared);
             self.give_back();
             return Ok(Attempt::Held(wait));
         }
         if granted + unknown >= majority {
-            let errors = self.standing.into_iter().filter_map(|s| match s {
-                Standing::Unknown(e) | Standing::Failed(e) => Some(e),
-                _ => None,
-            });
             let message = only_some("granted", granted, self.shared);
             let error = Error::new(ErrorKind::Unknown, message).with_name(&self.request.key.name);
-            let error = match errors.into_iter().next() {
-                Some(first) => error.with_source(first),
-                None => error,
-            };
+            let error = error.caused_by(self.errors().next().cloned());
             // It may be held. The engine asks again, and the members recognise what they granted; or it
             // abandons the key.
             linger(self.shared, &self.round, self.calls);
@@ -355,37 +341,25 @@ impl Asking<'_> {
         Err(error)
     }
 
-    fn standing_in_the_way(&self) -> Vec<(usize, &InTheWay)> {
-        let held = self.standing.iter().enumerate().filter_map(|(n, s)| match s {
-            Standing::Held(wait) => Some((n, wait)),
+    fn errors(&self) -> impl Iterator<Item = &Error> {
+        self.standing.iter().filter_map(|s| match s {
+            Standing::Failed(e) | Standing::Unknown(e) => Some(e),
             _ => None,
-        });
-        held.collect()
+        })
     }
 
-    /// What most of those who failed say, if it is more than that they are away.
+    /// What the first of those who failed says, if it is more than that it is away.
     fn why_not(&self, granted: usize) -> Error {
-        let errors = || {
-            self.standing.iter().filter_map(|s| match s {
-                Standing::Failed(e) | Standing::Unknown(e) => Some(e),
-                _ => None,
-            })
-        };
-        let told = errors().filter(|e| !matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown));
-        let kind = told
-            .max_by_key(|e| errors().filter(|other| other.kind() == e.kind()).count())
-            .map_or(ErrorKind::Unavailable, Error::kind);
+        let is_away = |e: &Error| matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+        let told = self.errors().find(|e| !is_away(e));
         let name = &self.request.key.name;
+        let kind = told.map_or(ErrorKind::Unavailable, Error::kind);
         if kind == ErrorKind::Lost {
             // The leases were over before they could be raised: the engine begins anew, under another key.
             return Error::lost(LossReason::Expired).with_name(name);
         }
         let error = Error::new(kind, only_some("granted", granted, self.shared)).with_name(name);
-        let same = errors().find(|e| e.kind() == kind).or_else(|| errors().next());
-        match same {
-            Some(cause) => error.with_source(cause.clone()),
-            None => error,
-        }
+        error.caused_by(told.or_else(|| self.errors().next()).cloned())
     }
 
     /// Undoes the round everywhere, in the background.

@@ -156,6 +156,27 @@ impl<T: Send + 'static> Calls<T> {
         next
     }
 
+    /// Hears answers until they decide, or nobody is waited for any more.
+    pub(super) async fn hear<S>(
+        &mut self,
+        so_far: &mut S,
+        mut take: impl FnMut(&mut S, usize, T),
+        is_decided: impl Fn(&S, &Self) -> bool,
+    ) {
+        loop {
+            while let Some((member, answer)) = self.ready().await {
+                take(so_far, member, answer);
+            }
+            if is_decided(so_far, self) {
+                return;
+            }
+            match self.next().await {
+                Some((member, answer)) => take(so_far, member, answer),
+                None => return,
+            }
+        }
+    }
+
     /// The next answer, if it comes soon; whoever gives none is waited for as before.
     pub(super) async fn next_soon(&mut self) -> Option<(usize, T)> {
         let soon = self.waiting.as_ref().map_or(GRACE.1, Waiting::soon);
@@ -195,41 +216,24 @@ impl<T: Send + 'static> Calls<T> {
             return;
         }
         let shared = self.shared.clone();
-        let lingering = Lingering::new(&shared);
+        // Closing waits for what is heard out.
+        shared.lingering.fetch_add(1, Ordering::AcqRel);
         // Anew: the answers that decided may have come at the last moment.
         self.waiting = None;
         self.spent = false;
         self.awaited.clone_from(&self.running);
         let lingers = async move {
-            loop {
-                // Nobody waits for this, so the silent ones have all of their time.
+            // Nobody waits for this, so the silent ones have all of their time.
+            self.heard = false;
+            while let Some((member, answer)) = self.next().await {
+                hear(member, Some(answer));
                 self.heard = false;
-                match self.next().await {
-                    Some((member, answer)) => hear(member, Some(answer)),
-                    None => break,
-                }
             }
             for member in self.running().collect::<Vec<_>>() {
                 hear(member, None);
             }
-            drop(lingering);
+            self.shared.lingering.fetch_sub(1, Ordering::AcqRel);
         };
         shared.runtime.spawn(lingers.boxed());
-    }
-}
-
-/// Counts what is heard out in the background: closing waits for that.
-struct Lingering(Arc<Shared>);
-
-impl Lingering {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.lingering.fetch_add(1, Ordering::AcqRel);
-        Self(shared.clone())
-    }
-}
-
-impl Drop for Lingering {
-    fn drop(&mut self) {
-        self.0.lingering.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -29,11 +29,12 @@ pub(super) fn claims(members: &[Arc<dyn Lock>]) -> Result<Capabilities> {
     for capability in NEVER {
         all = all.without(capability);
     }
-    if all.has(Capability::Fencing) && all.has(Capability::Raise) {
-        all.strength = all.strength.min(Some(Strength::AcrossRestart));
-    } else {
-        all = all.without(Capability::Fencing).without(Capability::Raise);
+    match all.has(Capability::Raise) {
+        true => all.strength = all.strength.min(Some(Strength::AcrossRestart)),
+        false => all = all.without(Capability::Fencing),
     }
+    // A quorum is no member of another one.
+    all = all.without(Capability::Raise);
     all.max_waiters = None;
     all.min_ttl = rounded_up(all.min_ttl.max(MIN_TTL), all.ttl_granularity);
     if all.min_ttl > all.max_ttl {

@@ -1,5 +1,4 @@
-//! Turning a writer into a reader, and raising the token of a hold: at every member, and done when a majority
-//! has done it.
+//! Turning a writer into a reader: at every member, and done when a majority has done it.
 //!
 //! *Why a downgrade is safe.* It only ever gives up. Whoever asks for it counts as a reader from before it is
 //! sent; a member that does it late, twice or never, or that grants a late copy of the exclusive request
@@ -12,20 +11,16 @@
 //! done: then others are let in beside a hold that believes to be exclusive. Release and acquire anew.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::Shared;
 use super::calls::Calls;
-use super::votes::life_of;
-use super::{Shared, only_some};
+use super::tally::{Kept, Tally};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
-use crate::spi::{Converted, Grant, LeaseKey, Raised};
-use crate::token::Token;
+use crate::spi::{Converted, Grant, LeaseKey};
 
-/// Turns a lease into a reader's.
-///
-/// Where it is not sure that no member has done it, a failure is `Unknown` and nothing else: whoever hears
-/// another one takes the hold for what it was.
+/// Turns a lease into a reader's. Where a member may have done it, a failure is `Unknown` and nothing else:
+/// whoever hears another one takes the hold for what it was.
 pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) -> Result<Converted> {
     shared.check_open()?;
     if to != Mode::READER || !shared.capabilities.has(crate::Capability::Downgrade) {
@@ -35,10 +30,9 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
     let lost = || Error::lost(LossReason::Refused).with_name(&key.name);
     let round = shared.rounds().held(key).ok_or_else(lost)?;
     let sent_at = shared.runtime.now();
-    round.keep(sent_at);
+    let mut tally = Tally::new(shared, round.clone(), sent_at);
     let mut calls = Calls::new(shared, shared.patience_of(round.ttl));
-    let members = shared.members.len();
-    for member in (0..members).filter(|member| round.may_be_at(*member)) {
+    for member in (0..shared.members.len()).filter(|member| round.may_be_at(*member)) {
         let (backend, inside) = (shared.members[member].backend.clone(), round.inside.clone());
         calls.send(member, async move {
             match backend.rwlock() {
@@ -47,114 +41,31 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
             }
         });
     }
-    let (mut lives, mut gone) = (Vec::<Duration>::new(), members - calls.running().count());
-    let mut failures: Vec<Error> = Vec::new();
-    loop {
-        let answer = match calls.ready().await {
-            Some(answer) => Some(answer),
-            None if lives.len() >= shared.majority || gone > members - shared.majority => None,
-            None => calls.next().await,
-        };
-        let Some((_, answer)) = answer else { break };
-        match answer {
-            Ok(Converted::Done(grant)) => {
-                lives.push(sent_at.until(grant.counted_from.min(sent_at) + grant.expires_in));
-            }
-            Err(e) if e.kind() == ErrorKind::Lost => gone += 1,
-            Err(e) => failures.push(e),
-            Ok(_) => failures.push(Error::new(
-                ErrorKind::BackendData,
-                "a member did not do a downgrade, which is always possible",
-            )),
-        }
-    }
-    let silent = calls.running().next().is_some();
+    let take = |tally: &mut Tally, member, answer| match answer {
+        Ok(Converted::Done(grant)) => tally.lives(grant.counted_from, grant.expires_in),
+        Err(e) if Error::kind(&e) == ErrorKind::Lost => tally.gone(member),
+        Err(e) => tally.failed(e),
+        Ok(_) => tally.failed(Error::new(
+            ErrorKind::BackendData,
+            "a member did not do a downgrade, which is always possible",
+        )),
+    };
+    calls
+        .hear(&mut tally, take, |tally, calls| tally.is_decided(calls.running()))
+        .await;
+    let all_answered = calls.running().next().is_none();
     calls.linger(|_, _| ());
-    if lives.len() >= shared.majority {
-        let life = life_of(lives, shared.majority);
-        return Ok(Converted::Done(Grant::new(
+    match tally.outcome(shared, &key.name, "were downgraded", all_answered) {
+        Kept::For(life) => Ok(Converted::Done(Grant::new(
             key.clone(),
             round.token(),
             sent_at,
             life,
-        )));
-    }
-    if gone > members - shared.majority {
-        shared.give_back(key, &round);
-        return Err(lost());
-    }
-    let harmless = |e: &Error| e.kind() == ErrorKind::Unavailable;
-    let kind = match lives.is_empty() && !silent && failures.iter().all(harmless) {
-        true => ErrorKind::Unavailable,
-        false => ErrorKind::Unknown,
-    };
-    let e = Error::new(kind, only_some("were downgraded", lives.len(), shared)).with_name(&key.name);
-    Err(match failures.into_iter().next() {
-        Some(cause) => e.with_source(cause),
-        None => e,
-    })
-}
-
-/// Raises the token of a hold, for a quorum of quorums: known to a majority, it is known to one member of
-/// every other.
-pub(super) async fn raise(shared: &Arc<Shared>, key: &LeaseKey, to: Token) -> Result<Raised> {
-    shared.check_open()?;
-    if !shared.fenced {
-        let message = "this quorum is unfenced: one of its members has no tokens that can be raised";
-        return Err(Error::new(ErrorKind::Unsupported, message).with_name(&key.name));
-    }
-    let Some(round) = shared.rounds().held(key) else {
-        return Ok(Raised::NotHeld);
-    };
-    let to = to.max(round.token().unwrap_or(to));
-    let mut calls = Calls::new(shared, shared.patience_of(round.ttl));
-    let members = shared.members.len();
-    for member in (0..members).filter(|member| round.may_be_at(*member)) {
-        let (backend, inside) = (shared.members[member].backend.clone(), round.inside.clone());
-        calls.send(member, async move {
-            match backend.fencing() {
-                Some(part) => part.raise(&inside, to).await,
-                None => Err(Error::new(ErrorKind::Unsupported, "the member has no tokens")),
-            }
-        });
-    }
-    let (mut raised, mut gone) = (0, members - calls.running().count());
-    // Members whose lease has a larger token of its own: it was granted late, or anew. They count for that,
-    // and not for less.
-    let mut beyond = Vec::new();
-    let mut failure = None;
-    loop {
-        let answer = match calls.ready().await {
-            Some(answer) => Some(answer),
-            None if raised >= shared.majority || gone > members - shared.majority => None,
-            None => calls.next().await,
-        };
-        let Some((_, answer)) = answer else { break };
-        match answer {
-            Ok(Raised::Raised(token)) if token > to => beyond.push(token),
-            Ok(Raised::Raised(_)) => raised += 1,
-            Ok(Raised::NotHeld) => gone += 1,
-            Err(e) => drop(failure.get_or_insert(e)),
+        ))),
+        Kept::Gone => {
+            shared.give_back(key, &round);
+            Err(lost())
         }
+        Kept::Failed(e) => Err(e),
     }
-    calls.linger(|_, _| ());
-    if raised >= shared.majority {
-        round.raise(to);
-        return Ok(Raised::Raised(to));
-    }
-    if raised + beyond.len() >= shared.majority
-        && let Some(highest) = beyond.into_iter().max()
-    {
-        return Box::pin(raise(shared, key, highest)).await;
-    }
-    if gone > members - shared.majority {
-        shared.give_back(key, &round);
-        return Ok(Raised::NotHeld);
-    }
-    let message = only_some("raised the token", raised, shared);
-    let e = Error::new(ErrorKind::Unknown, message).with_name(&key.name);
-    Err(match failure {
-        Some(cause) => e.with_source(cause),
-        None => e,
-    })
 }

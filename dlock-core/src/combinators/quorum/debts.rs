@@ -1,13 +1,9 @@
-//! What is owed to the members: rounds that were lost and are to be given back, each member's worked off by
-//! itself.
+//! What is owed to the members: rounds that were lost and are to be given back.
 //!
 //! One task for each member that is owed something, and none otherwise. It abandons what is in its list, many
-//! in one call, and again with growing pauses until the member has answered, or until what it is about has
-//! lapsed by itself. So a member that is away for an hour costs one call a second, however often the others
-//! were asked meanwhile, and one that hangs keeps nobody waiting.
-//!
-//! An abandon it is, and not a release: it leaves a tombstone, so it does not matter whether the request that
-//! it is about has arrived, or arrives late.
+//! in one call, and again with growing pauses until the member has answered, or what it is about has lapsed.
+//! So a member that is away for an hour costs one call a second, and one that hangs keeps nobody waiting. An
+//! abandon leaves a tombstone, so it does not matter whether the request has arrived, or arrives late.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -22,7 +18,7 @@ use super::Shared;
 use super::rounds::Round;
 use crate::capabilities::Nature;
 use crate::error::ErrorKind;
-use crate::runtime::let_others_run;
+use crate::runtime::yield_now;
 use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 
@@ -41,8 +37,8 @@ pub(super) struct Debts(Mutex<Owed>);
 struct Owed {
     /// With the time by which each has lapsed by itself.
     keys: VecDeque<(LeaseKey, Timestamp)>,
-    /// A task works on it.
-    in_hand: bool,
+    /// A task pays.
+    paid: bool,
 }
 
 impl Debts {
@@ -53,7 +49,7 @@ impl Debts {
     /// Whether nothing is owed, and nobody is about to pay.
     pub(super) fn is_settled(&self) -> bool {
         let owed = self.owed();
-        owed.keys.is_empty() && !owed.in_hand
+        owed.keys.is_empty() && !owed.paid
     }
 }
 
@@ -72,7 +68,7 @@ impl Shared {
                 owed.keys.pop_front();
             }
             owed.keys.push_back((round.inside.clone(), lapsed_at));
-            !std::mem::replace(&mut owed.in_hand, true)
+            !std::mem::replace(&mut owed.paid, true)
         };
         if begins {
             let shared = self.clone();
@@ -92,32 +88,29 @@ impl Shared {
         };
         while !is_settled() && self.runtime.now() < by {
             self.runtime.sleep(LOOKS).await;
-            let_others_run().await;
+            yield_now().await;
         }
     }
 
     async fn pay(self: Arc<Self>, member: usize) {
-        // Should this task be dropped half-way: whoever is owed something next begins anew.
-        let in_hand = InHand(&self, member);
         let mut pause = PAUSES.0;
         loop {
             let batch = self.next_debts(member);
             if batch.is_empty() {
-                // It is not in hand any more, and by now it may be in the next one's.
-                return std::mem::forget(in_hand);
+                return;
             }
             if self.abandon_some(member, batch).await {
                 pause = PAUSES.0;
             } else {
                 self.runtime.sleep(pause).await;
-                let_others_run().await;
+                yield_now().await;
                 pause = (pause * 2).min(PAUSES.1);
             }
         }
     }
 
-    /// The first in the list that have not lapsed. None, and nobody has it in hand any more: in one step, so
-    /// that what is owed from then on finds somebody to pay it.
+    /// The first in the list that have not lapsed. With the last of them the task ends, in one step: what is
+    /// owed from then on begins another.
     fn next_debts(&self, member: usize) -> Vec<(LeaseKey, Timestamp)> {
         let now = self.runtime.now();
         // Sessions end with the last who uses their connections, and that is this task.
@@ -126,7 +119,7 @@ impl Shared {
         owed.keys.retain(|(_, lapsed_at)| *lapsed_at > now && !ends_all);
         let some = owed.keys.len().min(BATCH);
         let batch: Vec<_> = owed.keys.drain(..some).collect();
-        owed.in_hand = !batch.is_empty();
+        owed.paid = !batch.is_empty();
         batch
     }
 
@@ -156,14 +149,5 @@ impl Shared {
             }
         }
         all_done
-    }
-}
-
-struct InHand<'a>(&'a Shared, usize);
-
-impl Drop for InHand<'_> {
-    fn drop(&mut self) {
-        let Self(shared, member) = self;
-        shared.members[*member].debts.owed().in_hand = false;
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `votes.rs` | when grants of members are a grant of the whole, with which token: decisions alone |
 //! | `attempt.rs` | one attempt: asked of all, raised, won or given back |
-//! | `renew.rs`, `release.rs`, `convert.rs` | the same for what comes after |
+//! | `renew.rs`, `convert.rs`, `release.rs` | what comes after, added up in `tally.rs` |
 //! | `calls.rs` | asking several members at once; who is waited for |
 //! | `rounds.rs` | under which key the members have a request, and at which of them something may be |
 //! | `debts.rs` | giving back in the background |
@@ -60,45 +60,44 @@
 //!
 //! **Leases** (a restart without persistence): B may be granted while A is valid, since the member that both
 //! need has forgotten A. The tokens are in order all the same, and a gate refuses A from B's first write on.
-//! To have exclusion as well, keep a member that lost its leases out of reach for the longest ttl and the
-//! drift margin on top before it comes back: *delayed restart*. That is for the member to do, since nothing
-//! here knows what it lost: the Redis backend does it (`rejoin_after`).
+//! For exclusion as well, a member that lost its leases stays away for the longest ttl and the drift margin:
+//! *delayed restart*. The member has to do that, since nothing here knows what it lost: the Redis backend
+//! does (`rejoin_after`).
 //!
 //! **Counters** (its data): then tokens may repeat and fall, *and a delayed restart does not help*: A's T was
 //! known to members 1 and 2; 2 forgot it; whoever has 2 and 3 meets nobody who knows, however long A is gone.
 //! So the declared [`Strength`] is that of the weakest member, and never more than
-//! [`Strength::AcrossRestart`]: counters that survive restarts, and not the loss of data, even where a
-//! member's tokens survive that by themselves, for they would do it by the clocks of several machines. A
-//! member whose data is lost for good is a new member: see below.
+//! [`Strength::AcrossRestart`], even where a member's tokens survive the loss of data: they do it by the
+//! clocks of several machines. A member whose data is lost for good is a new member.
 //!
 //! # Interleavings
 //!
-//! | what happens | and why it does no harm |
+//! | what happens | why it does no harm |
 //! |---|---|
-//! | **A member answers late**, after the attempt is decided | the request is heard out in the background. Of a won round the late lease counts at renewals (it keeps others out) and is released with the rest; of a lost one it is abandoned |
-//! | **It never answers** | whoever ends the round sends that member an *abandon*, whose tombstone meets a request that arrives later |
-//! | **A member grants after its abandon** | it promised not to. Should it (its tombstone was dropped): a lease at one member under a key that is never used again; it lapses. It counts for nobody |
-//! | **The attempt is repeated** (its future was dropped, or `Unknown`) | under the same members' key: those that granted recognise it and answer what remains. The token is the one of before, if that was returned. A round that was given back is never gone on with |
-//! | **A copy of an earlier request is granted anew**, after the lease of it ran out | the raise answers with the token of the lease that is there *now*; if that is larger than asked for, the choice is made again. And the life that was counted is over, so the engine refuses the grant |
+//! | **A member answers late**, after the attempt is decided | it is heard out in the background. Of a won round the late lease counts at renewals and is released with the rest; of a lost one it is abandoned |
+//! | **It never answers** | whoever ends the round sends it an *abandon*, whose tombstone meets a request that arrives later |
+//! | **A member grants after its abandon**, its tombstone gone | a lease at one member under a key that is never used again; it lapses |
+//! | **The attempt is repeated** (its future was dropped, or `Unknown`) | under the same members' key: those that granted recognise it and answer what remains, with the token of before if that was returned. A round that was given back is never gone on with |
+//! | **A copy of an earlier request is granted anew**, after its lease ran out | the raise answers with the token of the lease that is there *now*; if that is larger, the choice is made again. And the life that was counted is over, so the engine refuses the grant |
 //! | **Some were raised, then it fails** | counters are higher than need be; nobody was given that token |
 //! | **The reply to a raise is lost** | that member does not count; without a majority the round stays open (`Unknown`), and is raised again when it is repeated |
-//! | **The lease is over before the raise** | the member refuses, and does not count. Where no majority is left, the round is given back, and the engine begins anew |
-//! | **A release is lost at some members** | released is what a majority released; at the others it is abandoned in the background. They are too few to keep anybody out |
+//! | **The lease is over before the raise** | the member refuses, and does not count. Without a majority the round is given back, and the engine begins anew |
+//! | **A release is lost at some members** | released is what a majority released; the others are abandoned in the background, too few to keep anybody out |
 //! | **A release is answered late**, when it has been asked for again | the answer counts whenever it comes, and a second one that finds nothing is the first one's doing: slowness is no loss |
-//! | **A renewal reaches a minority** | the deadline does not move, and nothing is made of it later. Those leases are released with the hold, or lapse |
-//! | **Answers come in another order than they were given** | a member that once granted counts as one that may hold, whatever it says later, until a release or an abandon of ours was answered there |
+//! | **A renewal reaches a minority** | the deadline does not move. Those leases are released with the hold, or lapse |
+//! | **Answers come in another order than they were given** | a member that once granted may hold, whatever it says later, until a release or an abandon of ours was answered there |
 //! | **A member has lost the lease** | it counts as gone in each renewal; with N − M + 1 such, the hold is gone, and the rest is given back |
 //! | **A member answers `Unknown`** | it is not counted, and what it may hold is not forgotten: an attempt that could have a majority with it is `Unknown`, one that could not is given back there, too |
 //! | **Several ask at once, and each gets some** | all but one give back at once: see `Asking::insists`. Waiters ask again with jitter |
 //! | **The client dies** | its leases lapse, each by its member's clock |
-//! | **Clocks of members drift, or one is stepped** | each is compared with the client's alone, within the margin. A step ends or prolongs leases at that member only; it takes a majority of stepped clocks to end a hold early |
+//! | **Clocks of members drift, or one is stepped** | each is compared with the client's alone, within the margin. It takes a majority of stepped clocks to end a hold early |
 //! | **A writer becomes a reader** | see `convert.rs`; upgrading is not claimed, and why is there |
 //!
 //! # What is not promised
 //!
 //! That all processes list the same members is nobody's to check: two that do not may have majorities that do
-//! not meet. The same holds for two entries in the list that lead to one store. And replacing a member while
-//! names are held or tokens count is the loss of its data, with another name.
+//! not meet. So may two entries that lead to one store. Replacing a member while names are held or tokens
+//! count is the loss of its data, with another name.
 
 mod attempt;
 mod calls;
@@ -110,6 +109,7 @@ mod model;
 mod release;
 mod renew;
 mod rounds;
+mod tally;
 mod votes;
 mod wait;
 
@@ -131,26 +131,25 @@ use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Raised, Release, Released, Renew,
-    RenewItem, RenewOutcome, RwLock, Signal,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Release, Released, Renew, RenewItem,
+    RenewOutcome, RwLock, Signal,
 };
-use crate::token::{Strength, Token};
+use crate::token::Strength;
 
 /// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens
 /// that increase whichever majority that is.
 ///
-/// For stores that fail by themselves and cannot replicate, or do it without waiting: three or five of them
-/// keep a lock while one or two are away. An odd number is best; with four, as with three, one may be away.
-/// With one it is that store, and with two, neither may be. Where a single store can be had that replicates
-/// before it answers, take that: it costs less, and promises more.
+/// For stores that fail by themselves and do not replicate before they answer: three or five of them keep a
+/// lock while one or two are away. An odd number is best. A single store that replicates before it answers
+/// costs less, and promises more.
 ///
 /// # What must hold
 ///
 /// * **All processes list the same members**, in the same order, and each member is a store of its own. Two
 ///   processes that disagree can both hold a lock. The order decides who wins a race that each has half won.
 /// * **A member does not forget.** One that comes back without its *leases* may let a second holder in, until
-///   the ttl of those that it forgot is over: keep it away for that long (`rejoin_after` of the Redis
-///   backend). One that comes back without its *counters* ends the order of the tokens for good. That is what
+///   the ttl of those is over: keep it away for that long (`rejoin_after` of the Redis backend). One that
+///   comes back without its *counters* ends the order of the tokens for good. That is what
 ///   [`Capabilities::strength`] declares: the weakest member's, and at most [`Strength::AcrossRestart`].
 /// * The runtime is the one that the members and the client were made with: all times are read from its
 ///   clock.
@@ -158,27 +157,25 @@ use crate::token::{Strength, Token};
 /// # Capabilities
 ///
 /// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's
-/// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`];
-/// otherwise the quorum is unfenced and says so. The ttl is at least 50 ms. Permits, queues, priorities,
-/// upgrades, watching, inspecting, forced release and a fence gate are not claimed: check the tokens at a
-/// gate where the resource is.
+/// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`], which a
+/// quorum has not; otherwise it is unfenced and says so. The ttl is at least 50 ms. Permits, queues,
+/// priorities, upgrades, watching, inspecting, forced release and a fence gate are not claimed: check the
+/// tokens at a gate where the resource is.
 ///
-/// # Cost
+/// # Cost and failures
 ///
 /// One request to each member to acquire, one to raise the token for each member of the majority whose
-/// counter is behind, one to each to release; in two exchanges, and one if the counters agree. Who waits asks
-/// the members that were in the way whether anything has changed, every 10 to 100 ms.
-///
-/// # Failures
+/// counter is behind, one to each to release. Who waits asks the members that were in the way whether
+/// anything has changed, every 10 to 100 ms.
 ///
 /// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or
 /// a quarter of the ttl if that is less, and an eighth of it for a renewal. One that did not answer in that
-/// time is asked again like the others, and is not waited for until it has answered. Fewer than a majority
-/// within reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
+/// time is asked like the others, and not waited for until it has answered. Fewer than a majority within
+/// reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
 ///
 /// # Examples
 /// ```
-/// # dlock_core::doc_block_on(async {
+/// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -193,7 +190,7 @@ use crate::token::{Strength, Token};
 /// let token = first.token();
 /// first.release().await?;
 /// assert!(client.lock("stock/42")?.acquire().await?.token() > token);
-/// # Ok::<(), dlock_core::Error>(()) }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Quorum {
     shared: Arc<Shared>,
@@ -251,20 +248,18 @@ impl Quorum {
         let capabilities = claims::claims(&members)?;
         let mut client = [0; 16];
         runtime.fill_random(&mut client);
+        let member = |backend| Member {
+            backend,
+            silent: AtomicBool::new(false),
+            debts: Debts::default(),
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 majority: votes::majority(members.len()),
                 fenced: capabilities.has(Capability::Fencing),
                 rounds: Mutex::new(Rounds::new(capabilities.nature)),
                 capabilities,
-                members: members
-                    .into_iter()
-                    .map(|backend| Member {
-                        backend,
-                        silent: AtomicBool::new(false),
-                        debts: Debts::default(),
-                    })
-                    .collect(),
+                members: members.into_iter().map(member).collect(),
                 runtime,
                 patience,
                 client: u128::from_le_bytes(client),
@@ -346,7 +341,6 @@ impl fmt::Debug for Quorum {
                 "members",
                 &self.shared.members.iter().map(backend).collect::<Vec<_>>(),
             )
-            .field("patience", &self.shared.patience)
             .finish_non_exhaustive()
     }
 }
@@ -428,9 +422,5 @@ impl Fencing for Quorum {
             .capabilities
             .strength
             .unwrap_or(Strength::WhileStateSurvives)
-    }
-
-    async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        convert::raise(&self.shared, lease, to).await
     }
 }

@@ -49,22 +49,15 @@ enum Forgets {
     AndIsToldTheOthers,
 }
 
-const SOUND: Rules = Rules {
-    write_back: true,
-    holder_check: true,
-    forgets: Forgets::Never,
-    copies: 0,
-    repeats: 0,
-    swift: false,
-    only_believed: false,
-};
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 struct Node {
     counter: u8,
     /// Of which client, with which token, and with which it was minted.
     lease: Option<(u8, u8, u8)>,
 }
+
+/// What a member answers: with which token it has the lease, and with which it was minted, or no.
+type Answer = Option<(u8, u8)>;
 
 /// A request to one member and its answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -73,11 +66,14 @@ enum Message {
     None,
     /// On its way; for a raise, to that token.
     Sent(u8),
-    /// Answered: with which token, and with which it was minted, or no.
-    Answered(Option<(u8, u8)>),
+    Answered(Answer),
     /// Heard, or lost.
     Over,
 }
+
+/// The two requests that a member may be sent.
+const ATTEMPT: usize = 0;
+const RAISE: usize = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Stage {
@@ -93,8 +89,7 @@ struct Client {
     stage: Stage,
     /// The token that the other one had when this one began.
     after: u8,
-    attempts: [Message; MEMBERS],
-    raises: [Message; MEMBERS],
+    messages: [[Message; 2]; MEMBERS],
     /// Raises of an attempt that was repeated since: to which token. Nobody hears their answers.
     stray: [u8; MEMBERS],
     /// Which lease was heard of.
@@ -112,19 +107,22 @@ struct State {
     forgot: bool,
 }
 
-type Line = (Node, [(Message, Message, u8, u8, u8, bool); 2]);
+type Line = (Node, [([Message; 2], u8, u8, u8, bool); 2]);
 type Key = ([Line; MEMBERS], [(Stage, u8, u8); 2], u8, u8, bool);
+
+fn no_votes() -> Votes {
+    Votes::new(MEMBERS, true, None)
+}
 
 impl State {
     fn new(rules: Rules) -> Self {
         let client = Client {
             stage: Stage::NotYet,
             after: 0,
-            attempts: Default::default(),
-            raises: Default::default(),
+            messages: Default::default(),
             stray: [0; MEMBERS],
             minted: [0; MEMBERS],
-            votes: Votes::new(MEMBERS, true, None),
+            votes: no_votes(),
         };
         Self {
             nodes: Default::default(),
@@ -140,7 +138,7 @@ impl State {
         let mut lines: [Line; MEMBERS] = std::array::from_fn(|n| {
             let of = self.clients.each_ref().map(|c| {
                 let (own, raising, _) = c.votes.digest(n);
-                (c.attempts[n], c.raises[n], c.stray[n], c.minted[n], own, raising)
+                (c.messages[n], c.stray[n], c.minted[n], own, raising)
             });
             (self.nodes[n], of)
         });
@@ -152,26 +150,24 @@ impl State {
         (lines, clients, self.copies, self.repeats, self.forgot)
     }
 
-    /// A copy of the attempt, or the attempt itself, is carried out.
-    fn grant(&mut self, client: usize, n: usize) -> Option<(u8, u8)> {
+    /// A request, or a copy of it, is carried out.
+    fn carry_out(&mut self, client: usize, n: usize, request: usize, to: u8, rules: Rules) -> Answer {
         let node = &mut self.nodes[n];
-        match node.lease {
-            Some((holder, token, minted)) => (holder as usize == client).then_some((token, minted)),
-            None => {
+        let held = node
+            .lease
+            .as_mut()
+            .map(|(holder, token, minted)| (*holder as usize == client, token, *minted));
+        match (request, held) {
+            (ATTEMPT, Some((is_own, token, minted))) => is_own.then_some((*token, minted)),
+            (ATTEMPT, None) => {
                 node.counter += 1;
                 node.lease = Some((client as u8, node.counter, node.counter));
                 Some((node.counter, node.counter))
             }
-        }
-    }
-
-    fn raise(&mut self, client: usize, n: usize, to: u8, rules: Rules) -> Option<(u8, u8)> {
-        let node = &mut self.nodes[n];
-        match &mut node.lease {
-            Some((holder, token, minted)) if *holder as usize == client => {
+            (_, Some((true, token, minted))) => {
                 *token = to.max(*token);
                 node.counter = node.counter.max(to);
-                Some((*token, *minted))
+                Some((*token, minted))
             }
             _ if rules.holder_check => None,
             _ => {
@@ -190,7 +186,7 @@ impl State {
                 Step::Raise(to, members) => {
                     for n in members {
                         match rules.write_back {
-                            true => c.raises[n] = Message::Sent(to.get() as u8),
+                            true => c.messages[n][RAISE] = Message::Sent(to.get() as u8),
                             // As if it had been.
                             false => c.votes.raised(n, to),
                         }
@@ -200,27 +196,20 @@ impl State {
                     }
                 }
                 Step::Won(won) => {
-                    let token = won.token.map_or(0, Token::get);
-                    return self.complete(client, token, rules);
+                    return self.complete(client, won.token.map_or(0, |t| t.get() as u8), rules);
                 }
             }
         }
     }
 
-    fn complete(&mut self, client: usize, token: u64, rules: Rules) -> Result<(), String> {
+    fn complete(&mut self, client: usize, token: u8, rules: Rules) -> Result<(), String> {
         let c = &self.clients[client];
         let stands = |n: &usize| {
-            let lease = self.nodes[*n].lease;
-            u64::from(c.votes.digest(*n).0) == token
-                && lease
-                    .is_some_and(|(holder, _, minted)| holder as usize == client && minted == c.minted[*n])
+            let is_it = |(holder, _, minted)| holder as usize == client && minted == c.minted[*n];
+            c.votes.digest(*n).0 == token && self.nodes[*n].lease.is_some_and(is_it)
         };
         let believed = (0..MEMBERS).filter(stands).count() >= MAJORITY;
-        let (after, token) = (c.after, token as u8);
-        let other = match self.clients[1 - client].stage {
-            Stage::Done(other) => Some(other),
-            _ => None,
-        };
+        let (after, other) = (c.after, self.token_of(1 - client));
         if rules.only_believed && !believed {
             self.clients[client].stage = Stage::Failed;
             return Ok(());
@@ -231,12 +220,22 @@ impl State {
                 "token {token} was granted to one that asked after {after} was granted"
             ));
         }
-        match other {
-            Some(other) if other == token => Err(format!("token {token} was granted twice")),
-            Some(other) if believed && token < other => Err(format!(
+        if token == other {
+            return Err(format!("token {token} was granted twice"));
+        }
+        match believed && token < other {
+            true => Err(format!(
                 "token {token} is believed, and {other} was granted before"
             )),
-            _ => Ok(()),
+            false => Ok(()),
+        }
+    }
+
+    /// 0 if it was not granted.
+    fn token_of(&self, client: usize) -> u8 {
+        match self.clients[client].stage {
+            Stage::Done(token) => token,
+            _ => 0,
         }
     }
 
@@ -246,17 +245,17 @@ impl State {
             self.next_of(client, rules, all)?;
         }
         let nobody_holds = self.nodes.iter().all(|node| node.lease.is_none());
+        let may_forget = match rules.forgets {
+            Forgets::Never => false,
+            Forgets::AnyTime => true,
+            Forgets::WhileNobodyHolds | Forgets::AndIsToldTheOthers => nobody_holds,
+        };
         for n in 0..MEMBERS {
             if self.nodes[n].lease.is_some() {
                 let mut next = self.clone();
                 next.nodes[n].lease = None;
                 all.push(next);
             }
-            let may_forget = match rules.forgets {
-                Forgets::Never => false,
-                Forgets::AnyTime => true,
-                Forgets::WhileNobodyHolds | Forgets::AndIsToldTheOthers => nobody_holds,
-            };
             if may_forget && !self.forgot {
                 let mut next = self.clone();
                 next.forgot = true;
@@ -273,107 +272,67 @@ impl State {
     fn next_of(&self, client: usize, rules: Rules, all: &mut Vec<Self>) -> Result<(), String> {
         let c = &self.clients[client];
         let is_swift = rules.swift && client == 1;
-        if c.stage == Stage::NotYet {
+        if c.stage == Stage::NotYet || self.repeats > 0 && c.stage == Stage::Asking && !is_swift {
             let mut next = self.clone();
-            let other = match self.clients[1 - client].stage {
-                Stage::Done(token) => token,
-                _ => 0,
-            };
+            let other = self.token_of(1 - client);
             let c = &mut next.clients[client];
-            (c.stage, c.after) = (Stage::Asking, other);
-            c.attempts = [Message::Sent(0); MEMBERS];
-            all.push(next);
-            return Ok(());
-        }
-        if self.repeats > 0 && c.stage == Stage::Asking && !is_swift {
-            let mut next = self.clone();
-            next.repeats -= 1;
-            let c = &mut next.clients[client];
-            c.votes = Votes::new(MEMBERS, true, None);
-            c.attempts = [Message::Sent(0); MEMBERS];
+            if c.stage == Stage::NotYet {
+                (c.stage, c.after) = (Stage::Asking, other);
+            } else {
+                next.repeats -= 1;
+                c.votes = no_votes();
+            }
             for n in 0..MEMBERS {
-                if let Message::Sent(to) = std::mem::take(&mut c.raises[n]) {
+                let [_, raise] = std::mem::replace(&mut c.messages[n], [Message::Sent(0), Message::None]);
+                if let Message::Sent(to) = raise {
                     c.stray[n] = to;
                 }
             }
             all.push(next);
         }
+        if c.stage == Stage::NotYet {
+            return Ok(());
+        }
         for n in 0..MEMBERS {
-            match c.attempts[n] {
-                Message::Sent(_) => {
-                    let mut next = self.clone();
-                    let answer = next.grant(client, n);
-                    if is_swift {
-                        next.hear_attempt(client, n, answer, rules, all)?;
-                    } else {
-                        next.clients[client].attempts[n] = Message::Answered(answer);
-                        all.push(next);
+            for request in [ATTEMPT, RAISE] {
+                match c.messages[n][request] {
+                    Message::Sent(to) => {
+                        let mut next = self.clone();
+                        let answer = next.carry_out(client, n, request, to, rules);
+                        if is_swift {
+                            next.hear(client, n, request, answer, rules, all)?;
+                        } else {
+                            next.clients[client].messages[n][request] = Message::Answered(answer);
+                            all.push(next);
+                        }
                     }
+                    Message::Answered(answer) => self.hear(client, n, request, answer, rules, all)?,
+                    Message::None | Message::Over => {}
                 }
-                Message::Answered(answer) => self.hear_attempt(client, n, answer, rules, all)?,
-                Message::None | Message::Over => {}
             }
             if self.copies > 0 {
                 let mut next = self.clone();
                 next.copies -= 1;
-                next.grant(client, n);
+                next.carry_out(client, n, ATTEMPT, 0, rules);
                 all.push(next);
             }
             if c.stray[n] > 0 {
                 let mut next = self.clone();
                 next.clients[client].stray[n] = 0;
-                next.raise(client, n, c.stray[n], rules);
+                next.carry_out(client, n, RAISE, c.stray[n], rules);
                 all.push(next);
             }
-            match c.raises[n] {
-                Message::Sent(to) => {
-                    let mut next = self.clone();
-                    let answer = next.raise(client, n, to, rules);
-                    if is_swift {
-                        next.hear_raise(client, n, answer, rules, all)?;
-                    } else {
-                        next.clients[client].raises[n] = Message::Answered(answer);
-                        all.push(next);
-                    }
-                }
-                Message::Answered(answer) => self.hear_raise(client, n, answer, rules, all)?,
-                Message::None | Message::Over => {}
-            }
         }
         Ok(())
     }
 
-    /// The answer is lost, or heard.
-    fn hear_attempt(
+    /// The answer is heard, or lost.
+    fn hear(
         &self,
         client: usize,
         n: usize,
-        answer: Option<(u8, u8)>,
-        rules: Rules,
-        all: &mut Vec<Self>,
-    ) -> Result<(), String> {
-        let mut lost = self.clone();
-        lost.clients[client].attempts[n] = Message::Over;
-        if client == 0 || !rules.swift || answer.is_none() {
-            all.push(lost.clone());
-        }
-        if let (Some((token, minted)), Stage::Asking) = (answer, self.clients[client].stage) {
-            let mut heard = lost;
-            let c = &mut heard.clients[client];
-            c.minted[n] = minted;
-            c.votes
-                .granted(n, Token::new(token.into()), Duration::ZERO, false);
-            heard.decide(client, rules)?;
-            all.push(heard);
-        }
-        Ok(())
-    }
-
-    fn hear_raise(
-        &self,
-        client: usize,
-        n: usize,
-        answer: Option<(u8, u8)>,
+        request: usize,
+        answer: Answer,
         rules: Rules,
         all: &mut Vec<Self>,
     ) -> Result<(), String> {
@@ -381,13 +340,24 @@ impl State {
         for heard in [answer].into_iter().chain(lost) {
             let mut next = self.clone();
             let c = &mut next.clients[client];
-            c.raises[n] = Message::Over;
-            if c.stage == Stage::Asking {
-                match heard.and_then(|(token, _)| Token::new(token.into())) {
-                    Some(token) => c.votes.raised(n, token),
-                    None => c.votes.gone(n),
+            c.messages[n][request] = Message::Over;
+            let heard = heard.and_then(|(token, minted)| Some((Token::new(token.into())?, minted)));
+            match (request, heard) {
+                _ if c.stage != Stage::Asking => {}
+                (ATTEMPT, Some((token, minted))) => {
+                    c.minted[n] = minted;
+                    c.votes.granted(n, Some(token), Duration::ZERO, false);
+                    next.decide(client, rules)?;
                 }
-                next.decide(client, rules)?;
+                (ATTEMPT, None) => {}
+                (_, Some((token, _))) => {
+                    c.votes.raised(n, token);
+                    next.decide(client, rules)?;
+                }
+                (_, None) => {
+                    c.votes.gone(n);
+                    next.decide(client, rules)?;
+                }
             }
             all.push(next);
         }
@@ -396,16 +366,25 @@ impl State {
 }
 
 /// How many states there are, and how many of them have both acquisitions granted; or the first thing that is
-/// wrong.
-fn explore(rules: Rules) -> Result<(usize, usize), String> {
+/// wrong. What is right in the rules is changed by `change`.
+fn explore(change: impl FnOnce(&mut Rules)) -> Result<(usize, usize), String> {
+    let mut rules = Rules {
+        write_back: true,
+        holder_check: true,
+        forgets: Forgets::Never,
+        copies: 0,
+        repeats: 0,
+        swift: false,
+        only_believed: false,
+    };
+    change(&mut rules);
     let first = State::new(rules);
     let mut seen = HashSet::<Key, foldhash::fast::RandomState>::default();
     seen.insert(first.key());
     let (mut open, mut both) = (vec![first], 0);
     let mut next = Vec::new();
     while let Some(state) = open.pop() {
-        let done = |c: &Client| matches!(c.stage, Stage::Done(_));
-        both += usize::from(state.clients.iter().all(done));
+        both += usize::from((0..2).all(|client| state.token_of(client) > 0));
         state.next(rules, &mut next)?;
         open.extend(next.drain(..).filter(|state| seen.insert(state.key())));
     }
@@ -413,79 +392,51 @@ fn explore(rules: Rules) -> Result<(usize, usize), String> {
 }
 
 #[track_caller]
-fn must_hold(rules: Rules) {
-    let (states, both) = explore(rules).unwrap();
+fn must_hold(change: impl FnOnce(&mut Rules)) {
+    let (states, both) = explore(change).unwrap();
     // Where nobody gets anything, everything is in order.
     assert!(both > 1_000, "{states} states, {both} with two grants");
 }
 
 #[test]
 fn tokens_are_distinct_and_in_the_order_of_the_grants() {
-    must_hold(SOUND);
+    must_hold(|_| ());
 }
 
 #[test]
 fn so_they_are_when_copies_of_requests_are_granted_late() {
-    must_hold(Rules {
-        copies: 1,
-        swift: true,
-        ..SOUND
-    });
+    must_hold(|rules| (rules.copies, rules.swift) = (1, true));
 }
 
 #[test]
 fn so_they_are_when_an_attempt_is_repeated() {
-    must_hold(Rules {
-        repeats: 1,
-        swift: true,
-        ..SOUND
-    });
+    must_hold(|rules| (rules.repeats, rules.swift) = (1, true));
 }
 
 #[test]
 fn without_the_write_back_they_are_not() {
-    let rules = Rules {
-        write_back: false,
-        ..SOUND
-    };
-    assert!(explore(rules).is_err());
+    explore(|rules| rules.write_back = false).unwrap_err();
 }
 
 #[test]
 fn without_the_check_that_the_lease_stands_they_are_not() {
-    let rules = Rules {
-        holder_check: false,
-        ..SOUND
-    };
-    assert!(explore(rules).is_err());
+    explore(|rules| rules.holder_check = false).unwrap_err();
 }
 
 #[test]
 fn when_a_member_forgets_its_counter_they_are_not() {
-    let rules = Rules {
-        forgets: Forgets::AnyTime,
-        ..SOUND
-    };
-    assert!(explore(rules).is_err());
+    explore(|rules| rules.forgets = Forgets::AnyTime).unwrap_err();
 }
 
 #[test]
 fn nor_when_it_stays_away_until_all_leases_are_over() {
-    let rules = Rules {
-        forgets: Forgets::WhileNobodyHolds,
-        only_believed: true,
-        ..SOUND
-    };
-    assert!(explore(rules).is_err());
+    explore(|rules| (rules.forgets, rules.only_believed) = (Forgets::WhileNobodyHolds, true)).unwrap_err();
 }
 
 #[test]
-fn when_it_is_told_the_counters_of_the_others_before_it_comes_back_they_are() {
-    let rules = Rules {
-        forgets: Forgets::AndIsToldTheOthers,
-        only_believed: true,
-        swift: true,
-        ..SOUND
-    };
-    must_hold(rules);
+fn they_are_when_it_is_told_the_counters_of_the_others() {
+    must_hold(|rules| {
+        rules.forgets = Forgets::AndIsToldTheOthers;
+        (rules.only_believed, rules.swift) = (true, true);
+    });
 }

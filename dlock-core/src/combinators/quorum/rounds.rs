@@ -7,20 +7,19 @@
 //! used again once it was given back. A try whose outcome is not known stays open: the next one of the same
 //! request goes on with it, so that the members recognise what they granted.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::capabilities::Nature;
 use crate::error::{Error, LossReason, Result};
-use crate::spi::{Attempt, LeaseKey};
+use crate::spi::{Attempt, LeaseKey, Tombstones};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// How long an abandoned request is remembered, against an attempt that is made after all.
-const TOMBSTONE_LIFE: Duration = Duration::from_secs(120);
-/// How many of them at most; the oldest go first.
-const MAX_TOMBSTONES: usize = 1 << 16;
+/// For how long, and how many at most, abandoned requests are remembered, against an attempt that is made
+/// after all.
+const TOMBSTONES: (Duration, usize) = (Duration::from_secs(120), 1 << 16);
 /// So many rounds are kept before those that nobody came back for are looked for.
 const FIRST_SWEEP: usize = 256;
 /// What is added to twice its ttl before a round that nobody came back for is forgotten.
@@ -39,31 +38,23 @@ enum Fate {
 
 /// One member, as far as one round is concerned.
 #[derive(Clone, Copy, Debug, Default)]
-struct At {
+pub(super) struct At {
     /// It granted. Whatever it says later: answers may come in another order than they were given, and "there
     /// is none" of before may be heard after "there is one" of since.
-    granted: bool,
+    pub(super) granted: bool,
     /// Requests that were not answered: one of them may be granted yet, however late.
-    unanswered: u32,
-    /// The lease has ended there by a release of ours.
-    released: bool,
-    /// Releases that were not answered: one of them may have ended it, and may say so yet.
+    pub(super) unanswered: u32,
+    /// The lease has ended there by a release or an abandon of ours.
+    pub(super) released: bool,
+    /// Releases and abandons that were not answered: one of them may have ended it, and may say so yet.
     ending: u32,
 }
 
-/// What there is to end at a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remains {
-    /// Nothing can be there.
-    Nothing,
-    /// A lease that ended by an earlier release of ours.
-    Released,
-    /// A lease.
-    Lease,
-    /// A lease, and a copy of its request that may come after the release.
-    LeaseAndStray,
-    /// A copy of its request that was not answered.
-    Stray,
+impl At {
+    /// Whether a lease may be there, or come yet.
+    pub(super) fn may_be_there(self) -> bool {
+        !self.released && (self.granted || self.unanswered > 0)
+    }
 }
 
 /// A try at a majority.
@@ -94,10 +85,14 @@ impl Round {
         self.state().token
     }
 
-    /// A majority knows that one now.
-    pub(super) fn raise(&self, to: Token) {
-        let mut state = self.state();
-        state.token = state.token.max(Some(to));
+    /// What is known of that member.
+    pub(super) fn at(&self, member: usize) -> At {
+        self.state().at[member]
+    }
+
+    /// Whether a lease of it may be there.
+    pub(super) fn may_be_at(&self, member: usize) -> bool {
+        self.at(member).may_be_there()
     }
 
     /// A request is about to be sent to that member.
@@ -120,32 +115,22 @@ impl Round {
         may_be_there && state.fate == Fate::GivenBack
     }
 
-    /// A release of ours has ended it there, or an abandon has seen to it that nothing is and nothing comes.
-    pub(super) fn released(&self, member: usize, was_held: bool) {
+    /// A release or an abandon is about to be sent to that member, where so much is known.
+    pub(super) fn ends(&self, member: usize) -> At {
         let at = &mut self.state().at[member];
-        at.granted = false;
-        at.unanswered = 0;
-        at.released |= was_held;
-    }
-
-    /// A release is about to be sent to that member.
-    pub(super) fn ends(&self, member: usize) {
-        self.state().at[member].ending += 1;
+        at.ending += 1;
+        *at
     }
 
     /// The answer to it, however late: whether it had been there.
     pub(super) fn hears_of_end(&self, member: usize, answer: &Result<bool>) {
         let at = &mut self.state().at[member];
-        match answer {
-            Ok(was_held) => {
-                at.ending = at.ending.saturating_sub(1);
-                at.granted = false;
-                at.unanswered = 0;
-                at.released |= was_held;
-            }
-            Err(e) if e.may_be_held() => {}
-            // Nothing came of it.
-            Err(_) => at.ending = at.ending.saturating_sub(1),
+        if !matches!(answer, Err(e) if e.may_be_held()) {
+            at.ending = at.ending.saturating_sub(1);
+        }
+        if let Ok(was_held) = answer {
+            (at.granted, at.unanswered) = (false, 0);
+            at.released |= was_held;
         }
     }
 
@@ -153,28 +138,6 @@ impl Round {
     pub(super) fn found_nothing(&self, member: usize) {
         let at = &mut self.state().at[member];
         at.released |= at.ending > 0;
-    }
-
-    /// Whether it has ended there by a release of ours.
-    pub(super) fn has_ended(&self, member: usize) -> bool {
-        self.state().at[member].released
-    }
-
-    /// What a release has to end there.
-    pub(super) fn remains(&self, member: usize) -> Remains {
-        let at = self.state().at[member];
-        match (at.released, at.granted, at.unanswered > 0) {
-            (true, ..) => Remains::Released,
-            (_, true, false) => Remains::Lease,
-            (_, true, true) => Remains::LeaseAndStray,
-            (_, false, true) => Remains::Stray,
-            (_, false, false) => Remains::Nothing,
-        }
-    }
-
-    /// Whether a lease of it may be there.
-    pub(super) fn may_be_at(&self, member: usize) -> bool {
-        !matches!(self.remains(member), Remains::Nothing | Remains::Released)
     }
 
     /// It is granted, with that token, unless it was given back or taken meanwhile.
@@ -209,8 +172,7 @@ pub(super) struct Rounds {
     lapse: bool,
     table: HashMap<LeaseKey, Arc<Round>>,
     sweep_at: usize,
-    dead: HashSet<LeaseKey>,
-    order: VecDeque<(Timestamp, LeaseKey)>,
+    dead: Tombstones<LeaseKey>,
 }
 
 impl Rounds {
@@ -219,8 +181,7 @@ impl Rounds {
             lapse: nature == Nature::Lease,
             table: HashMap::new(),
             sweep_at: FIRST_SWEEP,
-            dead: HashSet::new(),
-            order: VecDeque::new(),
+            dead: Tombstones::new(TOMBSTONES.0, TOMBSTONES.1),
         }
     }
 
@@ -234,7 +195,7 @@ impl Rounds {
         fresh: impl FnOnce() -> LeaseKey,
     ) -> Result<Arc<Round>> {
         let over = || Err(Error::lost(LossReason::Refused).with_name(&key.name));
-        if !self.dead.is_empty() && self.dead.contains(key) {
+        if self.dead.has(key) {
             return over();
         }
         if let Some(round) = self.table.get(key) {
@@ -267,17 +228,21 @@ impl Rounds {
         (round.state().fate == Fate::Open).then(|| round.clone())
     }
 
-    /// It was lost. `false` if somebody else has ended it already.
+    /// It was lost. `false` if somebody else has ended it already: its release may have to be asked for
+    /// again, and is to find it.
     pub(super) fn give_back(&mut self, key: &LeaseKey, round: &Arc<Round>) -> bool {
-        let mut state = round.state();
-        if state.fate != Fate::Open {
-            // Its release may have to be asked for again, and is to find it.
-            return false;
+        let was_open = {
+            let mut state = round.state();
+            let was_open = state.fate == Fate::Open;
+            if was_open {
+                state.fate = Fate::GivenBack;
+            }
+            was_open
+        };
+        if was_open {
+            self.forget(key, round);
         }
-        state.fate = Fate::GivenBack;
-        drop(state);
-        self.forget(key, round);
-        true
+        was_open
     }
 
     /// Its release or abandon begins. It stays until that is done: it may have to be asked for again.
@@ -289,16 +254,7 @@ impl Rounds {
 
     /// From now on, no attempt of that request is made.
     pub(super) fn bury(&mut self, key: &LeaseKey, now: Timestamp) {
-        while let Some((until, _)) = self.order.front()
-            && (*until <= now || self.order.len() >= MAX_TOMBSTONES)
-        {
-            if let Some((_, key)) = self.order.pop_front() {
-                self.dead.remove(&key);
-            }
-        }
-        if self.dead.insert(key.clone()) {
-            self.order.push_back((now + TOMBSTONE_LIFE, key.clone()));
-        }
+        self.dead.bury(key.clone(), now);
     }
 
     /// Nothing is to be done about it any more, or somebody else does it.
@@ -316,19 +272,15 @@ impl Rounds {
         self.table.retain(|_, round| round.state().forgotten_at > now);
         self.sweep_at = (self.table.len() * 2).max(FIRST_SWEEP);
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::name::LockName;
     use crate::request_id::RequestId;
-    use crate::spi::{Grant, Wait, Wake};
+    use crate::spi::{Grant, Wait};
 
     const TTL: Duration = Duration::from_secs(1);
 
@@ -341,17 +293,23 @@ mod tests {
         rounds.begin(&key(n), TTL, 3, now, || key(1000 + n))
     }
 
+    /// A table with one round.
+    fn one() -> (Rounds, Arc<Round>) {
+        let mut rounds = Rounds::new(Nature::Lease);
+        let round = begin(&mut rounds, 1, 0).unwrap();
+        (rounds, round)
+    }
+
     fn granted() -> Result<Attempt> {
         Ok(Attempt::Granted(Grant::new(key(1), None, Timestamp::ZERO, TTL)))
     }
 
     fn held() -> Result<Attempt> {
-        let wake = Wake::poll_in_full(TTL, TTL);
-        Ok(Attempt::Held(Wait::new(wake)))
+        Ok(Attempt::Held(Wait::default()))
     }
 
-    fn unknown() -> Result<Attempt> {
-        Err(Error::new(crate::ErrorKind::Unknown, "lost"))
+    fn failed<T>(kind: ErrorKind) -> Result<T> {
+        Err(Error::new(kind, "lost"))
     }
 
     fn held_at(round: &Round) -> usize {
@@ -360,8 +318,7 @@ mod tests {
 
     #[test]
     fn an_open_round_is_gone_on_with_and_a_lost_one_never() {
-        let mut rounds = Rounds::new(Nature::Lease);
-        let first = begin(&mut rounds, 1, 0).unwrap();
+        let (mut rounds, first) = one();
         assert!(Arc::ptr_eq(&first, &begin(&mut rounds, 1, 0).unwrap()));
         assert!(rounds.give_back(&key(1), &first));
         assert!(!rounds.give_back(&key(1), &first));
@@ -374,8 +331,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_or_buried_is_not_attempted_again() {
-        let mut rounds = Rounds::new(Nature::Lease);
-        let round = begin(&mut rounds, 1, 0).unwrap();
+        let (mut rounds, round) = one();
         assert!(rounds.held(&key(1)).is_some());
         assert!(rounds.take(&key(1)).is_some());
         assert!(!round.win(None) && rounds.held(&key(1)).is_none());
@@ -386,37 +342,39 @@ mod tests {
         rounds.bury(&key(1), Timestamp::ZERO);
         assert!(begin(&mut rounds, 1, 1).is_err());
         // Its tombstone goes when the next is made, after its time.
-        rounds.bury(&key(2), Timestamp::ZERO + TOMBSTONE_LIFE);
+        rounds.bury(&key(2), Timestamp::ZERO + TOMBSTONES.0);
         assert!(begin(&mut rounds, 1, 121).is_ok());
     }
 
     #[test]
-    fn an_unanswered_copy_is_remembered_whatever_is_answered_later() {
-        let mut rounds = Rounds::new(Nature::Lease);
-        let round = begin(&mut rounds, 1, 0).unwrap();
-        assert_eq!(round.remains(0), Remains::Nothing);
+    fn an_unanswered_copy_is_remembered_whatever_is_said_later() {
+        let (_, round) = one();
+        let at = |member| {
+            let at = round.at(member);
+            (at.granted, at.unanswered, at.may_be_there())
+        };
+        assert_eq!(at(0), (false, 0, false));
         round.asks(0);
-        assert_eq!(round.remains(0), Remains::Stray);
-        assert!(!round.hears(0, &unknown()));
+        assert_eq!(at(0), (false, 1, true));
+        assert!(!round.hears(0, &failed(ErrorKind::Unknown)));
         round.asks(0);
         round.hears(0, &granted());
-        assert_eq!(round.remains(0), Remains::LeaseAndStray);
-        round.released(0, true);
-        assert_eq!(round.remains(0), Remains::Released);
+        assert_eq!(at(0), (true, 1, true));
+        round.ends(0);
+        round.hears_of_end(0, &Ok(true));
+        assert!(round.at(0).released && !round.may_be_at(0));
 
         round.asks(1);
         round.hears(1, &granted());
-        assert_eq!((round.remains(1), held_at(&round)), (Remains::Lease, 1));
         // The answer to a copy of before, heard late.
         round.asks(1);
         round.hears(1, &held());
-        assert_eq!((round.remains(1), held_at(&round)), (Remains::Lease, 1));
+        assert_eq!((at(1), held_at(&round)), ((true, 0, true), 1));
     }
 
     #[test]
-    fn what_a_release_that_was_not_answered_did_is_not_taken_for_a_loss() {
-        let mut rounds = Rounds::new(Nature::Lease);
-        let round = begin(&mut rounds, 1, 0).unwrap();
+    fn what_an_unanswered_release_did_is_not_taken_for_a_loss() {
+        let (_, round) = one();
         for member in 0..3 {
             round.asks(member);
             round.hears(member, &granted());
@@ -424,29 +382,29 @@ mod tests {
         }
         // Heard late, and nothing is asked again.
         round.hears_of_end(0, &Ok(true));
-        assert_eq!((round.remains(0), round.has_ended(0)), (Remains::Released, true));
+        assert!(round.at(0).released);
         // The second one found nothing, and the first has not said why.
         round.ends(1);
         round.hears_of_end(1, &Ok(false));
         round.found_nothing(1);
-        assert!(round.has_ended(1));
+        assert!(round.at(1).released);
         // Both have said that there was nothing; and one was refused, and did nothing.
         round.ends(2);
         round.hears_of_end(2, &Ok(false));
-        round.hears_of_end(2, &Err(Error::new(crate::ErrorKind::Unavailable, "full")));
+        round.hears_of_end(2, &failed(ErrorKind::Unavailable));
         round.ends(2);
         round.hears_of_end(2, &Ok(false));
         round.found_nothing(2);
-        assert!(!round.has_ended(2));
+        assert!(!round.at(2).released);
     }
 
     #[test]
-    fn a_late_grant_of_a_lost_round_is_owed_and_one_of_a_taken_round_is_not() {
-        let mut rounds = Rounds::new(Nature::Lease);
-        let round = begin(&mut rounds, 1, 0).unwrap();
+    fn a_late_grant_is_owed_of_a_lost_round_and_not_of_a_taken_one() {
+        let (mut rounds, round) = one();
         (0..3).for_each(|member| round.asks(member));
         rounds.give_back(&key(1), &round);
-        assert!(round.hears(0, &granted()) && round.hears(1, &unknown()) && !round.hears(2, &held()));
+        let unknown = failed(ErrorKind::Unknown);
+        assert!(round.hears(0, &granted()) && round.hears(1, &unknown) && !round.hears(2, &held()));
         round.asks(1);
         assert!(round.hears(1, &held()), "the copy of before may arrive yet");
 
@@ -462,6 +420,6 @@ mod tests {
         for n in 0..10_000 {
             begin(&mut rounds, n, n).unwrap();
         }
-        assert!(rounds.len() < 2 * FIRST_SWEEP, "{}", rounds.len());
+        assert!(rounds.table.len() < 2 * FIRST_SWEEP);
     }
 }

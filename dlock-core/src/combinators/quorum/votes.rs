@@ -1,7 +1,5 @@
 //! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and
-//! without a clock.
-//!
-//! The exhaustive check in `model.rs` runs this code, not a copy of it.
+//! without a clock. The exhaustive check in `model.rs` runs this code, not a copy of it.
 
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use crate::token::Token;
 const USUAL: usize = 5;
 
 /// One member's lease, as far as is known.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 struct Vote {
     /// The token of the lease there, as the member said last. `None` where the quorum is unfenced.
     own: Option<Token>,
@@ -199,21 +197,27 @@ mod tests {
         Token::new(n).unwrap()
     }
 
-    fn votes(members: usize) -> Votes {
-        Votes::new(members, true, None)
-    }
-
     fn won(token: u64, life: u32) -> Step {
+        let (token, life) = (Some(t(token)), MS * life);
         Step::Won(Won {
-            token: Some(t(token)),
-            life: MS * life,
+            token,
+            life,
             provisional: false,
         })
     }
 
     impl Votes {
+        fn of(members: usize, floor: Option<Token>) -> Self {
+            Self::new(members, true, floor)
+        }
+
         fn say(&mut self, member: usize, own: u64, life: u32) -> &mut Self {
             self.granted(member, Some(t(own)), MS * life, false);
+            self
+        }
+
+        fn raise(&mut self, member: usize, to: u64) -> &mut Self {
+            self.raised(member, t(to));
             self
         }
     }
@@ -226,71 +230,62 @@ mod tests {
 
     #[test]
     fn members_of_one_token_need_no_raise() {
-        let mut v = votes(3);
+        let mut v = Votes::of(3, None);
         assert_eq!(v.say(0, 7, 100).step(), Step::Wait);
         assert_eq!(v.say(2, 7, 90).step(), won(7, 90));
     }
 
     #[test]
     fn the_largest_token_is_written_back_before_it_is_granted() {
-        let mut v = votes(3);
-        v.say(0, 3, 100).say(1, 9, 100);
-        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+        let mut v = Votes::of(3, None);
+        assert_eq!(v.say(0, 3, 100).say(1, 9, 100).step(), Step::Raise(t(9), vec![0]));
         assert_eq!(v.step(), Step::Wait);
-        v.raised(0, t(9));
-        assert_eq!(v.step(), won(9, 100));
+        assert_eq!(v.raise(0, 9).step(), won(9, 100));
     }
 
     #[test]
     fn a_member_whose_lease_has_gone_does_not_count() {
-        let mut v = votes(3);
-        v.say(0, 3, 100).say(1, 9, 100);
-        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+        let mut v = Votes::of(3, None);
+        assert_eq!(v.say(0, 3, 100).say(1, 9, 100).step(), Step::Raise(t(9), vec![0]));
         v.gone(0);
         assert_eq!(v.step(), Step::Wait);
         // The third stands in for it.
         assert_eq!(v.say(2, 4, 80).step(), Step::Raise(t(9), vec![2]));
-        v.raised(2, t(9));
-        assert_eq!(v.step(), won(9, 80));
+        assert_eq!(v.raise(2, 9).step(), won(9, 80));
     }
 
     #[test]
-    fn a_larger_token_that_comes_late_does_not_count_and_hinders_nobody() {
-        let mut v = votes(3);
-        v.say(0, 3, 100).say(1, 4, 100);
-        assert_eq!(v.step(), Step::Raise(t(4), vec![0]));
-        v.say(2, 50, 10);
-        assert_eq!(v.step(), Step::Wait);
-        v.raised(0, t(4));
-        assert_eq!(v.step(), won(4, 100));
+    fn a_larger_token_that_comes_late_hinders_nobody() {
+        let mut v = Votes::of(3, None);
+        assert_eq!(v.say(0, 3, 100).say(1, 4, 100).step(), Step::Raise(t(4), vec![0]));
+        assert_eq!(v.say(2, 50, 10).step(), Step::Wait);
+        assert_eq!(v.raise(0, 4).step(), won(4, 100));
     }
 
     #[test]
-    fn a_lease_that_is_another_one_by_now_counts_with_its_own_token() {
-        let mut v = votes(3);
-        v.say(0, 3, 100).say(1, 9, 100);
-        assert_eq!(v.step(), Step::Raise(t(9), vec![0]));
+    fn a_lease_that_is_another_by_now_counts_with_its_own_token() {
+        let mut v = Votes::of(3, None);
+        assert_eq!(v.say(0, 3, 100).say(1, 9, 100).step(), Step::Raise(t(9), vec![0]));
         // A late copy of the request was granted there anew.
-        v.raised(0, t(12));
-        assert_eq!(v.step(), Step::Raise(t(12), vec![1]));
-        v.raised(1, t(12));
-        assert_eq!(v.step(), won(12, 100));
+        assert_eq!(v.raise(0, 12).step(), Step::Raise(t(12), vec![1]));
+        assert_eq!(v.raise(1, 12).step(), won(12, 100));
     }
 
     #[test]
     fn a_repeated_request_is_given_the_token_of_before() {
-        let mut v = Votes::new(3, true, Some(t(9)));
         // The second has been raised to it; the third was late the first time, with a larger one.
-        v.say(0, 9, 50).say(2, 20, 100);
-        assert_eq!(v.step(), Step::Raise(t(20), vec![0]));
-        let mut v = Votes::new(3, true, Some(t(9)));
-        v.say(0, 9, 50).say(1, 9, 60).say(2, 20, 100);
-        assert_eq!(v.step(), won(9, 50));
+        let mut v = Votes::of(3, Some(t(9)));
+        assert_eq!(
+            v.say(0, 9, 50).say(2, 20, 100).step(),
+            Step::Raise(t(20), vec![0])
+        );
+        let mut v = Votes::of(3, Some(t(9)));
+        assert_eq!(v.say(0, 9, 50).say(1, 9, 60).say(2, 20, 100).step(), won(9, 50));
     }
 
     #[test]
     fn the_life_is_that_of_a_majority_and_no_more() {
-        let mut v = votes(5);
+        let mut v = Votes::of(5, None);
         v.say(0, 1, 100).say(1, 1, 20).say(2, 1, 60).say(3, 1, 80);
         assert_eq!(v.step(), won(1, 60));
         assert_eq!(life_of(vec![MS], 2), Duration::ZERO);

@@ -36,12 +36,7 @@ impl InTheWay {
 }
 
 /// The wait for a majority, of which `granted` could be had and those are in the way.
-pub(super) fn until_free(
-    in_the_way: &[(usize, &InTheWay)],
-    granted: usize,
-    majority: usize,
-    shared: &Arc<Shared>,
-) -> Wait {
+pub(super) fn until_free(in_the_way: Vec<(usize, &InTheWay)>, granted: usize, shared: &Arc<Shared>) -> Wait {
     let probes: Option<Vec<_>> = in_the_way
         .iter()
         .map(|(member, wait)| Some((*member, wait.probe.clone()?)))
@@ -57,15 +52,10 @@ pub(super) fn until_free(
         },
         _ => Wake::poll_in_full(LOOKS.0, LOOKS.1),
     };
-    let wait = Wait::new(wake);
-    match recheck(
-        in_the_way.iter().map(|(_, wait)| wait.recheck_in),
-        granted,
-        majority,
-    ) {
-        Some(at) => wait.recheck_in(at),
-        None => wait,
-    }
+    let mut wait = Wait::new(wake);
+    let known = in_the_way.iter().map(|(_, wait)| wait.recheck_in);
+    wait.recheck_in = recheck(known, granted, shared.majority);
+    wait
 }
 
 /// When as many of those in the way have run out as are lacking.

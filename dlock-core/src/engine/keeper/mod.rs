@@ -33,7 +33,7 @@ use crate::engine::validity::Look;
 use crate::engine::waiter::{Delivery, Waiter};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
-use crate::runtime::let_others_run;
+use crate::runtime::yield_now;
 use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
@@ -193,7 +193,7 @@ impl Keeper {
         .await;
         // Before its time: the runtime is being shut down.
         if is_over && self.core.now() < until {
-            let_others_run().await;
+            yield_now().await;
         }
     }
 

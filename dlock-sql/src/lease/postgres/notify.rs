@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::runtime::let_others_run;
+use dlock_core::runtime::yield_now;
 use dlock_core::{Result, Runtime};
 use futures::channel::oneshot;
 use futures::future::{Either, FutureExt as _, select};
@@ -108,7 +108,7 @@ impl Ear {
             if let Either::Right(_) = select(self.runtime.sleep(pause), self.closing.clone()).await {
                 return;
             }
-            let_others_run().await;
+            yield_now().await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -7,9 +7,8 @@ use std::time::Duration;
 /// A point in time on the machine's own monotonic clock, in nanoseconds since boot or another fixed point of
 /// it, *suspension included* where the system can.
 ///
-/// A laptop that sleeps, or a virtual machine that is paused by its own kernel, comes back with a lease that
-/// has run out; a clock that stands still during suspension would not notice. It is never a wall clock:
-/// stepping the date changes nothing.
+/// A laptop that sleeps comes back with a lease that has run out; a clock that stands still during suspension
+/// would not notice. It is never a wall clock: stepping the date changes nothing.
 ///
 /// | system | clock | counts suspension |
 /// |---|---|---|

@@ -84,7 +84,9 @@ impl MultiLock {
     /// # Ok(()) });
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
-        let mut taken = MultiGuard::with_capacity(self.locks.len());
+        let mut taken = MultiGuard {
+            guards: Vec::with_capacity(self.locks.len()),
+        };
         for lock in &self.locks {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => taken.guards.push(guard),
@@ -122,7 +124,9 @@ impl MultiLock {
     }
 
     async fn wait(&self, limit: Option<Duration>) -> Result<MultiGuard> {
-        let mut taken = MultiGuard::with_capacity(self.locks.len());
+        let mut taken = MultiGuard {
+            guards: Vec::with_capacity(self.locks.len()),
+        };
         let runtime = self.locks[0].runtime();
         let until = limit.map(|limit| runtime.now() + limit);
         for lock in &self.locks {
@@ -146,17 +150,11 @@ impl MultiLock {
     /// by then is the keeper's to give back, and it is not true that nothing is held.
     async fn give_back(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<()> {
         let runtime = self.locks[0].runtime();
-        let timer = async {
-            match until {
-                Some(t) => {
-                    runtime
-                        .sleep(runtime.now().until(t + LockOptions::WITHDRAWAL))
-                        .await
-                }
-                None => std::future::pending().await,
-            }
+        let timer = match until {
+            Some(t) => runtime.sleep(runtime.now().until(t + LockOptions::WITHDRAWAL)),
+            None => Box::pin(std::future::pending()),
         };
-        match select(pin!(taken.release_all()), pin!(timer)).await {
+        match select(pin!(taken.release_all()), timer).await {
             Either::Left((errors, _)) => match errors.into_iter().find(Error::may_be_held) {
                 Some(e) => Err(not_given_back().with_source(e)),
                 None => Ok(()),
@@ -191,12 +189,6 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    fn with_capacity(n: usize) -> Self {
-        Self {
-            guards: Vec::with_capacity(n),
-        }
-    }
-
     /// The guards, in the order of their names.
     pub fn guards(&self) -> &[Guard] {
         &self.guards

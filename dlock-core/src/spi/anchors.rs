@@ -8,24 +8,20 @@ use crate::{Timestamp, Token};
 /// How long the clocks of client and server may go apart unseen before a pushed grant has to be asked for.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// The same, in claim windows: the margin for drift is taken of all the time since the clocks were compared,
-/// and has to leave something of the window.
+/// The same, in claim windows: the margin for drift grows with it, and has to leave something of the window.
 const WINDOWS: u32 = 10;
 
 /// For a backend whose server pushes grants: what the server's clock showed, and when it was asked.
 ///
-/// A pushed grant has no request that bounds its life. So each answer carries the server's time, and a push
-/// carries the server's time for the end of the grant. The deadline is counted from when that *answer* was
-/// asked for, since the server told its time after that. What could go wrong, and why it does not:
+/// A pushed grant has no request that bounds its life. So each answer carries the server's time, a push that
+/// of the end of the grant, and the deadline is counted from when the *answer* was asked for.
 ///
-/// * *The push is late.* Its end is counted from the anchor, so how long it was on its way makes no
-///   difference.
+/// * *The push is late.* Its end is counted from the anchor, however long it was on its way.
 /// * *The server's clock was set forward* since then, so that the end looks far away. The server counts no
-///   more than the window, and the push came after it began to: so the end is not later than a window from
-///   now either.
+///   more than the window, and the push came after that began: the end is at most a window from now.
 /// * *The clocks drift apart.* An anchor is good for ten seconds, and for ten windows of the grant. After
 ///   that the waiter has to ask, which is always safe.
-/// * *It is of another server*, one that took over. An anchor goes with its connection; and an answer to what
+/// * *It is of another server*, one that took over. An anchor goes with its connection, and an answer to what
 ///   was sent before the connection [broke](Self::broke) is none.
 ///
 /// Times of the server are spans since any moment, as long as it is always the same one.

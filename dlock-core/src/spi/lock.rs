@@ -7,15 +7,12 @@ use super::{
 use crate::capabilities::Capabilities;
 use crate::error::Result;
 
-/// The heart of a backend. Four methods have to be written; the others have a default.
-///
-/// A type that has parts implements them itself and hands itself out: `fn renew(&self) -> Option<&dyn Renew>
-/// { Some(self) }`.
+/// The heart of a backend. Four methods have to be written; the others have a default. A type that has parts
+/// implements them itself: `fn renew(&self) -> Option<&dyn Renew> { Some(self) }`.
 #[async_trait]
 pub trait Lock: Send + Sync + 'static {
-    /// What this backend claims beyond its parts. Constant for its life.
-    ///
-    /// What follows from a part need not be claimed: see [`capabilities_of`](super::capabilities_of).
+    /// What this backend claims beyond its parts (see [`capabilities_of`](super::capabilities_of)). Constant
+    /// for its life.
     fn capabilities(&self) -> &Capabilities;
 
     /// Renewal. Without it a lease ends with its ttl.

@@ -38,14 +38,13 @@ pub struct LeftOpen {
 /// For a backend: of which leases something was sent that was not answered, because it failed on its way or
 /// because whoever waited for the answer was dropped.
 ///
-/// * *An acquire.* A copy of it may be on its way yet. So the release of such a lease has to leave a mark in
-///   the store that keeps it from being heard.
-/// * *A release.* It has perhaps done its work, and one that finds nothing after it has not lost anything: it
-///   is [`Released`](super::Released::Released).
+/// * *An acquire.* A copy of it may be on its way yet: the release of such a lease has to leave a mark in the
+///   store that keeps it from being heard.
+/// * *A release.* One that finds nothing after it has not lost anything: it is
+///   [`Released`](super::Released::Released).
 ///
-/// What was noted stays until it is [forgotten](Self::forget), an hour at least. It is kept in this process
-/// alone, by the client that asks; one that is started anew has other request ids. The calls about one lease
-/// follow one another: whoever releases it has awaited what was sent for it before, or dropped it.
+/// What was noted stays until it is [forgotten](Self::forget), an hour at least, in this process alone: one
+/// that is started anew has other request ids. The calls about one lease follow one another.
 ///
 /// ```
 /// use dlock_core::spi::{LeaseKey, Released, Sent, Unanswered};

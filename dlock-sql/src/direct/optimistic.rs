@@ -87,37 +87,25 @@ pub enum Updated {
     GaveUp { conflicts: u32 },
 }
 
-/// How often, and after what pauses.
+/// How often, and after what pauses. Unless said: ten tries, with pauses of up to 2 ms at first and up to 100
+/// ms later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub struct Retry {
-    attempts: NonZeroU32,
-    first_pause: Duration,
-    longest_pause: Duration,
+    /// So many tries in all.
+    pub attempts: NonZeroU32,
+    /// The pause after the first conflict is drawn between nothing and this; the bound doubles with each.
+    pub first_pause: Duration,
+    /// No pause is longer.
+    pub longest_pause: Duration,
 }
 
 impl Retry {
-    /// So many tries in all.
-    pub const fn attempts(mut self, attempts: NonZeroU32) -> Self {
-        self.attempts = attempts;
-        self
-    }
-
-    /// The pause after a conflict: drawn between nothing and a bound, which is `first` after the first one,
-    /// doubles with each, and is never more than `longest`.
-    pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.first_pause = first;
-        self.longest_pause = longest;
-        self
-    }
-
     fn bound(self, conflicts: u32) -> Duration {
         let times = 1u32.checked_shl(conflicts.saturating_sub(1)).unwrap_or(u32::MAX);
         self.first_pause.saturating_mul(times).min(self.longest_pause)
     }
 }
 
-/// Ten tries, with pauses of up to 2 ms at first and up to 100 ms later.
 impl Default for Retry {
     fn default() -> Self {
         Self {
@@ -137,6 +125,7 @@ pub struct Change<DB: Store> {
 
 impl<DB: Store> Change<DB> {
     /// None but the version: a row that is touched.
+    #[allow(clippy::new_without_default)] // it would say nothing that `new` does not
     pub fn new() -> Self {
         Self {
             columns: Vec::new(),
@@ -147,18 +136,8 @@ impl<DB: Store> Change<DB> {
     /// That column gets that value.
     pub fn set<'v, T: Encode<'v, DB> + Type<DB>>(mut self, column: &'static str, value: T) -> Self {
         self.columns.push(column);
-        if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = add::<DB, T>(arguments, value)
-        {
-            self.arguments = Err(e);
-        }
+        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
         self
-    }
-}
-
-impl<DB: Store> Default for Change<DB> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -200,16 +179,11 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let mut by = DB::Arguments::default();
-        add::<DB, K>(&mut by, key)?;
+        let by = add::<DB, K>(DB::Arguments::default(), key)?;
+        let (table, by_key, version, columns) = (self.table, self.key, self.version, self.columns);
+        let (integer, placeholder) = (DB::INTEGER, DB::placeholder(1));
         let sql = format!(
-            "SELECT CAST({} AS {}), {} FROM {} WHERE {} = {}",
-            self.version,
-            DB::INTEGER,
-            self.columns,
-            self.table,
-            self.key,
-            DB::placeholder(1),
+            "SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by_key} = {placeholder}"
         );
         let sql = AssertSqlSafe(sql).into_sql_str();
         let rows = DB::all(conn, sql, by, Prepared::Kept).await.map_err(Error::of)?;
@@ -217,7 +191,7 @@ impl<DB: Store> Versioned<DB> {
             return Ok(None);
         };
         let version = DB::read_number(&row, 0).map_err(Error::of)?.ok_or_else(|| {
-            let text = format!("a row of {} has no version; make the column NOT NULL", self.table);
+            let text = format!("a row of {table} has no version; make the column NOT NULL");
             Error::new(ErrorKind::BackendData, text)
         })?;
         Ok(Some((version, row)))
@@ -251,10 +225,7 @@ impl<DB: Store> Versioned<DB> {
             1 => Ok(Some(expected + 1)),
             n => {
                 let table = self.table;
-                let text = format!(
-                    "the key of {table} found {n} rows, and all were written; it must be \
-                    unique"
-                );
+                let text = format!("the key of {table} found {n} rows, and all were written; make it unique");
                 Err(Error::new(ErrorKind::BackendData, text))
             }
         }
@@ -265,20 +236,17 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let mut arguments = change.arguments?;
-        add::<DB, K>(&mut arguments, key)?;
+        let mut arguments = add::<DB, K>(change.arguments?, key)?;
+        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
         let mut sql = format!("UPDATE {} SET ", self.table);
         for (n, column) in change.columns.iter().enumerate() {
             sql.push_str(&format!("{column} = {}, ", DB::placeholder(n + 1)));
         }
-        let next = change.columns.len() + 1;
-        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
+        let n = change.columns.len();
+        let (key, version) = (self.key, self.version);
+        let (by, expected) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
         sql.push_str(&format!(
-            "{version} = {version} + 1 WHERE {key} = {by} AND {version} = {expected}",
-            version = self.version,
-            key = self.key,
-            by = DB::placeholder(next),
-            expected = DB::placeholder(next + 1),
+            "{version} = {version} + 1 WHERE {key} = {by} AND {version} = {expected}"
         ));
         Ok((sql, arguments))
     }
@@ -314,7 +282,7 @@ impl<DB: Store> Versioned<DB> {
         let mut conflicts = 0;
         loop {
             let mut pooled = Pooled::of(pool).await?;
-            let tried = self.try_once(pooled.conn(), &key, conflicts, &mut step).await;
+            let tried = self.try_once(&mut pooled.conn, &key, conflicts, &mut step).await;
             if !matches!(&tried, Err(e) if e.failure() == Failure::ConnectionLost) {
                 pooled.give_back();
             }
@@ -359,12 +327,13 @@ impl<DB: Store> Versioned<DB> {
 }
 
 /// One more value of the caller's.
-pub(super) fn add<'v, DB: Store, T>(arguments: &mut DB::Arguments, value: T) -> Result<()>
+pub(super) fn add<'v, DB: Store, T>(mut to: DB::Arguments, value: T) -> Result<DB::Arguments>
 where
     T: Encode<'v, DB> + Type<DB>,
 {
-    let added = arguments.add(value);
-    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))
+    let added = to.add(value);
+    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
+    Ok(to)
 }
 
 /// Anything up to that, at random.
@@ -381,7 +350,11 @@ mod tests {
     #[test]
     fn pauses_double_and_have_a_bound() {
         let ms = Duration::from_millis;
-        let retry = Retry::default().pauses(ms(3), ms(20));
+        let retry = Retry {
+            first_pause: ms(3),
+            longest_pause: ms(20),
+            ..Retry::default()
+        };
         let bounds: Vec<Duration> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|n| retry.bound(n)).into();
         assert_eq!(bounds, [ms(3), ms(6), ms(12), ms(20), ms(20), ms(20), ms(20)]);
     }

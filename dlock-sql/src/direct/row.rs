@@ -23,9 +23,8 @@
 //! # What it promises
 //!
 //! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
-//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. The
-//!   lock ends with the *transaction*, not with the guard. A savepoint that is rolled back takes the locks
-//!   that were taken since.
+//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. A
+//!   savepoint that is rolled back takes the locks that were taken since.
 //! * What is written in the same transaction needs no fencing: if the connection is lost, nothing of it is
 //!   stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
@@ -40,16 +39,13 @@
 //!   [`Serialization`](super::Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
 //!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is
-//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is
-//!   yours, and the transaction goes on.
+//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
 //!   several can do at once; if they then insert, one of them ends in a
 //!   [`Deadlock`](super::Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
-//! * *No transaction*: the lock would end with the statement. There is no way to ask without a
-//!   [`Transaction`].
 //! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
 //!   behind a savepoint.
 //! * *The limit of one request stays for the next*: it is put back in the same transaction.
@@ -58,9 +54,8 @@
 //!   reads the newest in any case.
 //! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction is
 //!   rolled back or dropped. sqlx first drains the answer, so the connection is of no use until the server
-//!   has answered: set a limit. In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being
-//!   prepared and being executed makes the connection wait without end, and its pool has one less. The server
-//!   rolls back all the same. Do not drop it there: lock in a task of its own.
+//!   has answered: set a limit. In MySQL, dropped between being prepared and being executed, it makes the
+//!   connection wait without end, and its pool has one less: lock in a task of its own there.
 //! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See
 //!   [`Failure`](super::Failure): roll back.
 
@@ -136,11 +131,7 @@ impl<DB: Store> Rows<DB> {
 
     /// The value of the next placeholder of the filter.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
-        if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = add::<DB, T>(arguments, value)
-        {
-            self.arguments = Err(e);
-        }
+        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
         self
     }
 

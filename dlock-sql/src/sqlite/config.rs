@@ -19,9 +19,6 @@ use super::lock::SqliteLock;
 use super::schema::Statements;
 use crate::direct::is_prefix;
 
-/// The longest table prefix: as of [`Tables`](crate::direct::Tables), which has to name the same tables.
-const LONGEST_PREFIX: usize = 40;
-
 /// Which SQLite database has the locks, and how it is used.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -158,7 +155,7 @@ impl Config {
     ///   locks in it;
     /// * `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
-        if !is_prefix(&self.table_prefix, LONGEST_PREFIX) {
+        if !is_prefix(&self.table_prefix) {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at \

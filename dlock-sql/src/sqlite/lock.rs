@@ -155,7 +155,7 @@ impl SqliteLock {
         changed.await.map_err(|e| e.with_name(name))
     }
 
-    fn wait(&self, key: &LeaseKey, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
+    fn wait(&self, key: &LeaseKey, turn: u64, version: Option<i64>, recheck_in: Option<Duration>) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
             probe: Arc::new(FileProbe::new(
                 self.connection.clone(),

@@ -21,7 +21,7 @@ use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
 use super::row::WATCHED;
-use crate::direct::Dialect as _;
+use crate::gate;
 
 /// The newest schema that this version knows.
 pub(super) const SCHEMA_VERSION: i64 = 3;
@@ -205,7 +205,7 @@ pub(super) async fn migrate(
     while let Some(steps) = usize::try_from(version).ok().and_then(|v| MIGRATIONS.get(v)) {
         for step in *steps {
             let text = match *step {
-                "{fence}" => Sqlite::fence_table(&sql.fence),
+                "{fence}" => gate::table::<Sqlite>(&sql.fence),
                 step => step.replace("{p}", &sql.prefix),
             };
             run(conn, text).await.map_err(refuse)?;

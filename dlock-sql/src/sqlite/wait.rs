@@ -35,6 +35,9 @@ pub(super) struct FileProbe {
     seen: Mutex<Seen>,
 }
 
+/// No version: SQLite counts from one.
+const NONE: i64 = 0;
+
 enum Seen {
     /// The attempt has looked, and what it has seen is not kept here.
     ByAttempt,
@@ -45,12 +48,12 @@ enum Seen {
 
 impl FileProbe {
     /// For a request that has seen the state after that job and that version.
-    pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: i64) -> Self {
+    pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: Option<i64>) -> Self {
         Self {
             connection,
             key,
             turn: AtomicU64::new(turn),
-            version: AtomicI64::new(version),
+            version: AtomicI64::new(version.unwrap_or(NONE)),
             seen: Mutex::new(Seen::ByAttempt),
         }
     }
@@ -90,7 +93,7 @@ impl FileProbe {
         }
         let version = self
             .connection
-            .call(Needs::nothing(), |view| Ok(view.version))
+            .call(Needs::default(), |view| Ok(view.version.unwrap_or(NONE)))
             .await?;
         Ok(self.version.swap(version, Ordering::AcqRel) != version || here)
     }

@@ -1,4 +1,4 @@
-//! Which database, what its commits survive, and how long one waits for others to be done with it.
+//! Which database, and how long one waits for others to be done with it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,36 +36,6 @@ impl Database {
         let options = self.options.clone().disable_statement_logging();
         options.busy_timeout(Duration::ZERO)
     }
-}
-
-/// What a commit survives.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::sqlite) enum Sync {
-    /// A power loss that comes after it.
-    Durable,
-    /// The end of the process. A power loss may take it back, whole.
-    Ordinary,
-}
-
-impl Sync {
-    /// How SQLite is told, which depends on the journal. With a rollback journal `FULL` does not suffice for
-    /// a durable commit: the removal of the journal is the commit, and only `EXTRA` waits for the directory.
-    /// `NORMAL` may damage the file there.
-    pub(super) fn pragma(self, journal: Journal) -> &'static str {
-        match (self, journal) {
-            (Self::Durable, Journal::Wal) => "PRAGMA synchronous = FULL",
-            (Self::Durable, Journal::Other) => "PRAGMA synchronous = EXTRA",
-            (Self::Ordinary, Journal::Wal) => "PRAGMA synchronous = NORMAL",
-            (Self::Ordinary, Journal::Other) => "PRAGMA synchronous = FULL",
-        }
-    }
-}
-
-/// What SQLite keeps to undo or redo a transaction. `Wal` stays as long as this connection is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Journal {
-    Wal,
-    Other,
 }
 
 /// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `task.rs` | the task: batches, what stays loaded, what is swept |
 //! | `view.rs` | what a job sees |
-//! | `store.rs` | the statements of a transaction |
-//! | `database.rs` | which database, and what its commits survive |
+//! | `store.rs` | the connection to SQLite, and the statements of a transaction |
+//! | `database.rs` | which database, and how one waits for it |
 //!
 //! A caller's future only sends and waits: all that touches the database happens in the connection task.
 //! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
@@ -22,6 +22,8 @@ use super::gate::AskGate;
 pub(super) mod database;
 pub(super) mod store;
 mod task;
+#[cfg(all(test, feature = "tokio"))]
+mod tests;
 mod view;
 
 pub(super) use self::task::Task;
@@ -67,11 +69,6 @@ impl Needs {
             ..Self::default()
         }
     }
-
-    /// Looks at nothing but the database's version.
-    pub(super) fn nothing() -> Self {
-        Self::default()
-    }
 }
 
 /// One unit of work, run inside a transaction that may serve several.
@@ -80,7 +77,7 @@ pub(super) trait Job: Send {
     /// Nobody awaits it any more and nothing has been done: it may be left out.
     fn is_moot(&self) -> bool;
     /// Works on the loaded state. Called once, while the write lock is held if it writes.
-    fn run(&mut self, view: &mut View<'_>);
+    fn run(&mut self, view: &mut View);
     /// Answers, after the commit or after its failure.
     fn finish(self: Box<Self>, failed: Option<&Error>);
 }
@@ -95,7 +92,7 @@ struct Call<T, F> {
 impl<T, F> Job for Call<T, F>
 where
     T: Send,
-    F: FnOnce(&mut View<'_>) -> Result<T> + Send,
+    F: FnOnce(&mut View) -> Result<T> + Send,
 {
     fn needs(&self) -> &Needs {
         &self.needs
@@ -105,7 +102,7 @@ where
         self.needs.droppable && self.reply.is_canceled()
     }
 
-    fn run(&mut self, view: &mut View<'_>) {
+    fn run(&mut self, view: &mut View) {
         if let Some(run) = self.run.take() {
             self.result = Some(run(view));
         }
@@ -184,7 +181,7 @@ impl Connection {
     pub(super) async fn call<T, F>(&self, needs: Needs, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut View<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut View) -> Result<T> + Send + 'static,
     {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.closed());

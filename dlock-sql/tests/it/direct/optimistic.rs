@@ -75,7 +75,10 @@ macro_rules! tests {
                     let (pool, runtime, calls) = (site.pool.clone(), site.runtime.clone(), calls.clone());
                     tokio::spawn(async move {
                         let stock = Versioned::<Db>::new("stock", "id", "version", "n");
-                        let retry = Retry::default().attempts(NonZeroU32::new(10_000).unwrap());
+                        let retry = Retry {
+                            attempts: NonZeroU32::new(10_000).unwrap(),
+                            ..Retry::default()
+                        };
                         let mut told = 0;
                         for _ in 0..10 {
                             let done = stock.update(&pool, &*runtime, retry, 7_i64, |row| {
@@ -131,7 +134,10 @@ macro_rules! tests {
         fn it_gives_up_after_as_many_tries_as_were_said() {
             run(async {
                 let (site, stock) = open().await;
-                let retry = Retry::default().attempts(NonZeroU32::new(3).unwrap());
+                let retry = Retry {
+                    attempts: NonZeroU32::new(3).unwrap(),
+                    ..Retry::default()
+                };
                 let mut calls = 0;
                 let pool = site.pool.clone();
                 let handle = tokio::runtime::Handle::current();

@@ -8,13 +8,14 @@ use std::time::Duration;
 use dlock_core::Timestamp;
 use dlock_core::spi::{LeaseKey, Tombstones};
 
-/// The keys that were abandoned, and those released lately. What is forgotten of the latter costs an exact
+/// The keys that were abandoned, and those that were released. What is forgotten of the latter costs an exact
 /// answer to a very late retry, and no safety.
 pub(super) struct Ended {
-    abandoned: Tombstones<LeaseKey>,
+    pub(super) abandoned: Tombstones<LeaseKey>,
     released: Tombstones<LeaseKey>,
-    /// Released in the transaction that is running.
-    running: Vec<LeaseKey>,
+    /// Released in the transaction that is running: a release whose commit fails has not happened, and its
+    /// lease is there to be asked for and released again.
+    pub(super) running: Vec<LeaseKey>,
 }
 
 impl Default for Ended {
@@ -29,37 +30,15 @@ impl Default for Ended {
 }
 
 impl Ended {
-    pub(super) fn bury(&mut self, key: LeaseKey, now: Timestamp) {
-        self.abandoned.bury(key, now);
-    }
-
-    pub(super) fn was_abandoned(&self, key: &LeaseKey) -> bool {
-        self.abandoned.has(key)
-    }
-
-    /// Remembers that the key was released, for a retry of the release and against a late copy of its
-    /// attempt.
-    ///
-    /// Until [`committed`](Self::committed) it holds for the running transaction only: a release whose commit
-    /// fails has not happened, and its lease is there to be asked for and released again.
-    pub(super) fn note_released(&mut self, key: LeaseKey) {
-        self.running.push(key);
-    }
-
     pub(super) fn was_released(&self, key: &LeaseKey) -> bool {
         self.released.has(key) || self.running.contains(key)
     }
 
-    /// What the running transaction has noted is true from now on.
+    /// The running transaction has committed.
     pub(super) fn committed(&mut self) {
         let now = Timestamp::now();
         for key in self.running.drain(..) {
             self.released.bury(key, now);
         }
-    }
-
-    /// What the running transaction has noted did not happen.
-    pub(super) fn failed(&mut self) {
-        self.running.clear();
     }
 }

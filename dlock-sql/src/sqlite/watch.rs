@@ -20,7 +20,7 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
-use crate::admit::{NameState, Told};
+use crate::admit::{NameState, Tokens, Told};
 
 /// How many changes wait for a slow consumer before it is told that some were skipped.
 const BACKLOG: usize = 1024;
@@ -42,24 +42,14 @@ struct Watcher {
 }
 
 impl Watcher {
+    /// After changes were skipped: the state as a whole, as soon as there is room.
     fn tell(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
         for change in changes {
-            if self.skipped {
-                break;
-            }
-            self.skipped = self.send.try_send(Ok(change.clone())).is_err();
+            self.skipped = self.skipped || self.send.try_send(Ok(change.clone())).is_err();
         }
-        self.catch_up(state, now);
-    }
-
-    /// After changes were skipped: the state as a whole, as soon as there is room.
-    fn catch_up(&mut self, state: &NameState, now: Timestamp) {
         if self.skipped {
-            let snapshot = Change::Snapshot {
-                now: state.inspect(now),
-                skipped: true,
-            };
-            self.skipped = self.send.try_send(Ok(snapshot)).is_err();
+            let (now, skipped) = (state.inspect(now), true);
+            self.skipped = self.send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
         }
     }
 }
@@ -71,11 +61,8 @@ impl Watchers {
 
     fn add(&mut self, name: &LockName, state: &NameState, now: Timestamp) -> mpsc::Receiver<Result<Change>> {
         let (mut send, receive) = mpsc::channel(BACKLOG);
-        let snapshot = Change::Snapshot {
-            now: state.inspect(now),
-            skipped: false,
-        };
-        let skipped = send.try_send(Ok(snapshot)).is_err();
+        let (now, skipped) = (state.inspect(now), false);
+        let skipped = send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
         let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
             told: Told::of(state),
             to: Vec::new(),
@@ -85,55 +72,44 @@ impl Watchers {
     }
 
     /// Tells what was committed on this connection.
-    pub(super) fn tell(&mut self, name: &LockName, changes: Vec<Change>, state: &NameState, now: Timestamp) {
-        let Some(watched) = self.0.get_mut(name) else {
-            return;
-        };
-        // Whatever others had stored was compared when it was loaded, in this same transaction.
-        watched.told = Told::of(state);
-        watched.pass_on(&changes, state, now);
-        if watched.to.is_empty() {
-            self.0.remove(name);
+    pub(super) fn tell(&mut self, name: &LockName, changes: &[Change], state: &NameState, now: Timestamp) {
+        if let Some(watched) = self.0.get_mut(name) {
+            // Whatever others had stored was compared when it was loaded, in this same transaction.
+            watched.told = Told::of(state);
+            self.pass_on(name, changes, state, now);
         }
     }
 
     /// Tells what somebody else has changed, as far as it shows in what was loaded.
     pub(super) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
+        if let Some(watched) = self.0.get_mut(name) {
+            let changes = watched.told.compare(state, now);
+            if changes.is_none() {
+                watched.to.iter_mut().for_each(|w| w.skipped = true);
+            }
+            self.pass_on(name, &changes.unwrap_or_default(), state, now);
+        }
+    }
+
+    fn pass_on(&mut self, name: &LockName, changes: &[Change], state: &NameState, now: Timestamp) {
         let Some(watched) = self.0.get_mut(name) else {
             return;
         };
-        let changes = watched.told.compare(state, now);
-        if changes.is_none() {
-            watched.to.iter_mut().for_each(|w| w.skipped = true);
-        }
-        watched.pass_on(&changes.unwrap_or_default(), state, now);
+        watched.to.retain_mut(|watcher| {
+            watcher.tell(changes, state, now);
+            !watcher.send.is_closed()
+        });
         if watched.to.is_empty() {
             self.0.remove(name);
         }
     }
 
-    fn catch_up(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
-        if let Some(watched) = self.0.get_mut(name) {
-            watched.pass_on(&[], state, now);
-        }
-    }
-
     /// Ends every stream with that error.
     pub(super) fn end(&mut self, e: &Error) {
-        for watcher in self.0.drain().flat_map(|(_, w)| w.to) {
-            let mut send = watcher.send;
+        for mut watcher in self.0.drain().flat_map(|(_, w)| w.to) {
             // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
-            let _ = send.try_send(Err(e.clone()));
+            let _ = watcher.send.try_send(Err(e.clone()));
         }
-    }
-}
-
-impl Watched {
-    fn pass_on(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
-        self.to.retain_mut(|watcher| {
-            watcher.tell(changes, state, now);
-            !watcher.send.is_closed()
-        });
     }
 }
 
@@ -199,7 +175,7 @@ impl Looking {
             .call(Needs::read(&self.name), move |view| {
                 let now = view.now;
                 let (state, watchers) = view.look(&name)?;
-                watchers.catch_up(&name, state, now);
+                watchers.pass_on(&name, &[], state, now);
                 Ok(state.is_due(now) || !state.is_watched(now + COUNTED_FOR / 2))
             })
             .await?;
@@ -227,48 +203,40 @@ impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.check_name(name)?;
         // First the count, then the snapshot: it holds all that was not counted.
-        keep_watch(&self.connection, name)
-            .await
-            .map_err(|e| e.with_name(name))?;
+        let counted = keep_watch(&self.connection, name).await;
+        counted.map_err(|e| e.with_name(name))?;
         let key = name.clone();
-        let receive = self
-            .connection
-            .call(Needs::read(name), move |view| {
-                let now = view.now;
-                let (state, watchers) = view.look(&key)?;
-                Ok(watchers.add(&key, state, now))
-            })
-            .await
-            .map_err(|e| e.with_name(name))?;
+        let receive = self.call(Needs::read(name), name, move |view| {
+            let now = view.now;
+            let (state, watchers) = view.look(&key)?;
+            Ok(watchers.add(&key, state, now))
+        });
         let looking = Looking {
-            receive,
+            receive: receive.await?,
             connection: self.connection.clone(),
             name: name.clone(),
             pause: LOOK_MIN,
             look_by: Timestamp::now() + COUNTED_FOR / 4,
             over: false,
         };
-        Ok(stream::unfold(looking, |mut l| {
-            async move { l.next().await.map(|c| (c, l)) }.boxed()
-        })
-        .boxed())
+        let next = |mut l: Looking| async move { l.next().await.map(|c| (c, l)) }.boxed();
+        Ok(stream::unfold(looking, next).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.check_name(name)?;
         let key = name.clone();
-        self.connection
-            .call(Needs::read(name), move |view| {
-                let now = view.now;
-                Ok(view.look(&key)?.0.inspect(now))
-            })
-            .await
-            .map_err(|e| e.with_name(name))
+        let inspected = self.call(Needs::read(name), name, move |view| {
+            let now = view.now;
+            Ok(view.look(&key)?.0.inspect(now))
+        });
+        inspected.await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
-        self.change(name, |state, now, tokens| Ok(state.force_release(now, tokens)))
-            .await
+        let needs = Needs::write(vec![name.clone()]);
+        let run = |state: &mut NameState, now, tokens: &mut Tokens| Ok(state.force_release(now, tokens));
+        self.change(needs, name, run).await
     }
 }

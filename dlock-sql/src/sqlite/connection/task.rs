@@ -299,7 +299,7 @@ impl Task {
                 if is_news {
                     self.stamps.changed_at(&name, turn);
                 }
-                view.watchers.tell(&name, changes, state, now);
+                view.watchers.tell(&name, &changes, state, now);
             }
         }
         if let Some(tokens) = &mut view.tokens {

@@ -52,7 +52,7 @@ impl View {
     pub(super) fn forget(&mut self) {
         self.names.clear();
         self.glances.clear();
-        self.ended.failed();
+        self.ended.running.clear();
         self.touched.clear();
         self.tokens = None;
         self.version = None;

@@ -28,6 +28,8 @@ pub mod row;
 mod tables;
 mod version;
 
+#[cfg(feature = "sqlite")]
+pub(crate) use self::dialect::Dialect;
 pub use self::dialect::Store;
 pub use self::failure::{Error, Failure, Result};
 pub use self::tables::Tables;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
@@ -80,18 +80,15 @@ impl Config {
     pub fn read(mut url: Url) -> Result<Self> {
         let path = url.file()?;
         if path.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(invalid(
                 "a `sqlite` URL needs a path, as in `sqlite://locks.db`, or is `sqlite::memory:`",
             ));
         }
         // Taken for a path, it would be shown in errors with whatever password it has.
         if url.names_a_host() && path != ":memory:" {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(invalid(
                 "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the \
-                    beginning \
-                 of a path is written `%40` or `%3A`, or comes behind `./`",
+                 beginning of a path is written `%40` or `%3A`, or comes behind `./`",
             ));
         }
         let mut config = Self::new(path);
@@ -156,11 +153,9 @@ impl Config {
     /// * `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at \
-                 most, and not \
-                 `sqlite_`",
+            return Err(invalid(
+                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, and \
+                 not `sqlite_`",
             ));
         }
         let private = matches!(self.source, Source::Memory);
@@ -174,19 +169,14 @@ impl Config {
             }
             Source::Options(options) => {
                 let path = options.get_filename();
-                let shown = path.to_string_lossy();
-                if shown == ":memory:"
-                    || shown.is_empty()
-                    || shown.starts_with("file:") && shown.contains("memory")
-                {
-                    return Err(Error::new(
-                        ErrorKind::InvalidInput,
-                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory \
-                         instead",
+                let at = path.to_string_lossy();
+                if at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory") {
+                    return Err(invalid(
+                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory instead",
                     ));
                 }
                 refuse_a_network(path)?;
-                ((**options).clone(), shown.into_owned())
+                ((**options).clone(), at.into_owned())
             }
         };
         let boot = match private {
@@ -209,7 +199,7 @@ impl Config {
         runtime.spawn(task.serve(inbox).boxed());
         let connection = Connection {
             send,
-            closed: Arc::new(AtomicBool::new(false)),
+            closed: Arc::default(),
             open: Arc::new(AtomicUsize::new(1)),
             stamps,
             runtime,
@@ -217,6 +207,10 @@ impl Config {
         };
         Ok(SqliteLock::new(connection, &db.at))
     }
+}
+
+fn invalid(text: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// SQLite takes a name that begins with `file:` for a URI with options.
@@ -230,22 +224,6 @@ fn plain(path: &Path) -> PathBuf {
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
-    // NFS, SMB (three generations), AFS, Ceph, Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines
-    // share files by).
-    const NETWORKS: &[u32] = &[
-        0x6969,
-        0x517b,
-        0xff53_4d42,
-        0xfe53_4d42,
-        0x5346_414f,
-        0x00c3_6400,
-        0x0bd0_0bd0,
-        0x4750_4653,
-        0x7375_7245,
-        0x564c,
-        0x0116_1970,
-        0x0102_1997,
-    ];
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -256,18 +234,22 @@ fn refuse_a_network(path: &Path) -> Result<()> {
     let Ok(stat) = rustix::fs::statfs(&target) else {
         return Ok(());
     };
-    if NETWORKS.contains(&(stat.f_type as u32)) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the SQLite database {} is on a network file system, where its leases would not exclude \
-                 other machines; \
-                 use a local disk, or a backend with a server",
-                path.display()
-            ),
-        ));
+    let is_network = match stat.f_type as u32 {
+        // NFS, SMB (three generations), AFS, Ceph.
+        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x5346_414f | 0x00c3_6400 => true,
+        // Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines share files by).
+        0x0bd0_0bd0 | 0x4750_4653 | 0x7375_7245 | 0x564c | 0x0116_1970 | 0x0102_1997 => true,
+        _ => false,
+    };
+    if !is_network {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "the SQLite database {} is on a network file system, where its leases would not exclude other machines; \
+         use a local disk, or a backend with a server",
+        path.display()
+    );
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -286,16 +268,9 @@ mod tests {
         for good in ["dlock_", "_", "A1"] {
             connect(good).await.unwrap();
         }
+        let long = "a".repeat(41);
         for bad in [
-            "",
-            "1a",
-            "a b",
-            "a;drop",
-            "a\"",
-            "sqlite_x",
-            "SQLite_",
-            "é",
-            &"a".repeat(41),
+            "", "1a", "a b", "a;drop", "a\"", "sqlite_x", "SQLite_", "é", &long,
         ] {
             let e = connect(bad).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");

@@ -14,8 +14,8 @@ use crate::gate;
 use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use crate::sqlite::gate::{AskGate, GateAnswer};
-use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row};
-use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate, to_sql};
+use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row, to_sql};
+use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate};
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Store {
         // Durable: it makes the first ceiling of the tokens.
         self.begin(Sync::Durable).await?;
         let db = self.db.clone();
-        let migrated = migrate(&mut self.conn, &db.sql, db.boot, &db.at, Company::Perhaps).await;
+        let migrated = migrate(&mut self.conn, &db, Company::Perhaps).await;
         if matches!(migrated, Ok(Migrated::Ours)) {
             self.commit().await?;
         } else {

@@ -15,22 +15,22 @@ use dlock_core::ErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Two transactions waited for one another, and this one was chosen to end. It may be repeated at once.
+    /// Two transactions waited for one another, and this one was chosen to end. Repeat it at once.
     Deadlock,
     /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB
     /// with `innodb_snapshot_isolation`, SQLite in a transaction that read before it wrote). May come at the
-    /// commit too. It may be repeated at once.
+    /// commit too. Repeat it at once.
     Serialization,
     /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`,
-    /// `busy_timeout`), or was not to take any time. It may be repeated later.
+    /// `busy_timeout`), or was not to take any time. Repeat it later.
     LockTimeout,
     /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
     ReadOnly,
     /// An earlier statement of the transaction has failed, and it was not rolled back.
     Aborted,
-    /// The connection broke, was ended by an operator, or was idle for too long. Whatever was not committed
-    /// is rolled back by the server. **Of a commit, or a statement outside of a transaction, it is not known
-    /// whether it took effect.**
+    /// The connection broke, was ended by an operator, or was idle for too long. What was not committed is
+    /// rolled back. **Of a commit, or a statement outside of a transaction, it is not known whether it took
+    /// effect.**
     ConnectionLost,
     /// There was no connection: the pool is empty or closed, or the server lets nobody in.
     NoConnection,

@@ -7,12 +7,12 @@
 //! # type Done = Result<(), Box<dyn std::error::Error>>;
 //! # #[cfg(feature = "postgres")]
 //! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Done {
-//! use dlock_sql::direct::optimistic::{Change, Retry, Updated, Versioned};
+//! use dlock_sql::direct::optimistic::{Change, TRIES, Updated, Versioned};
 //! use sqlx::{Postgres, Row as _};
 //!
 //! // CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, version BIGINT NOT NULL DEFAULT 0)
 //! let stock = Versioned::<Postgres>::new("stock", "id", "version", "n");
-//! let sold = stock.update(&pool, &*runtime, Retry::default(), 7_i64, |row| {
+//! let sold = stock.update(&pool, &*runtime, TRIES, 7_i64, |row| {
 //!     let n: i64 = row.try_get("n")?;
 //!     Ok::<_, Box<dyn std::error::Error>>((n > 0).then(|| Change::new().set("n", n - 1)))
 //! });
@@ -28,7 +28,7 @@
 //!
 //! * Check and write are one statement: of all who read the same version, one writes.
 //! * Every write raises the version by one. What was read is what is overwritten, or it is a conflict.
-//! * At most [`Retry::attempts`] tries. How many conflicts there were is in every answer.
+//! * At most so many tries as you say. How many conflicts there were is in every answer.
 //!
 //! # What it does not
 //!
@@ -59,6 +59,9 @@ use super::dialect::{Prepared, Store};
 use super::failure::{Error, Failure, Result};
 use super::pooled::Pooled;
 
+/// How often to try, unless you know better.
+pub const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+
 /// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
 ///
 /// The names are SQL, and constants of the program.
@@ -85,35 +88,6 @@ pub enum Updated {
     Missing { conflicts: u32 },
     /// Every try met somebody who was faster. Nothing was written.
     GaveUp { conflicts: u32 },
-}
-
-/// How often, and after what pauses. Unless said: ten tries, with pauses of up to 2 ms at first and up to 100
-/// ms later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// So many tries in all.
-    pub attempts: NonZeroU32,
-    /// The pause after the first conflict is drawn between nothing and this; the bound doubles with each.
-    pub first_pause: Duration,
-    /// No pause is longer.
-    pub longest_pause: Duration,
-}
-
-impl Retry {
-    fn bound(self, conflicts: u32) -> Duration {
-        let times = 1u32.checked_shl(conflicts.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.first_pause.saturating_mul(times).min(self.longest_pause)
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            attempts: NonZeroU32::MIN.saturating_add(9),
-            first_pause: Duration::from_millis(2),
-            longest_pause: Duration::from_millis(100),
-        }
-    }
 }
 
 /// Which columns get which values. The version is raised beside them.
@@ -179,14 +153,20 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let by = add::<DB, K>(DB::Arguments::default(), key)?;
-        let (table, by_key, version, columns) = (self.table, self.key, self.version, self.columns);
-        let (integer, placeholder) = (DB::INTEGER, DB::placeholder(1));
-        let sql = format!(
-            "SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by_key} = {placeholder}"
-        );
+        let Self {
+            table,
+            version,
+            columns,
+            key: by,
+            ..
+        } = self;
+        let arguments = add::<DB, K>(DB::Arguments::default(), key)?;
+        let (integer, first) = (DB::INTEGER, DB::placeholder(1));
+        let sql = format!("SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by} = {first}");
         let sql = AssertSqlSafe(sql).into_sql_str();
-        let rows = DB::all(conn, sql, by, Prepared::Kept).await.map_err(Error::of)?;
+        let rows = DB::all(conn, sql, arguments, Prepared::Kept)
+            .await
+            .map_err(Error::of)?;
         let Some(row) = rows.into_iter().next() else {
             return Ok(None);
         };
@@ -217,41 +197,36 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let (sql, arguments) = self.statement(key, expected, change)?;
-        let sql = AssertSqlSafe(sql).into_sql_str();
-        let found = DB::execute(conn, sql, arguments).await;
+        let Self {
+            table,
+            version,
+            key: by,
+            ..
+        } = self;
+        let n = change.columns.len();
+        let set = change.columns.iter().enumerate();
+        let set: String = set
+            .map(|(n, column)| format!("{column} = {}, ", DB::placeholder(n + 1)))
+            .collect();
+        let (this_key, this_version) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
+        let sql = format!(
+            "UPDATE {table} SET {set}{version} = {version} + 1 WHERE {by} = {this_key} AND {version} = {this_version}"
+        );
+        let mut arguments = add::<DB, K>(change.arguments?, key)?;
+        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
+        let found = DB::execute(conn, AssertSqlSafe(sql).into_sql_str(), arguments).await;
         match found.map_err(Error::of_commit)? {
             0 => Ok(None),
             1 => Ok(Some(expected + 1)),
             n => {
-                let table = self.table;
                 let text = format!("the key of {table} found {n} rows, and all were written; make it unique");
                 Err(Error::new(ErrorKind::BackendData, text))
             }
         }
     }
 
-    /// The statement of a write, and its values.
-    fn statement<'k, K>(&self, key: K, expected: i64, change: Change<DB>) -> Result<(String, DB::Arguments)>
-    where
-        K: Encode<'k, DB> + Type<DB>,
-    {
-        let mut arguments = add::<DB, K>(change.arguments?, key)?;
-        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
-        let mut sql = format!("UPDATE {} SET ", self.table);
-        for (n, column) in change.columns.iter().enumerate() {
-            sql.push_str(&format!("{column} = {}, ", DB::placeholder(n + 1)));
-        }
-        let n = change.columns.len();
-        let (key, version) = (self.key, self.version);
-        let (by, expected) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
-        sql.push_str(&format!(
-            "{version} = {version} + 1 WHERE {key} = {by} AND {version} = {expected}"
-        ));
-        Ok((sql, arguments))
-    }
-
-    /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster.
+    /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster, at
+    /// most `tries` times in all.
     ///
     /// `step` is called with each version that was read, so it must have no effect of its own. `None` writes
     /// nothing. The first column of its row is the version. Its error is yours: any type that can also be
@@ -259,7 +234,8 @@ impl<DB: Store> Versioned<DB> {
     /// were too long count as conflicts: none of them has written anything.
     ///
     /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in
-    /// autocommit, as they are unless told otherwise.
+    /// autocommit, as they are unless told otherwise. The pause after a conflict is drawn between nothing and
+    /// 2 ms at first, and up to 100 ms later.
     ///
     /// # Cancel safety
     /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite),
@@ -272,7 +248,7 @@ impl<DB: Store> Versioned<DB> {
         &self,
         pool: &Pool<DB>,
         runtime: &dyn Runtime,
-        retry: Retry,
+        tries: NonZeroU32,
         key: K,
         mut step: impl FnMut(&DB::Row) -> std::result::Result<Option<Change<DB>>, E>,
     ) -> std::result::Result<Updated, E>
@@ -295,10 +271,14 @@ impl<DB: Store> Versioned<DB> {
                 },
             }
             conflicts += 1;
-            if conflicts >= retry.attempts.get() {
+            if conflicts >= tries.get() {
                 return Ok(Updated::GaveUp { conflicts });
             }
-            runtime.sleep(up_to(runtime, retry.bound(conflicts))).await;
+            let bound = Duration::from_millis(1 << conflicts.min(7)).min(Duration::from_millis(100));
+            let mut random = [0; 4];
+            runtime.fill_random(&mut random);
+            let drawn = f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX);
+            runtime.sleep(bound.mul_f64(drawn)).await;
         }
     }
 
@@ -334,41 +314,4 @@ where
     let added = to.add(value);
     added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
     Ok(to)
-}
-
-/// Anything up to that, at random.
-fn up_to(runtime: &dyn Runtime, bound: Duration) -> Duration {
-    let mut bytes = [0; 4];
-    runtime.fill_random(&mut bytes);
-    bound.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_and_have_a_bound() {
-        let ms = Duration::from_millis;
-        let retry = Retry {
-            first_pause: ms(3),
-            longest_pause: ms(20),
-            ..Retry::default()
-        };
-        let bounds: Vec<Duration> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|n| retry.bound(n)).into();
-        assert_eq!(bounds, [ms(3), ms(6), ms(12), ms(20), ms(20), ms(20), ms(20)]);
-    }
-
-    #[cfg(feature = "postgres")]
-    #[test]
-    fn the_version_stands_beside_what_is_written() {
-        let stock = Versioned::<sqlx::Postgres>::new("stock", "id", "version", "n");
-        let change = Change::new().set("n", 5_i64).set("who", "me");
-        let (sql, arguments) = stock.statement(7_i64, 41, change).unwrap();
-        assert_eq!(
-            sql,
-            "UPDATE stock SET n = $1, who = $2, version = version + 1 WHERE id = $3 AND version = $4"
-        );
-        assert_eq!(arguments.len(), 4);
-    }
 }

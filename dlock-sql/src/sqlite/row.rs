@@ -124,17 +124,17 @@ pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     Ok(glance)
 }
 
-fn column<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
+pub(super) fn column<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
     row.try_get(at)
         .map_err(|_| foreign_row("a column of another type"))
 }
 
-fn number<T: TryFrom<i64>>(row: &SqliteRow, at: usize) -> Result<T> {
+pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, at: usize) -> Result<T> {
     let stored = column::<i64>(row, at)?;
     T::try_from(stored).map_err(|_| foreign_row("a number that cannot be there"))
 }
 
-fn time(row: &SqliteRow, at: usize) -> Result<Timestamp> {
+pub(super) fn time(row: &SqliteRow, at: usize) -> Result<Timestamp> {
     number(row, at).map(Timestamp::from_nanos)
 }
 

@@ -20,7 +20,7 @@ use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 
 use super::connection::database::Database;
 use super::failure::{foreign_row, nothing_done, primary_code};
-use super::row::{WATCHED, to_sql};
+use super::row::{WATCHED, column, number, time, to_sql};
 use crate::direct::Dialect as _;
 use crate::gate;
 
@@ -132,18 +132,12 @@ impl Meta {
     /// Reads the meta row and refuses what a newer version wrote.
     pub(super) fn read(row: Option<&SqliteRow>, at: &str) -> Result<Self> {
         let row = row.ok_or_else(|| foreign_row("the meta table is empty"))?;
-        let bad = |_: sqlx::Error| foreign_row("the meta table has other columns");
-        let version: i64 = row.try_get(0).map_err(bad)?;
-        refuse_newer(version, at)?;
-        let number = |i| -> Result<u64> {
-            u64::try_from(row.try_get::<i64, _>(i).map_err(bad)?)
-                .map_err(|_| foreign_row("a number below zero"))
-        };
+        refuse_newer(column(row, 0)?, at)?;
         Ok(Self {
-            boot: row.try_get(1).map_err(bad)?,
-            last_token: number(2)?,
-            token_ceiling: number(3)?,
-            seen: Timestamp::from_nanos(number(4)?),
+            boot: column(row, 1)?,
+            last_token: number(row, 2)?,
+            token_ceiling: number(row, 3)?,
+            seen: time(row, 4)?,
         })
     }
 }

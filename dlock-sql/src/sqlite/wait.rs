@@ -17,7 +17,7 @@
 //! * *A look that is dropped or fails*: the next one looks at the holders, whatever the numbers say.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, News, Probe};
@@ -58,24 +58,21 @@ impl FileProbe {
         }
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn see(&self, seen: Seen) -> Seen {
-        std::mem::replace(
-            &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner),
-            seen,
-        )
+        std::mem::replace(&mut *self.seen(), seen)
     }
 
     /// Whether a look at the holders is due whatever was stored.
     fn is_due(&self) -> bool {
-        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.seen() {
             Seen::ByAttempt => false,
             Seen::Perhaps => true,
-            Seen::Glance(glance) => self.has_run_out(glance) || self.admitted(glance).next().is_some(),
+            Seen::Glance(glance) => has_run_out(glance) || self.admitted(glance).next().is_some(),
         }
-    }
-
-    fn has_run_out(&self, glance: &Glance) -> bool {
-        glance.earliest.is_some_and(|end| end <= Timestamp::now())
     }
 
     /// Those of this client who hold and have not been told.
@@ -109,23 +106,29 @@ impl Probe for FileProbe {
             return Ok(News::Nothing);
         }
         let name = self.key.name.clone();
-        let needs = Needs::glance(&name);
+        let needs = Needs {
+            glance: Some(name.clone()),
+            ..Needs::default()
+        };
         let now = self
             .connection
             .call(needs, move |view| view.glance(&name))
             .await?;
-        let news = if self.has_run_out(&now) {
+        let mut admitted: Vec<_> = self.admitted(&now).collect();
+        admitted.sort_unstable();
+        let same = matches!(&before, Seen::Glance(before) if before.holders == now.holders);
+        let news = if has_run_out(&now) {
             News::Changed
+        } else if same && admitted.is_empty() {
+            News::Nothing
         } else {
-            let mut admitted: Vec<_> = self.admitted(&now).collect();
-            admitted.sort_unstable();
-            let same = matches!(&before, Seen::Glance(before) if before.holders == now.holders);
-            match admitted.is_empty() && same {
-                true => News::Nothing,
-                false => News::Admitted(admitted),
-            }
+            News::Admitted(admitted)
         };
         self.see(Seen::Glance(now));
         Ok(news)
     }
+}
+
+fn has_run_out(glance: &Glance) -> bool {
+    glance.earliest.is_some_and(|end| end <= Timestamp::now())
 }

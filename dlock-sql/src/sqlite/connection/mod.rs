@@ -34,8 +34,8 @@ pub(super) use self::view::View;
 pub(super) struct Needs {
     /// The locks it works on.
     pub(super) names: Vec<LockName>,
-    /// The locks of which it only has to know who holds.
-    pub(super) glances: Vec<LockName>,
+    /// The lock of which it only has to know who holds, and not who waits.
+    pub(super) glance: Option<LockName>,
     /// What it asks of the fence gate.
     pub(super) gate: Option<AskGate>,
     /// Whether it changes anything.
@@ -58,14 +58,6 @@ impl Needs {
         Self {
             names,
             write: true,
-            ..Self::default()
-        }
-    }
-
-    /// Looks at the holders of a lock, and not at those who wait for it.
-    pub(super) fn glance(name: &LockName) -> Self {
-        Self {
-            glances: vec![name.clone()],
             ..Self::default()
         }
     }
@@ -167,14 +159,11 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn closed(&self) -> Error {
-        if self.closed.load(Ordering::Acquire) {
-            Error::new(ErrorKind::Closed, "this SQLite backend was closed")
-        } else {
-            Error::new(
-                ErrorKind::Closed,
-                "the runtime that this SQLite backend was opened on has ended",
-            )
-        }
+        let text = match self.closed.load(Ordering::Acquire) {
+            true => "this SQLite backend was closed",
+            false => "the runtime that this SQLite backend was opened on has ended",
+        };
+        Error::new(ErrorKind::Closed, text)
     }
 
     /// Has `run` executed in a transaction that has loaded what it needs.

@@ -148,7 +148,7 @@ impl Task {
         let version = self.connected().await?.version().await?;
         self.load(version, wanted(jobs)).await?;
         self.view.glances.clear();
-        let glances: Vec<_> = jobs.iter().flat_map(|j| j.needs().glances.clone()).collect();
+        let glances: Vec<_> = jobs.iter().filter_map(|j| j.needs().glance.clone()).collect();
         for name in glances {
             if !self.view.names.contains_key(&name) && !self.view.glances.contains_key(&name) {
                 let glance = self.store()?.glance(&name).await?;

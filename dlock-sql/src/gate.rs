@@ -59,8 +59,8 @@ pub(crate) async fn admit<DB: Store>(
     );
     let rows = DB::ask(conn, lock).await?;
     let Some(row) = rows.first() else {
-        let text = "the row of a resource of the fence gate vanished while it was locked; does something else \
-                    delete from that table?";
+        let text = "the row of a resource of the fence gate vanished while it was locked; does something \
+                    else delete from that table?";
         return Ok(Err(Error::new(ErrorKind::BackendData, text)));
     };
     let mut seen = match read::<DB>(row, Vec::new()) {

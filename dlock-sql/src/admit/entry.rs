@@ -98,8 +98,8 @@ impl Tokens {
             return Ok(());
         }
         let text = format!(
-            "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; use \
-             another table prefix, with new gates"
+            "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+             use another table prefix, with new gates"
         );
         Err(Error::new(ErrorKind::LimitReached, text))
     }

@@ -210,7 +210,8 @@ impl<DB: Store> Versioned<DB> {
             .collect();
         let (this_key, this_version) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
         let sql = format!(
-            "UPDATE {table} SET {set}{version} = {version} + 1 WHERE {by} = {this_key} AND {version} = {this_version}"
+            "UPDATE {table} SET {set}{version} = {version} + 1 \
+             WHERE {by} = {this_key} AND {version} = {this_version}"
         );
         let mut arguments = add::<DB, K>(change.arguments?, key)?;
         DB::add_number(&mut arguments, expected).map_err(Error::of)?;

@@ -41,8 +41,8 @@ impl BootId {
     pub(crate) fn current() -> Result<Self> {
         if cfg!(not(any(target_os = "linux", target_os = "android"))) {
             return Err(unsupported(
-                "a SQLite file shared by processes needs Linux, for a clock since boot that they all share; use \
-                 an in-memory database or another backend here",
+                "a SQLite file shared by processes needs Linux, for a clock since boot that they all share; \
+                 use an in-memory database or another backend here",
             ));
         }
         refuse_a_shifted_clock()?;
@@ -70,7 +70,7 @@ fn refuse_a_shifted_clock() -> Result<()> {
     if is_shifted(&offsets) {
         return Err(unsupported(
             "this process runs in a time namespace with a shifted boot-time clock, so its leases in a SQLite \
-             file cannot be compared with those of other processes; run it in the machine's own time namespace",
+             file cannot be compared with those of others; run it in the machine's own time namespace",
         ));
     }
     Ok(())
@@ -134,8 +134,8 @@ pub(super) const ONE_BOOT_ID: &str = "let all that share the file see the same \
 
 pub(super) fn in_use(at: &str) -> Error {
     let text = format!(
-        "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their holders may be \
-         alive in another container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again \
+        "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their holders may \
+         be alive in another container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again \
          when the ttl of those locks is over"
     );
     Error::new(ErrorKind::BackendData, text)

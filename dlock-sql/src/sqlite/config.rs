@@ -154,8 +154,8 @@ impl Config {
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix) {
             return Err(invalid(
-                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, and \
-                 not `sqlite_`",
+                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, \
+                 and not `sqlite_`",
             ));
         }
         let private = matches!(self.source, Source::Memory);
@@ -172,7 +172,7 @@ impl Config {
                 let at = path.to_string_lossy();
                 if at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory") {
                     return Err(invalid(
-                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory instead",
+                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory",
                     ));
                 }
                 refuse_a_network(path)?;
@@ -224,13 +224,10 @@ fn plain(path: &Path) -> PathBuf {
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     // A symbolic link leads to where the file really is. What cannot be asked is judged by the attempt to
     // open it.
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| directory.to_owned());
+    let target =
+        std::fs::canonicalize(path).unwrap_or_else(|_| super::failure::directory_of(path).to_owned());
     let Ok(stat) = rustix::fs::statfs(&target) else {
         return Ok(());
     };
@@ -245,8 +242,8 @@ fn refuse_a_network(path: &Path) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "the SQLite database {} is on a network file system, where its leases would not exclude other machines; \
-         use a local disk, or a backend with a server",
+        "the SQLite database {} is on a network file system, where its leases would not exclude other \
+         machines; use a local disk, or a backend with a server",
         path.display()
     );
     Err(Error::new(ErrorKind::Unsupported, text))
@@ -265,13 +262,8 @@ mod tests {
     async fn a_prefix_that_is_not_an_identifier_is_refused() {
         let runtime = dlock_core::runtime::Tokio::current().unwrap();
         let connect = |prefix: &str| Config::memory().table_prefix(prefix).connect(runtime.clone());
-        for good in ["dlock_", "_", "A1"] {
-            connect(good).await.unwrap();
-        }
-        let long = "a".repeat(41);
-        for bad in [
-            "", "1a", "a b", "a;drop", "a\"", "sqlite_x", "SQLite_", "é", &long,
-        ] {
+        connect("_A1").await.unwrap();
+        for bad in ["", "a;drop", "SQLite_x", &"a".repeat(41)] {
             let e = connect(bad).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
         }

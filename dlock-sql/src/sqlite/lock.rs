@@ -60,22 +60,13 @@ impl fmt::Debug for SqliteLock {
 impl SqliteLock {
     pub(super) fn new(connection: Connection, at: &str) -> Self {
         use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-        let capabilities = Capabilities::new("sqlite")
-            .with_all([
-                Shared,
-                Permits,
-                Queue,
-                Priority,
-                PerGrantTtl,
-                Raise,
-                Upgrade,
-                MinimumHold,
-            ])
-            .with_owner_label(1024);
+        let sharing = [Shared, Permits, Upgrade];
+        let waiting = [Queue, Priority, PerGrantTtl, Raise, MinimumHold];
+        let capabilities = Capabilities::new("sqlite").with_all(sharing).with_all(waiting);
         Self {
             connection,
             at: at.into(),
-            capabilities: Arc::new(capabilities),
+            capabilities: Arc::new(capabilities.with_owner_label(1024)),
         }
     }
 

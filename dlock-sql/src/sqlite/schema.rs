@@ -148,8 +148,8 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "the lock tables in {at} have schema version {version}, this program knows up to {known}: a newer dlock \
-         has used the database; update this program"
+        "the lock tables in {at} have schema version {version}, this program knows up to {known}: a newer \
+         dlock has used the database; update this program"
     );
     Err(Error::new(ErrorKind::Unsupported, text))
 }

@@ -35,8 +35,9 @@
 //! # What it promises
 //!
 //! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
-//!   **the database's clock**. An owner is a value with 128 random bits; its label is for readers, and two
-//!   owners of the same label are strangers.
+//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)). An
+//!   owner is a value with 128 random bits; its label is for readers, and two owners of the same label are
+//!   strangers.
 //! * The count is in the table, and nowhere else. After a crash of its owner it runs out with the time.
 //! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long
 //!   as the row, which nothing here deletes: one row for each name that was ever used.
@@ -50,7 +51,6 @@
 //!   [gate](super::gate) with the token where it matters. The locks of `dlock::Client` do both.
 //! * It does not wait: [`Entered::Busy`] says for how long at most it is held.
 //! * A [`Hold`] that is dropped is held until its time is over: a destructor cannot speak to a database.
-//! * In SQLite the clock is the machine's since boot, as in [the backend](crate::sqlite).
 //!
 //! # What could break it, and why it does not
 //!
@@ -70,8 +70,7 @@
 //!   takes the change back; if the owner is dropped too, it runs out.
 //! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that
 //!   owner are lost, which the token tells.
-//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held,
-//!   since the outer hold relies on it.
+//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
 
 mod owner;
 mod state;
@@ -226,7 +225,8 @@ impl<DB: Store> ReentrantRows<DB> {
         locking: &str,
     ) -> Result<Option<Row>> {
         let text = format!(
-            "{before}SELECT holds, owner_label, owner_id, token, last_change, {} FROM {} WHERE name = {}{locking}",
+            "{before}SELECT holds, owner_label, owner_id, token, last_change, {} \
+             FROM {} WHERE name = {}{locking}",
             DB::remaining()?,
             self.tables.reentrant(),
             DB::bytes(name.as_bytes()),
@@ -307,8 +307,8 @@ impl<DB: Store> ReentrantRows<DB> {
              VALUES ({key}, 0, '', {none}, 0, {none}) {or_nothing}; "
         );
         let Some(row) = self.read(conn, name, &make, DB::LOCKING).await? else {
-            let text = "the row of a re-entrant lock vanished while it was locked; does something else delete \
-                        from that table?";
+            let text = "the row of a re-entrant lock vanished while it was locked; does something else \
+                        delete from that table?";
             return Err(Error::new(ErrorKind::BackendData, text));
         };
         let decided = decide(&row)?;

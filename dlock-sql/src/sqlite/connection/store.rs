@@ -120,8 +120,8 @@ impl Store {
             "off" | "memory" if !self.db.private => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open the \
-                     pool with `wal`, or with `delete`, `truncate` or `persist`",
+                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open \
+                     the pool with `wal`, or with `delete`, `truncate` or `persist`",
                     self.db.at
                 ),
             )),

@@ -80,14 +80,7 @@ pub(crate) async fn admit<DB: Store>(
     Ok(Ok(admission))
 }
 
-/// Asks what is stored of a resource.
-#[cfg(feature = "sqlite")]
-pub(crate) fn select<DB: Store>(table: &str, resource: &LockName) -> String {
-    let name = DB::bytes(resource.as_bytes());
-    format!("SELECT max_exclusive, max_any, value FROM {table} WHERE resource = {name}")
-}
-
-/// What that says.
+/// What a row says of tokens and value.
 #[cfg(feature = "sqlite")]
 pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {

@@ -16,7 +16,7 @@ use dlock_core::{Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnection, SqliteLockingMode};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::connection::database::Database;
+use super::config::Database;
 use super::failure::{is_busy, nothing_done, perhaps_done};
 use super::schema::{Company, migrate};
 

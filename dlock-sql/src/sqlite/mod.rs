@@ -63,7 +63,6 @@
 pub(crate) mod boot;
 mod config;
 mod connection;
-mod ended;
 mod failure;
 mod fencing;
 mod gate;

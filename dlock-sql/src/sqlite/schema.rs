@@ -18,7 +18,7 @@ use dlock_core::{Error, ErrorKind, Result, Timestamp};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 
-use super::connection::database::Database;
+use super::config::Database;
 use super::failure::{foreign_row, nothing_done, primary_code};
 use super::row::{WATCHED, column, number, time, to_sql};
 use crate::direct::Dialect as _;
@@ -83,6 +83,7 @@ pub(super) struct Statements {
     pub(super) due: String,
     pub(super) meta: String,
     pub(super) set_tokens: String,
+    pub(super) read_fence: String,
     /// The name of the table of the fence gate.
     pub(super) fence: String,
 }
@@ -112,6 +113,7 @@ impl Statements {
             ),
             meta: format!("SELECT schema_version, boot, last_token, token_ceiling, seen FROM {prefix}meta"),
             set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?, seen = ?;"),
+            read_fence: format!("SELECT max_exclusive, max_any, value FROM {prefix}fence WHERE resource = ?"),
             fence: format!("{prefix}fence"),
             prefix: prefix.to_owned(),
         }

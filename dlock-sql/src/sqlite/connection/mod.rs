@@ -5,7 +5,6 @@
 //! | `task.rs` | the task: batches, what stays loaded, what is swept |
 //! | `view.rs` | what a job sees |
 //! | `store.rs` | the connection to SQLite, and the statements of a transaction |
-//! | `database.rs` | which database, and how one waits for it |
 //!
 //! A caller's future only sends and waits: all that touches the database happens in the connection task.
 //! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
@@ -19,7 +18,6 @@ use futures::channel::{mpsc, oneshot};
 
 use super::gate::AskGate;
 
-pub(super) mod database;
 pub(super) mod store;
 mod task;
 #[cfg(all(test, feature = "tokio"))]

@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_core::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
-use super::database::{Database, Patience};
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
 use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
+use crate::sqlite::config::Database;
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use crate::sqlite::gate::{AskGate, GateAnswer};
-use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row, to_sql};
+use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
 use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate};
 
 /// What a commit survives.
@@ -78,7 +79,7 @@ impl Store {
         };
         let file = match db.private {
             true => None,
-            false => FileId::at(db.path()),
+            false => FileId::at(db.options.get_filename()),
         };
         let mut store = Self {
             db,
@@ -117,21 +118,21 @@ impl Store {
         let mode: String = answer_of(asked, &rows)?;
         match mode.to_ascii_lowercase().as_str() {
             "wal" => Ok(WAL),
-            "off" | "memory" if !self.db.private => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open \
-                     the pool with `wal`, or with `delete`, `truncate` or `persist`",
+            "off" | "memory" if !self.db.private => {
+                let text = format!(
+                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open the \
+                     pool with `wal`, or with `delete`, `truncate` or `persist`",
                     self.db.at
-                ),
-            )),
+                );
+                Err(Error::new(ErrorKind::Unsupported, text))
+            }
             _ => Ok(ROLLBACK),
         }
     }
 
     pub(in crate::sqlite) async fn close(self) -> Result<()> {
-        let at = self.db.clone();
-        self.conn.close().await.map_err(|e| nothing_done(e, &at.at))
+        let closed = self.conn.close().await;
+        closed.map_err(|e| nothing_done(e, &self.db.at))
     }
 
     fn failed(&mut self, e: sqlx::Error) -> Error {
@@ -193,18 +194,16 @@ impl Store {
     /// Nothing may be changed in a file that those who come now do not see. The next connection is made to
     /// the one that they see.
     fn check_file(&mut self) -> Result<()> {
-        if !self.file.is_some_and(|file| file.has_left(self.db.path())) {
+        if !self
+            .file
+            .is_some_and(|file| file.has_left(self.db.options.get_filename()))
+        {
             return Ok(());
         }
         self.broken = true;
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "the SQLite database {} was removed or replaced while it was open; what was held in it is \
-                 lost",
-                self.db.at
-            ),
-        ))
+        let (at, what) = (&self.db.at, "was removed or replaced while it was open");
+        let text = format!("the SQLite database {at} {what}; what was held in it is lost");
+        Err(Error::new(ErrorKind::Unavailable, text))
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.
@@ -222,14 +221,12 @@ impl Store {
             // We made it ours when we opened. Since then it was made its own by somebody with another boot
             // id, who saw no hold of ours that runs on. From here on the two of us do not exclude one
             // another.
-            return Err(Error::new(
-                ErrorKind::BackendData,
-                format!(
-                    "the SQLite database {} was taken over by a process with another boot id, of another \
-                     machine or container; {ONE_BOOT_ID}",
-                    db.at
-                ),
-            ));
+            let text = format!(
+                "the SQLite database {} was taken over by a process with another boot id, of another machine \
+                 or container; {ONE_BOOT_ID}",
+                db.at
+            );
+            return Err(Error::new(ErrorKind::BackendData, text));
         }
         Ok(meta)
     }
@@ -272,23 +269,18 @@ impl Store {
     /// cannot be read is the failure of its own name only.
     pub(in crate::sqlite) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
         let db = self.db.clone();
-        let mut args = SqliteArguments::default();
-        bind(&mut args, name.as_bytes())?;
-        let rows = self.read(&db.sql.glance, args).await?;
+        let rows = self.read(&db.sql.glance, named(name)?).await?;
         Ok(read_glance(&rows))
     }
 
-    /// Names with something that has run out: the first of them behind that one, in
-    /// order.
+    /// Names with something that has run out: the first of them behind that one, in order.
     pub(in crate::sqlite) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
         bind(&mut args, behind)?;
         let rows = self.read(&db.sql.due, args).await?;
-        rows.iter()
-            .map(|row| row.try_get(0).map_err(|_| foreign_row("a name")))
-            .collect()
+        rows.iter().map(|row| column(row, 0)).collect()
     }
 
     /// Asks the fence gate. What cannot be read of a resource is the failure of that resource only.
@@ -296,8 +288,7 @@ impl Store {
         let db = self.db.clone();
         let (table, resource) = (&db.sql.fence, &ask.resource);
         let Some(pass) = &ask.pass else {
-            let text = gate::select::<Sqlite>(table, resource);
-            let rows = self.read(&text, SqliteArguments::default()).await?;
+            let rows = self.read(&db.sql.read_fence, named(resource)?).await?;
             return Ok(gate::value::<Sqlite>(&rows).map(GateAnswer::Value));
         };
         let (token, access, value) = (pass.token, pass.access, pass.value.as_deref());
@@ -393,6 +384,36 @@ impl Store {
     }
 }
 
+/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler
+/// sleeps in coarse steps and cannot be cancelled, so it is switched off.
+struct Patience<'a> {
+    runtime: &'a dyn Runtime,
+    until: Timestamp,
+    step: u32,
+}
+
+impl<'a> Patience<'a> {
+    fn new(runtime: &'a dyn Runtime, budget: Duration) -> Self {
+        Self {
+            runtime,
+            until: Timestamp::now() + budget,
+            step: 0,
+        }
+    }
+
+    async fn wait(&mut self) -> bool {
+        if Timestamp::now() >= self.until {
+            return false;
+        }
+        let mut random = [0u8];
+        self.runtime.fill_random(&mut random);
+        let micros = (100u64 << self.step.min(6)) * (128 + u64::from(random[0])) / 256;
+        self.step += 1;
+        self.runtime.sleep(Duration::from_micros(micros)).await;
+        true
+    }
+}
+
 /// Statements, and the values of all of them.
 #[derive(Default)]
 struct Batch {
@@ -400,13 +421,21 @@ struct Batch {
     args: SqliteArguments,
 }
 
+fn named(name: &LockName) -> Result<SqliteArguments> {
+    let mut args = SqliteArguments::default();
+    bind(&mut args, name.as_bytes())?;
+    Ok(args)
+}
+
 /// The one value of what a pragma answers last.
 fn answer_of<'r, T>(asked: &str, rows: &'r [SqliteRow]) -> Result<T>
 where
     T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
 {
-    let answer = rows.last().and_then(|row| row.try_get(0).ok());
-    answer.ok_or_else(|| foreign_row(&format!("`{asked}` answers nothing")))
+    let row = rows
+        .last()
+        .ok_or_else(|| foreign_row(&format!("`{asked}` answers nothing")))?;
+    column(row, 0)
 }
 
 /// Parts of as many as a text of many statements takes, and then one by one.

@@ -21,11 +21,11 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::database::Database;
 use super::store::{Store, Sync};
 use super::view::View;
 use super::{Job, Message, Stamps};
 use crate::admit::Tokens;
+use crate::sqlite::config::Database;
 use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
 
 /// At most that many jobs in one transaction: others must get their turn at the file.

@@ -7,10 +7,10 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, Sqli
 use sqlx::{ConnectOptions as _, Row as _};
 use tempfile::TempDir;
 
-use super::database::Database;
 use super::store::{Store, Sync};
 use super::{Stamps, Task};
 use crate::sqlite::boot::BootId;
+use crate::sqlite::config::Database;
 use crate::sqlite::schema::Statements;
 
 /// A store, another connection to its file, and the file.
@@ -43,7 +43,7 @@ async fn a_durable_commit_is_durable_in_every_journal_mode() {
         (SqliteJournalMode::Truncate, full, extra),
         (SqliteJournalMode::Persist, full, extra),
     ] {
-        let (mut store, ..) = open(journal).await;
+        let (mut store, _stranger, _runtime, _dir) = open(journal).await;
         for (sync, expected) in [(Sync::Ordinary, ordinary), (Sync::Durable, durable)] {
             store.begin(sync).await.unwrap();
             let rows = store.run("PRAGMA synchronous", SqliteArguments::default()).await;

@@ -1,11 +1,12 @@
 //! What a job sees of the database: all that is loaded, and the time at which it is judged.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use dlock_core::spi::{LeaseKey, Tombstones};
 use dlock_core::{LockName, Result, Timestamp};
 
 use crate::admit::{Glance, NameState, Tokens};
-use crate::sqlite::ended::Ended;
 use crate::sqlite::gate::GateAnswer;
 use crate::sqlite::watch::Watchers;
 
@@ -112,6 +113,44 @@ impl View {
             (Some(state), _) => state.as_ref().map(NameState::glance).map_err(|e| e.clone()),
             (None, Some(glance)) => glance.clone(),
             (None, None) => Ok(Glance::default()),
+        }
+    }
+}
+
+/// The keys that were abandoned, and those that were released. In memory: whatever could still arrive under a
+/// key comes through the channel of this very task, and dies with it.
+///
+///  What is forgotten of the latter costs an exact
+/// answer to a very late retry, and no safety.
+pub(in crate::sqlite) struct Ended {
+    pub(in crate::sqlite) abandoned: Tombstones<LeaseKey>,
+    released: Tombstones<LeaseKey>,
+    /// Released in the transaction that is running: a release whose commit fails has not happened, and its
+    /// lease is there to be asked for and released again.
+    pub(in crate::sqlite) running: Vec<LeaseKey>,
+}
+
+impl Default for Ended {
+    fn default() -> Self {
+        Self {
+            // A request can be late only inside this process, where it overtakes nothing: a minute is ample.
+            abandoned: Tombstones::new(Duration::from_secs(60), 100_000),
+            released: Tombstones::new(Duration::from_secs(60 * 60), 1024),
+            running: Vec::new(),
+        }
+    }
+}
+
+impl Ended {
+    pub(in crate::sqlite) fn was_released(&self, key: &LeaseKey) -> bool {
+        self.released.has(key) || self.running.contains(key)
+    }
+
+    /// The running transaction has committed.
+    pub(super) fn committed(&mut self) {
+        let now = Timestamp::now();
+        for key in self.running.drain(..) {
+            self.released.bury(key, now);
         }
     }
 }

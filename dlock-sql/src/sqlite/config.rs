@@ -1,6 +1,6 @@
 //! Which database, and how it is used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -47,31 +47,38 @@ impl Database {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
+    options: SqliteConnectOptions,
     source: Source,
     table_prefix: String,
     busy_budget: Duration,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    File(PathBuf),
+    File,
     Memory,
-    Options(Arc<SqliteConnectOptions>),
+    Pool,
 }
 
 impl Config {
     /// The file at that path; it is created if it does not exist. `:memory:` is as [`memory`](Self::memory).
     pub fn new(path: impl AsRef<Path>) -> Self {
-        match path.as_ref() {
-            path if path.as_os_str() == ":memory:" => Self::memory(),
-            path => Self::of(Source::File(path.to_owned())),
+        let path = path.as_ref();
+        if path.as_os_str() == ":memory:" {
+            return Self::memory();
         }
+        // SQLite takes a name that begins with `file:` for a URI with options.
+        let options = match path.to_string_lossy().starts_with("file:") {
+            true => SqliteConnectOptions::new().filename(Path::new(".").join(path)),
+            false => SqliteConnectOptions::new().filename(path),
+        };
+        Self::of(Source::File, options.create_if_missing(true))
     }
 
     /// A database in memory, which is seen through the connected [`SqliteLock`] and its clones only, and ends
     /// with them.
     pub fn memory() -> Self {
-        Self::of(Source::Memory)
+        Self::of(Source::Memory, SqliteConnectOptions::new())
     }
 
     /// The database of a pool of yours, on a connection of its own.
@@ -80,7 +87,7 @@ impl Config {
     /// is left as it is (`wal` serves locks best, `delete`, `truncate` and `persist` work; `off` and
     /// `memory`, which a crash can damage, are refused). The hooks of the pool are not run.
     pub fn from_pool(pool: &SqlitePool) -> Self {
-        Self::of(Source::Options(pool.connect_options()))
+        Self::of(Source::Pool, (*pool.connect_options()).clone())
     }
 
     /// As [`read`](Self::read), of a URL that is not parsed yet.
@@ -128,11 +135,7 @@ impl Config {
 
     /// The file, if it is one that others can open too.
     pub fn path(&self) -> Option<&Path> {
-        match &self.source {
-            Source::File(path) => Some(path),
-            Source::Options(options) => Some(options.get_filename()),
-            Source::Memory => None,
-        }
+        (self.source != Source::Memory).then(|| self.options.get_filename())
     }
 
     /// What the names of the tables begin with.
@@ -140,8 +143,9 @@ impl Config {
         &self.table_prefix
     }
 
-    fn of(source: Source) -> Self {
+    fn of(source: Source, options: SqliteConnectOptions) -> Self {
         Self {
+            options,
             source,
             table_prefix: "dlock_".to_owned(),
             busy_budget: Duration::from_secs(2),
@@ -182,39 +186,30 @@ impl Config {
                  and not `sqlite_`",
             ));
         }
-        let private = matches!(self.source, Source::Memory);
-        let ours = !matches!(self.source, Source::Options(_));
-        let (options, at) = match &self.source {
-            Source::Memory => (SqliteConnectOptions::new(), ":memory:".to_owned()),
-            Source::File(path) => {
-                refuse_a_network(path)?;
-                let options = SqliteConnectOptions::new().filename(plain(path));
-                (options.create_if_missing(true), path.display().to_string())
-            }
-            Source::Options(options) => {
-                let path = options.get_filename();
-                let at = path.to_string_lossy();
-                if at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory") {
-                    return Err(invalid(
-                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory",
-                    ));
-                }
-                refuse_a_network(path)?;
-                ((**options).clone(), at.into_owned())
-            }
-        };
+        let path = self.options.get_filename();
+        let at = path.to_string_lossy().into_owned();
+        let private = self.source == Source::Memory;
+        let in_memory = at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory");
+        if in_memory && !private {
+            return Err(invalid(
+                "connections in memory are a database each, which cannot be shared; use Config::memory",
+            ));
+        }
         let boot = match private {
             true => BootId::PROCESS,
-            false => BootId::current()?,
+            false => {
+                refuse_a_network(path)?;
+                BootId::current()?
+            }
         };
         let db = Arc::new(Database {
-            options,
             sql: Statements::new(&self.table_prefix),
             at,
             boot,
             private,
-            ours,
+            ours: self.source != Source::Pool,
             busy_budget: self.busy_budget,
+            options: self.options,
         });
         let store = Store::open(db.clone(), runtime.clone()).await?;
         let stamps = Arc::new(Stamps::new());
@@ -235,14 +230,6 @@ impl Config {
 
 fn invalid(text: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, text)
-}
-
-/// SQLite takes a name that begins with `file:` for a URI with options.
-fn plain(path: &Path) -> PathBuf {
-    if path.to_string_lossy().starts_with("file:") {
-        return Path::new(".").join(path);
-    }
-    path.to_owned()
 }
 
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.

@@ -7,7 +7,7 @@
 //! use sqlx::{Postgres, Row as _};
 //!
 //! let mut tx = pool.begin().await?;
-//! let stock = Rows::<Postgres>::of("stock").columns("n").filter("id = $1").bind(7_i64);
+//! let stock = Rows::<Postgres>::of("stock", "SELECT n FROM stock WHERE id = $1").bind(7_i64);
 //! match stock.wait(Wait::NoWait).lock(&mut tx).await? {
 //!     Locked::Held(mut held) => {
 //!         let n: i64 = held.rows()[0].try_get("n")?;
@@ -87,64 +87,34 @@ pub enum Wait {
 }
 
 /// Which rows are to be locked, in a table of yours.
-///
-/// The parts are SQL of the database, with its own placeholders (`$1`, or `?` in MySQL and SQLite), and
-/// constants of the program: what comes from outside is [bound](Self::bind).
 #[must_use]
 pub struct Rows<DB: Store> {
     table: &'static str,
-    columns: &'static str,
-    filter: Option<&'static str>,
-    order: Option<&'static str>,
-    limit: Option<u32>,
+    select: &'static str,
     wait: Wait,
     prepared: Prepared,
     arguments: Result<DB::Arguments>,
 }
 
 impl<DB: Store> Rows<DB> {
-    /// Rows of that table: all of them, until more is said.
-    pub fn of(table: &'static str) -> Self {
+    /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
+    /// `?` in MySQL and SQLite); how the rows are locked is added at its end.
+    ///
+    /// Whoever locks several rows should do so in the same order everywhere (`ORDER BY`); else two who wait
+    /// for one another are a deadlock.
+    pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
-            columns: "*",
-            filter: None,
-            order: None,
-            limit: None,
+            select,
             wait: Wait::Block,
             prepared: Prepared::Kept,
             arguments: Ok(DB::Arguments::default()),
         }
     }
 
-    /// What is read of them: a list of columns. All unless said.
-    pub fn columns(mut self, columns: &'static str) -> Self {
-        self.columns = columns;
-        self
-    }
-
-    /// Only rows of which that is true: what comes after `WHERE`.
-    pub fn filter(mut self, condition: &'static str) -> Self {
-        self.filter = Some(condition);
-        self
-    }
-
-    /// The value of the next placeholder of the filter.
+    /// The value of the next placeholder. What comes from outside is bound.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
         self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
-        self
-    }
-
-    /// In that order: what comes after `ORDER BY`. Whoever locks several rows should do so in the same order
-    /// everywhere; else two who wait for one another are a deadlock.
-    pub fn order_by(mut self, columns: &'static str) -> Self {
-        self.order = Some(columns);
-        self
-    }
-
-    /// At most so many.
-    pub fn limit(mut self, rows: u32) -> Self {
-        self.limit = Some(rows);
         self
     }
 
@@ -161,22 +131,6 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    /// Made of constants of the program and of a number.
-    fn text(&self) -> String {
-        let mut sql = format!("SELECT {} FROM {}", self.columns, self.table);
-        if let Some(condition) = self.filter {
-            // In brackets, and on lines of their own: a comment at its end comments out nothing of ours.
-            sql.push_str(&format!(" WHERE (\n{condition}\n)"));
-        }
-        if let Some(order) = self.order {
-            sql.push_str(&format!(" ORDER BY {order}"));
-        }
-        if let Some(limit) = self.limit {
-            sql.push_str(&format!(" LIMIT {limit}"));
-        }
-        sql
-    }
-
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
@@ -189,7 +143,8 @@ impl<DB: Store> Rows<DB> {
     /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none,
     /// unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        let select = self.text();
+        // On a line of its own, what is added cannot be in a comment.
+        let select = format!("{}\n", self.select);
         let wait = match self.wait {
             Wait::AtMost(Duration::ZERO) => Wait::NoWait,
             wait => wait,
@@ -208,8 +163,8 @@ impl<DB: Store> fmt::Debug for Rows<DB> {
     // Not what is bound, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut d = f.debug_struct("Rows");
-        d.field("table", &self.table).field("filter", &self.filter);
-        d.field("wait", &self.wait).finish_non_exhaustive()
+        d.field("select", &self.select).field("wait", &self.wait);
+        d.finish_non_exhaustive()
     }
 }
 

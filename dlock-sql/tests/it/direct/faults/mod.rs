@@ -21,7 +21,7 @@ macro_rules! stock {
         }
 
         fn row() -> Rows<$db> {
-            Rows::of("stock").filter(concat!("id = ", $one)).bind(1_i64)
+            Rows::of("stock", concat!("SELECT * FROM stock WHERE id = ", $one)).bind(1_i64)
         }
     };
 }
@@ -44,7 +44,7 @@ macro_rules! stale {
 macro_rules! deadlock {
     ($site:expr, $one:literal) => {{
         let site = $site;
-        let row = |id: i64| Rows::of("stock").filter(concat!("id = ", $one)).bind(id);
+        let row = |id: i64| Rows::of("stock", concat!("SELECT * FROM stock WHERE id = ", $one)).bind(id);
         let meet = std::sync::Arc::new(tokio::sync::Barrier::new(2));
         let both = [(1, 2), (2, 1)].map(|(first, second)| {
             let (pool, meet) = (site.pool.clone(), meet.clone());

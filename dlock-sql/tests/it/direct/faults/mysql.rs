@@ -47,7 +47,7 @@ async fn limits(site: &Site<MySql>) {
     let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
     let short = Wait::AtMost(Duration::from_millis(20));
     for (id, busy) in [(1_i64, true), (2, false)] {
-        let row = Rows::of("stock").filter("id = ?").bind(id);
+        let row = Rows::of("stock", "SELECT * FROM stock WHERE id = ?").bind(id);
         let asked = row.wait(short).lock(&mut tx).await.unwrap();
         assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
         let shown: i64 = sqlx::query_scalar("SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)")

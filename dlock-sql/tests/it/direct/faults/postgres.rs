@@ -61,7 +61,7 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
             .unwrap();
         let short = Wait::AtMost(Duration::from_millis(20));
         for (id, busy) in [(1_i64, true), (2, false)] {
-            let row = Rows::of("stock").filter("id = $1").bind(id);
+            let row = Rows::of("stock", "SELECT * FROM stock WHERE id = $1").bind(id);
             let asked = row.wait(short).lock(&mut tx).await.unwrap();
             assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
             let shown: String = sqlx::query_scalar("SHOW lock_timeout")

@@ -60,10 +60,10 @@ pub(crate) enum Row<E, W> {
 }
 
 /// Where a waiter stands. The id makes it the waiter's own, whatever numbers are stored.
-pub(super) type Place = (Reverse<u8>, i64, RequestId);
+pub(super) type Rank = (Reverse<u8>, i64, RequestId);
 
 impl Entry {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn rank(&self) -> Rank {
         (Reverse(self.priority), self.arrival, self.id)
     }
 

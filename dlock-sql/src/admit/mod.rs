@@ -22,12 +22,12 @@ mod entry;
 mod requests;
 
 pub(crate) use compare::Told;
-use entry::Place;
+use entry::Rank;
 pub(crate) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
 pub(crate) use requests::{Asked, Turned};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Cause {
     Released,
     Expired,
     Forced,
@@ -58,7 +58,7 @@ impl Glance {
 #[derive(Debug, Default)]
 pub(crate) struct NameState {
     entries: HashMap<RequestId, Entry>,
-    queue: BTreeMap<Place, RequestId>,
+    queue: BTreeMap<Rank, RequestId>,
     /// The holders, in grant order. One that holds alone is the only one.
     held: Vec<RequestId>,
     next_arrival: i64,
@@ -126,13 +126,13 @@ impl NameState {
     fn enter(&mut self, entry: Entry) {
         self.due_at(entry.expires);
         match entry.phase {
-            Phase::Queued => drop(self.queue.insert(entry.place(), entry.id)),
+            Phase::Queued => drop(self.queue.insert(entry.rank(), entry.id)),
             _ => self.held.push(entry.id),
         }
         self.entries.insert(entry.id, entry);
     }
 
-    fn remove(&mut self, id: RequestId, end: End) {
+    fn remove(&mut self, id: RequestId, cause: Cause) {
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };
@@ -141,18 +141,18 @@ impl NameState {
         // of.
         self.is_news = true;
         if entry.phase == Phase::Queued {
-            self.queue.remove(&entry.place());
+            self.queue.remove(&entry.rank());
             return;
         }
         self.held.retain(|h| *h != id);
-        self.note(match end {
-            End::Released => Change::Released { id },
+        self.note(match cause {
+            Cause::Released => Change::Released { id },
             // A minimum hold that is over was let go by its holder.
-            End::Expired if entry.phase == Phase::Kept => Change::Released { id },
-            End::Expired => Change::Expired { id },
-            End::Forced => Change::Forced { id },
+            Cause::Expired if entry.phase == Phase::Kept => Change::Released { id },
+            Cause::Expired => Change::Expired { id },
+            Cause::Forced => Change::Forced { id },
         });
-        if end == End::Forced {
+        if cause == Cause::Forced {
             // Another connection sees that the holder is gone, and not why. Counted twice it does not add up,
             // and is not told as a release.
             self.count();
@@ -211,7 +211,7 @@ impl NameState {
         let mut over: Vec<_> = over.map(|e| (e.token, e.id)).collect();
         over.sort_unstable();
         for (_, id) in &over {
-            self.remove(*id, End::Expired);
+            self.remove(*id, Cause::Expired);
         }
         if self.watch.as_ref().is_some_and(|w| w.until <= now) {
             self.watch = None;
@@ -227,13 +227,13 @@ impl NameState {
     /// Grants from the head of the queue while the head is admissible. Run by every change, since not only
     /// releases open the way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
     fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
-        while let Some((&place, &id)) = self.queue.first_key_value() {
+        while let Some((&rank, &id)) = self.queue.first_key_value() {
             let Some(entry) = self.entries.get(&id) else { break };
             if !self.is_admissible(entry.mode) || !tokens.has_next() {
                 break;
             }
             let expires = entry.expires.min(now + entry.ttl);
-            self.queue.remove(&place);
+            self.queue.remove(&rank);
             self.grant(id, Phase::Offered, expires, tokens);
         }
     }

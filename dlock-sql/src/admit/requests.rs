@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_core::spi::{Abandoned, Acquire, Queueing, Raised, Release, Released};
 use dlock_core::{Change, Error, ErrorKind, LossReason, Mode, RequestId, Result, Timestamp, Token};
 
-use super::entry::{Entry, Phase, Place, Tokens};
-use super::{End, NameState};
+use super::entry::{Entry, Phase, Rank, Tokens};
+use super::{Cause, NameState};
 
 /// The answer to an attempt or a re-ask.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,11 +65,11 @@ impl NameState {
             upgrading: false,
             owner: a.owner.clone(),
         };
-        let place = entry.place();
+        let rank = entry.rank();
         // Only the head of the queue is ever granted. A request that does not queue overtakes nobody,
         // whatever its priority.
         let first = match a.queue {
-            Queueing::Join => self.queue.first_key_value().is_none_or(|(head, _)| place < *head),
+            Queueing::Join => self.queue.first_key_value().is_none_or(|(head, _)| rank < *head),
             _ => self.queue.is_empty(),
         };
         if first && self.is_admissible(a.mode) {
@@ -87,7 +87,7 @@ impl NameState {
             let recheck_in = self.recheck_in(now);
             return Ok(Asked::Held { recheck_in });
         }
-        let ahead = self.ahead(place);
+        let ahead = self.ahead(rank);
         self.next_arrival = self.next_arrival.saturating_add(1);
         self.enter(entry);
         self.touch(id, false);
@@ -111,7 +111,7 @@ impl NameState {
         let Some(entry) = self.entries.get_mut(&id) else {
             return Asked::Gone;
         };
-        let place = entry.place();
+        let rank = entry.rank();
         match entry.phase {
             Phase::Kept => Asked::Gone,
             Phase::Queued => {
@@ -124,7 +124,7 @@ impl NameState {
                 }
                 Asked::Queued {
                     recheck_in: self.recheck_in(now),
-                    ahead: self.ahead(place),
+                    ahead: self.ahead(rank),
                 }
             }
             phase => {
@@ -142,8 +142,8 @@ impl NameState {
     }
 
     /// How many are in front, where counting them is cheap.
-    fn ahead(&self, place: Place) -> Option<u32> {
-        (self.queue.len() <= 64).then(|| self.queue.range(..place).count() as u32)
+    fn ahead(&self, rank: Rank) -> Option<u32> {
+        (self.queue.len() <= 64).then(|| self.queue.range(..rank).count() as u32)
     }
 
     /// When the first holder, or the first in line, runs out: whoever waits should look then.
@@ -188,7 +188,7 @@ impl NameState {
             }
             _ => {}
         }
-        self.remove(id, End::Released);
+        self.remove(id, Cause::Released);
         self.admit(now, tokens);
         Released::Released
     }
@@ -198,7 +198,7 @@ impl NameState {
             // A minimum hold is owed to the others, not to the holder.
             None | Some((Phase::Kept, _)) => Abandoned::Nothing,
             Some((phase, token)) => {
-                self.remove(id, End::Released);
+                self.remove(id, Cause::Released);
                 self.admit(now, tokens);
                 if phase == Phase::Queued {
                     Abandoned::Withdrawn
@@ -283,7 +283,7 @@ impl NameState {
     pub(crate) fn force_release(&mut self, now: Timestamp, tokens: &mut Tokens) -> u32 {
         let held = self.held.clone();
         for id in &held {
-            self.remove(*id, End::Forced);
+            self.remove(*id, Cause::Forced);
         }
         self.admit(now, tokens);
         held.len() as u32

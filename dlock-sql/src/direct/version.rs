@@ -13,7 +13,7 @@ use super::tables::{Tables, create};
 /// A part of the tables, and the steps that this program knows: as many as its version.
 pub(super) struct Part<'a> {
     pub(super) name: &'static str,
-    pub(super) steps: &'a [String],
+    pub(super) steps: Vec<String>,
     pub(super) tables: &'a Tables,
 }
 
@@ -89,7 +89,11 @@ mod tests {
     async fn a_version_is_reached_from_the_one_before_and_refused_by_it() {
         let steps = ["thing", "other"].map(|t| format!("CREATE TABLE IF NOT EXISTS {t} (a INTEGER)"));
         let (name, tables) = ("thing", &Tables::default());
-        let part = |steps| Part { name, steps, tables };
+        let part = |steps: &[String]| Part {
+            name,
+            steps: steps.to_vec(),
+            tables,
+        };
         let (old, new) = (part(&steps[..1]), part(&steps[..]));
         let conn = &mut SqliteConnection::connect("sqlite::memory:").await.unwrap();
         old.bring_up::<Sqlite>(conn).await.unwrap();

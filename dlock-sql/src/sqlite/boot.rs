@@ -93,12 +93,9 @@ fn parse(text: &str) -> Option<BootId> {
         .map(|n| BootId(n.to_be_bytes()))
 }
 
-/// One file of this machine, whatever it is called.
+/// One file of this machine, whatever it is called: device and inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
-}
+pub(super) struct FileId(u64, u64);
 
 impl FileId {
     /// The file at that path; `None` if there is none, or if that cannot be told.
@@ -109,10 +106,7 @@ impl FileId {
     #[cfg(unix)]
     fn of(file: &Metadata) -> Option<Self> {
         use std::os::unix::fs::MetadataExt as _;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-        })
+        Some(Self(file.dev(), file.ino()))
     }
 
     #[cfg(not(unix))]

@@ -77,7 +77,7 @@ pub trait Dialect: sqlx::Database {
     /// How long a hold lasts, in microseconds; below one when it is over.
     fn remaining() -> dlock_core::Result<String>;
     /// When a hold ends that lasts for that long from now on.
-    fn end_of(ttl: Duration) -> String;
+    fn expiry_after(ttl: Duration) -> String;
 
     /// An assignment, with a comma behind it, that says of which boot the end of a hold is.
     fn of_this_boot() -> dlock_core::Result<String> {
@@ -95,7 +95,7 @@ pub trait Dialect: sqlx::Database {
         prepared: Prepared,
     ) -> Done<'a, Option<Vec<Self::Row>>>;
 
-    // What `speaks!` writes.
+    // What `driver_calls!` writes.
     fn begin(conn: &mut Self::Connection) -> Done<'_, Transaction<'_, Self>>;
     /// What a text without values answers: one statement or several, in one request.
     fn ask(conn: &mut Self::Connection, text: String) -> Done<'_, Vec<Self::Row>>;
@@ -134,7 +134,7 @@ fn whole(limit: Duration, unit: Duration) -> u64 {
 }
 
 /// What is the same word for word, and yet cannot be generic: each line is about one database's types.
-macro_rules! speaks {
+macro_rules! driver_calls {
     ($arguments:ty, $connection:ty, $row:ty) => {
         fn begin(conn: &mut $connection) -> Done<'_, Transaction<'_, Self>> {
             Box::pin(sqlx::Connection::begin_with(conn, Self::BEGIN))

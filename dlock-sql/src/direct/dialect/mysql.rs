@@ -38,7 +38,7 @@ impl Dialect for MySql {
     }
 
     // Rounded down: the holder takes a margin off, which is more.
-    fn end_of(ttl: Duration) -> String {
+    fn expiry_after(ttl: Duration) -> String {
         format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", ttl.as_micros())
     }
 
@@ -95,5 +95,5 @@ impl Dialect for MySql {
         })
     }
 
-    speaks!(MySqlArguments, MySqlConnection, MySqlRow);
+    driver_calls!(MySqlArguments, MySqlConnection, MySqlRow);
 }

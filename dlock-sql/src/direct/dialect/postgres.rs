@@ -35,7 +35,7 @@ impl Dialect for Postgres {
     }
 
     // Rounded down: the holder takes a margin off, which is more.
-    fn end_of(ttl: Duration) -> String {
+    fn expiry_after(ttl: Duration) -> String {
         format!(
             "clock_timestamp() + {} * INTERVAL '1 microsecond'",
             ttl.as_micros()
@@ -96,5 +96,5 @@ impl Dialect for Postgres {
         })
     }
 
-    speaks!(PgArguments, PgConnection, PgRow);
+    driver_calls!(PgArguments, PgConnection, PgRow);
 }

@@ -43,7 +43,7 @@ impl Dialect for Sqlite {
         ))
     }
 
-    fn end_of(ttl: Duration) -> String {
+    fn expiry_after(ttl: Duration) -> String {
         (Timestamp::now() + ttl)
             .as_nanos()
             .min(i64::MAX as u64)
@@ -95,5 +95,5 @@ impl Dialect for Sqlite {
         })
     }
 
-    speaks!(SqliteArguments, SqliteConnection, SqliteRow);
+    driver_calls!(SqliteArguments, SqliteConnection, SqliteRow);
 }

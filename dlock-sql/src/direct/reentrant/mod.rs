@@ -141,28 +141,23 @@ impl<DB: Store> ReentrantRows<DB> {
     /// others as they come.
     pub async fn create_table(&self) -> Result<()> {
         let mut pooled = Pooled::of(&self.pool).await?;
-        let steps = self.steps();
-        self.part(&steps).bring_up::<DB>(&mut pooled.conn).await?;
+        self.part().bring_up::<DB>(&mut pooled.conn).await?;
         pooled.give_back();
         Ok(())
     }
 
     /// A step is never changed after a release; a new version adds one.
-    fn steps(&self) -> [String; 1] {
-        let (table, key, bytes, text, n) =
-            (self.tables.reentrant(), DB::KEY, DB::BYTES, DB::TEXT, DB::NUMBER);
-        let (times, options) = (DB::TIMES, DB::OPTIONS);
-        [format!(
+    fn part(&self) -> Part<'_> {
+        let (table, n, bytes, text) = (self.tables.reentrant(), DB::NUMBER, DB::BYTES, DB::TEXT);
+        let (key, times, options) = (DB::KEY, DB::TIMES, DB::OPTIONS);
+        let create = format!(
             "CREATE TABLE IF NOT EXISTS {table} (name {key} NOT NULL PRIMARY KEY, holds {n} NOT NULL, \
              owner_label {text} NOT NULL, owner_id {bytes} NOT NULL, token {n} NOT NULL, \
              last_change {bytes} NOT NULL, {times}){options}"
-        )]
-    }
-
-    fn part<'a>(&'a self, steps: &'a [String]) -> Part<'a> {
+        );
         Part {
             name: "reentrant",
-            steps,
+            steps: vec![create],
             tables: &self.tables,
         }
     }
@@ -170,7 +165,7 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Looks at the version of the tables, once.
     async fn check(&self, conn: &mut DB::Connection) -> Result<()> {
         if !self.checked.load(Ordering::Relaxed) {
-            self.part(&self.steps()).check::<DB>(conn).await?;
+            self.part().check::<DB>(conn).await?;
             self.checked.store(true, Ordering::Relaxed);
         }
         Ok(())

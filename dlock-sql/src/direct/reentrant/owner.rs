@@ -142,7 +142,7 @@ impl<DB: Store> Owner<DB> {
                         DB::bytes(&self.id),
                         DB::TODAY,
                         DB::of_this_boot()?,
-                        DB::end_of(ttl),
+                        DB::expiry_after(ttl),
                     );
                     (Some(write), held(number, 1)?)
                 }
@@ -270,7 +270,11 @@ impl<DB: Store> fmt::Debug for Owner<DB> {
 
 /// Never shorter than it was: an outer hold relies on that.
 fn at_least<DB: Store>(ttl: Duration) -> String {
-    format!("expires_at = {}(expires_at, {})", DB::GREATEST, DB::end_of(ttl))
+    format!(
+        "expires_at = {}(expires_at, {})",
+        DB::GREATEST,
+        DB::expiry_after(ttl)
+    )
 }
 
 fn number(token: Token) -> i64 {

@@ -275,11 +275,10 @@ impl<DB: Store> Versioned<DB> {
             if conflicts >= tries.get() {
                 return Ok(Updated::GaveUp { conflicts });
             }
-            let bound = Duration::from_millis(1 << conflicts.min(7)).min(Duration::from_millis(100));
             let mut random = [0; 4];
             runtime.fill_random(&mut random);
             let drawn = f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX);
-            runtime.sleep(bound.mul_f64(drawn)).await;
+            runtime.sleep(longest_pause(conflicts).mul_f64(drawn)).await;
         }
     }
 
@@ -315,4 +314,19 @@ where
     let added = to.add(value);
     added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
     Ok(to)
+}
+
+fn longest_pause(conflicts: u32) -> Duration {
+    Duration::from_millis((1 << conflicts.min(7)).min(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_and_have_a_bound() {
+        let bounds = [1, 2, 3, 6, 7, 40, u32::MAX].map(|n| longest_pause(n).as_millis());
+        assert_eq!(bounds, [2, 4, 8, 64, 100, 100, 100]);
+    }
 }

@@ -10,7 +10,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use crate::direct::Store;
 
 /// SQL's integers are signed.
-const LAST_TOKEN: u64 = i64::MAX as u64;
+pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// Refuses what SQL cannot store.
 pub(crate) fn check_token(token: Token) -> Result<()> {

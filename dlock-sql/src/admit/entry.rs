@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Holder, Mode, RequestId, Result, Timestamp, Token};
 
-/// The integers of SQL are signed.
-const LAST_TOKEN: u64 = i64::MAX as u64;
+use crate::gate::LAST_TOKEN;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

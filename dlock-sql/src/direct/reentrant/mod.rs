@@ -76,7 +76,6 @@ mod owner;
 mod state;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -96,6 +95,7 @@ use super::version::Part;
 const TRIES: u32 = 4;
 
 /// A table of re-entrant locks. Cheap to clone.
+#[derive(Debug)]
 pub struct ReentrantRows<DB: Store> {
     pool: Pool<DB>,
     tables: Tables,
@@ -325,14 +325,6 @@ impl<DB: Store> Clone for ReentrantRows<DB> {
             runtime: self.runtime.clone(),
             checked: self.checked.clone(),
         }
-    }
-}
-
-impl<DB: Store> fmt::Debug for ReentrantRows<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReentrantRows")
-            .field("tables", &self.tables)
-            .finish_non_exhaustive()
     }
 }
 

@@ -34,11 +34,6 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// What is held.
-    pub fn name(&self) -> &LockName {
-        &self.name
-    }
-
     /// For the [gate](crate::direct::gate). The same for all holds of one owner that lie in one another.
     pub fn token(&self) -> Token {
         self.token

@@ -25,6 +25,7 @@ use super::store::{Store, Sync};
 use super::view::View;
 use super::{Job, Message, Stamps};
 use crate::admit::Tokens;
+use crate::gate::LAST_TOKEN;
 use crate::sqlite::config::Database;
 use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
 
@@ -351,9 +352,8 @@ fn wanted(jobs: &Jobs) -> Vec<LockName> {
         .collect()
 }
 
-/// SQLite's integers end at 2^63 - 1.
 fn block_above(token: u64) -> u64 {
-    token.saturating_add(TOKEN_BLOCK).min(i64::MAX as u64)
+    token.saturating_add(TOKEN_BLOCK).min(LAST_TOKEN)
 }
 
 fn gone() -> Error {

@@ -65,26 +65,10 @@ use std::time::Duration;
 
 use sqlx::{Encode, Transaction, Type};
 
+pub use super::dialect::Wait;
 use super::dialect::{Prepared, Store};
 use super::failure::{Error, Result};
 use super::optimistic::add;
-
-/// What to do about rows that another transaction has locked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Wait {
-    /// Wait, for as long as the server lets one.
-    #[default]
-    Block,
-    /// Answer [`Locked::Busy`] (`NOWAIT`).
-    NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has
-    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
-    AtMost(Duration),
-    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
-    /// are locked together, as `NoWait`.
-    SkipLocked,
-}
 
 /// Which rows are to be locked, in a table of yours.
 #[must_use]

@@ -16,9 +16,8 @@ use dlock_core::{Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnection, SqliteLockingMode};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::config::Database;
 use super::failure::{is_busy, nothing_done, perhaps_done};
-use super::schema::{Company, migrate};
+use super::schema::{Company, Database, migrate};
 
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,39 +9,14 @@ use dlock_core::spi::Url;
 use dlock_core::{Error, ErrorKind, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::mpsc;
-use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use super::boot::BootId;
 use super::connection::store::Store;
 use super::connection::{Connection, Stamps, Task};
 use super::lock::SqliteLock;
-use super::schema::Statements;
+use super::schema::{Database, Statements};
 use crate::direct::is_prefix;
-
-/// A database that is chosen and checked.
-#[derive(Debug)]
-pub(super) struct Database {
-    pub(super) options: SqliteConnectOptions,
-    /// The path, for messages.
-    pub(super) at: String,
-    pub(super) sql: Statements,
-    pub(super) boot: BootId,
-    /// Nobody but this connection sees it, and it ends with it.
-    pub(super) private: bool,
-    /// Whether we may choose the journal mode.
-    pub(super) ours: bool,
-    /// How long a transaction waits for the write lock.
-    pub(super) busy_budget: Duration,
-}
-
-impl Database {
-    /// How to connect without a log, and without waiting in a way that cannot be cancelled.
-    pub(super) fn quiet(&self) -> SqliteConnectOptions {
-        let options = self.options.clone().disable_statement_logging();
-        options.busy_timeout(Duration::ZERO)
-    }
-}
 
 /// Which SQLite database has the locks, and how it is used.
 #[derive(Clone, Debug)]

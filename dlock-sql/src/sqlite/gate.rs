@@ -5,29 +5,9 @@ use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
-use super::connection::Needs;
+use super::connection::{AskGate, GateAnswer, Needs, Pass};
 use super::lock::SqliteLock;
 use crate::gate::check_token;
-
-/// What a job asks of the gate: what is stored, or to let a holder pass.
-#[derive(Clone, Debug)]
-pub(super) struct AskGate {
-    pub(super) resource: LockName,
-    pub(super) pass: Option<Pass>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Pass {
-    pub(super) token: Token,
-    pub(super) access: Access,
-    pub(super) value: Option<Vec<u8>>,
-}
-
-/// What the gate answers.
-pub(super) enum GateAnswer {
-    Value(Option<FencedValue>),
-    Admission(Admission),
-}
 
 #[async_trait]
 impl FenceGate for SqliteLock {

@@ -14,11 +14,13 @@
 //! that *does* wait for the disk, before any token beyond the old ceiling is handed out, and the first
 //! process of a new boot goes on from the ceiling.
 
-use dlock_core::{Error, ErrorKind, Result, Timestamp};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _, Sqlite};
+use std::time::Duration;
 
-use super::config::Database;
+use dlock_core::{Error, ErrorKind, Result, Timestamp};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, Sqlite};
+
+use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
 use super::row::{WATCHED, column, number, time, to_sql};
 use crate::direct::Dialect as _;
@@ -71,6 +73,30 @@ const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFA
 /// A row of phase 4 says that the name is watched: arrival counts the changes of its holders, expires is
 /// until when. No new columns; but who does not know that row would not count.
 const V3: &[&str] = &[];
+
+/// A database that is chosen and checked.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub(super) options: SqliteConnectOptions,
+    /// The path, for messages.
+    pub(super) at: String,
+    pub(super) sql: Statements,
+    pub(super) boot: BootId,
+    /// Nobody but this connection sees it, and it ends with it.
+    pub(super) private: bool,
+    /// Whether we may choose the journal mode.
+    pub(super) ours: bool,
+    /// How long a transaction waits for the write lock.
+    pub(super) busy_budget: Duration,
+}
+
+impl Database {
+    /// How to connect without a log, and without waiting in a way that cannot be cancelled.
+    pub(super) fn quiet(&self) -> SqliteConnectOptions {
+        let options = self.options.clone().disable_statement_logging();
+        options.busy_timeout(Duration::ZERO)
+    }
+}
 
 /// The statements, with the table prefix filled in once.
 #[derive(Debug)]

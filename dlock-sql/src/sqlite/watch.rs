@@ -2,17 +2,16 @@
 //!
 //! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else
 //! changes, be it another client of this process, is found by comparing the holders before and after, 5 to 50
-//! ms apart; see [`Told`] for what that cannot show.
+//! ms apart; see [`Told`](crate::admit::Told) for what that cannot show.
 //!
 //! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when
 //! more do, or when the change is one that a comparison shows wrongly, as a forced end.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Error, Inspection, LockName, Result, Timestamp};
+use dlock_core::{Change, Inspection, LockName, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
@@ -20,98 +19,10 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
-use crate::admit::{NameState, Tokens, Told};
+use crate::admit::{NameState, Tokens};
 
-/// How many changes wait for a slow consumer before it is told that some were skipped.
-const BACKLOG: usize = 1024;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
-
-/// Who watches which name, and what they have been told last.
-#[derive(Default)]
-pub(super) struct Watchers(HashMap<LockName, Watched>);
-
-struct Watched {
-    told: Told,
-    to: Vec<Watcher>,
-}
-
-struct Watcher {
-    send: mpsc::Sender<Result<Change>>,
-    skipped: bool,
-}
-
-impl Watcher {
-    /// After changes were skipped: the state as a whole, as soon as there is room.
-    fn tell(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
-        for change in changes {
-            self.skipped = self.skipped || self.send.try_send(Ok(change.clone())).is_err();
-        }
-        if self.skipped {
-            let (now, skipped) = (state.inspect(now), true);
-            self.skipped = self.send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
-        }
-    }
-}
-
-impl Watchers {
-    pub(super) fn names(&self) -> impl Iterator<Item = LockName> {
-        self.0.keys().cloned()
-    }
-
-    fn add(&mut self, name: &LockName, state: &NameState, now: Timestamp) -> mpsc::Receiver<Result<Change>> {
-        let (mut send, receive) = mpsc::channel(BACKLOG);
-        let (now, skipped) = (state.inspect(now), false);
-        let skipped = send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
-        let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
-            told: Told::of(state),
-            to: Vec::new(),
-        });
-        watched.to.push(Watcher { send, skipped });
-        receive
-    }
-
-    /// Tells what was committed on this connection.
-    pub(super) fn tell(&mut self, name: &LockName, changes: &[Change], state: &NameState, now: Timestamp) {
-        if let Some(watched) = self.0.get_mut(name) {
-            // Whatever others had stored was compared when it was loaded, in this same transaction.
-            watched.told = Told::of(state);
-            self.pass_on(name, changes, state, now);
-        }
-    }
-
-    /// Tells what somebody else has changed, as far as it shows in what was loaded.
-    pub(super) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
-        if let Some(watched) = self.0.get_mut(name) {
-            let changes = watched.told.compare(state, now);
-            if changes.is_none() {
-                watched.to.iter_mut().for_each(|w| w.skipped = true);
-            }
-            self.pass_on(name, &changes.unwrap_or_default(), state, now);
-        }
-    }
-
-    fn pass_on(&mut self, name: &LockName, changes: &[Change], state: &NameState, now: Timestamp) {
-        let Some(watched) = self.0.get_mut(name) else {
-            return;
-        };
-        watched.to.retain_mut(|watcher| {
-            watcher.tell(changes, state, now);
-            !watcher.send.is_closed()
-        });
-        if watched.to.is_empty() {
-            self.0.remove(name);
-        }
-    }
-
-    /// Ends every stream with that error.
-    pub(super) fn end(&mut self, e: &Error) {
-        for mut watcher in self.0.drain().flat_map(|(_, w)| w.to) {
-            // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
-            let _ = watcher.send.try_send(Err(e.clone()));
-        }
-    }
-}
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);

@@ -6,8 +6,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, SqlStr, Transaction};
 
-use super::row::Wait;
-
 type Done<'a, T> = BoxFuture<'a, Result<T, sqlx::Error>>;
 
 /// A database that can be locked by hand: `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) and
@@ -15,6 +13,23 @@ type Done<'a, T> = BoxFuture<'a, Result<T, sqlx::Error>>;
 pub trait Store: Dialect {}
 
 impl<DB: Dialect> Store for DB {}
+
+/// What to do about rows that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Wait, for as long as the server lets one.
+    #[default]
+    Block,
+    /// Answer [`Locked::Busy`](super::row::Locked::Busy) (`NOWAIT`).
+    NoWait,
+    /// Wait for that long, and then answer [`Locked::Busy`](super::row::Locked::Busy). The server counts it, for each row that it has
+    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
+    AtMost(Duration),
+    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
+    /// are locked together, as `NoWait`.
+    SkipLocked,
+}
 
 /// Whether a statement is worth keeping prepared on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `task.rs` | the task: batches, what stays loaded, what is swept |
 //! | `view.rs` | what a job sees |
+//! | `watchers.rs` | who watches, and what they are told |
 //! | `store.rs` | the connection to SQLite, and the statements of a transaction |
 //!
 //! A caller's future only sends and waits: all that touches the database happens in the connection task.
@@ -16,16 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
 
-use super::gate::AskGate;
-
 pub(super) mod store;
 mod task;
 #[cfg(all(test, feature = "tokio"))]
 mod tests;
 mod view;
+mod watchers;
 
 pub(super) use self::task::Task;
-pub(super) use self::view::View;
+pub(super) use self::view::{AskGate, GateAnswer, Pass, View};
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]

@@ -9,14 +9,13 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
+use super::view::{AskGate, GateAnswer};
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
 use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
-use crate::sqlite::config::Database;
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use crate::sqlite::gate::{AskGate, GateAnswer};
 use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
-use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate};
+use crate::sqlite::schema::{CHUNK, Company, Database, Meta, Migrated, migrate};
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,8 +26,7 @@ use super::view::View;
 use super::{Job, Message, Stamps};
 use crate::admit::Tokens;
 use crate::gate::LAST_TOKEN;
-use crate::sqlite::config::Database;
-use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
+use crate::sqlite::schema::{DUE, Database, TOKEN_BLOCK};
 
 /// At most that many jobs in one transaction: others must get their turn at the file.
 const MAX_BATCH: usize = 256;

@@ -10,8 +10,7 @@ use tempfile::TempDir;
 use super::store::{Store, Sync};
 use super::{Stamps, Task};
 use crate::sqlite::boot::BootId;
-use crate::sqlite::config::Database;
-use crate::sqlite::schema::Statements;
+use crate::sqlite::schema::{Database, Statements};
 
 /// A store, another connection to its file, and the file.
 async fn open(journal: SqliteJournalMode) -> (Store, SqliteConnection, Arc<dyn Runtime>, TempDir) {

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, Tombstones};
-use dlock_core::{LockName, Result, Timestamp};
+use dlock_core::{Access, Admission, FencedValue, LockName, Result, Timestamp, Token};
 
+use super::watchers::Watchers;
 use crate::admit::{Glance, NameState, Tokens};
-use crate::sqlite::gate::GateAnswer;
-use crate::sqlite::watch::Watchers;
 
 pub(in crate::sqlite) struct View {
     /// Read after the write lock was taken.
@@ -153,4 +152,24 @@ impl Ended {
             self.released.bury(key, now);
         }
     }
+}
+
+/// What a job asks of the gate: what is stored, or to let a holder pass.
+#[derive(Clone, Debug)]
+pub(in crate::sqlite) struct AskGate {
+    pub(in crate::sqlite) resource: LockName,
+    pub(in crate::sqlite) pass: Option<Pass>,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::sqlite) struct Pass {
+    pub(in crate::sqlite) token: Token,
+    pub(in crate::sqlite) access: Access,
+    pub(in crate::sqlite) value: Option<Vec<u8>>,
+}
+
+/// What the gate answers.
+pub(in crate::sqlite) enum GateAnswer {
+    Value(Option<FencedValue>),
+    Admission(Admission),
 }

@@ -19,7 +19,7 @@ use futures::channel::{mpsc, oneshot};
 
 pub(super) mod store;
 mod task;
-#[cfg(all(test, feature = "tokio"))]
+#[cfg(test)]
 mod tests;
 mod view;
 mod watchers;

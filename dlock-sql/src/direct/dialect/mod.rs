@@ -23,8 +23,9 @@ pub enum Wait {
     Block,
     /// Answer [`Locked::Busy`](super::row::Locked::Busy) (`NOWAIT`).
     NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`](super::row::Locked::Busy). The server counts it, for each row that it has
-    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
+    /// Wait for that long, and then answer [`Locked::Busy`](super::row::Locked::Busy). The server counts it,
+    /// for each row that it has to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in
+    /// milliseconds.
     AtMost(Duration),
     /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
     /// are locked together, as `NoWait`.

@@ -21,9 +21,7 @@ enum Order {
 async fn buy(pool: &SqlitePool, id: i64) -> Result<Order, Box<dyn std::error::Error + Send + Sync>> {
     // PostgreSQL: `pool.begin()`. In SQLite a transaction that will write says so when it begins.
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-    let piece = Rows::<Sqlite>::of("stock")
-        .columns("n")
-        .filter("id = ?")
+    let piece = Rows::<Sqlite>::of("stock", "SELECT n FROM stock WHERE id = ?")
         .bind(id)
         .wait(Wait::AtMost(Duration::from_secs(2)));
     let left = match piece.lock(&mut tx).await? {

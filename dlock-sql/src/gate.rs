@@ -10,7 +10,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 use crate::direct::Store;
 
 /// SQL's integers are signed.
-const LAST_TOKEN: u64 = i64::MAX as u64;
+pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
 
 /// Refuses what SQL cannot store.
 pub(crate) fn check_token(token: Token) -> Result<()> {
@@ -19,6 +19,15 @@ pub(crate) fn check_token(token: Token) -> Result<()> {
     }
     let text = "a SQL database keeps tokens up to 2^63 - 1";
     Err(Error::new(ErrorKind::InvalidInput, text))
+}
+
+/// The statement that makes the table.
+pub(crate) fn table<DB: Store>(table: &str) -> String {
+    let (name, n, bytes, options) = (DB::KEY, DB::NUMBER, DB::BYTES, DB::OPTIONS);
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (resource {name} NOT NULL PRIMARY KEY, max_exclusive {n}, \
+         max_any {n}, value {bytes} NOT NULL){options}"
+    )
 }
 
 /// Checks a token inside the transaction on `conn`, and notes it in `table`, with the value if there is one.
@@ -51,12 +60,11 @@ pub(crate) async fn admit<DB: Store>(
     let rows = DB::ask(conn, lock).await?;
     let Some(row) = rows.first() else {
         let text = "the row of a resource of the fence gate vanished while it was locked; does something \
-            else delete \
-                    from that table?";
+                    else delete from that table?";
         return Ok(Err(Error::new(ErrorKind::BackendData, text)));
     };
-    let mut seen = match tokens::<DB>(row, 0) {
-        Ok((max_exclusive, max_any)) => FencedValue::new(Vec::new(), max_exclusive, max_any),
+    let mut seen = match read::<DB>(row, Vec::new()) {
+        Ok(seen) => seen,
         Err(e) => return Ok(Err(e)),
     };
     let before = seen.clone();
@@ -65,46 +73,34 @@ pub(crate) async fn admit<DB: Store>(
         let number = |token: Option<Token>| token.map_or("NULL".to_owned(), |t| t.get().to_string());
         let value = value.map_or(String::new(), |v| format!(", value = {}", DB::bytes(v)));
         let (max_exclusive, max_any) = (number(seen.max_exclusive), number(seen.max_any));
-        let note = format!(
-            "UPDATE {table} SET max_exclusive = {max_exclusive}, max_any = {max_any}{value} WHERE resource \
-             = {name}"
-        );
+        let set = format!("max_exclusive = {max_exclusive}, max_any = {max_any}{value}");
+        let note = format!("UPDATE {table} SET {set} WHERE resource = {name}");
         DB::ask(conn, note).await?;
     }
     Ok(Ok(admission))
 }
 
-/// What is stored of a resource. Errors as of [`admit`].
+/// What a row says of tokens and value.
 #[cfg(feature = "sqlite")]
-pub(crate) async fn read<DB: Store>(
-    conn: &mut DB::Connection,
-    table: &str,
-    resource: &LockName,
-) -> Result<Result<Option<FencedValue>>, sqlx::Error> {
-    let name = DB::bytes(resource.as_bytes());
-    let text = format!("SELECT value, max_exclusive, max_any FROM {table} WHERE resource = {name}");
-    let rows = DB::ask(conn, text).await?;
+pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {
-        return Ok(Ok(None));
+        return Ok(None);
     };
-    let Ok(Some(value)) = DB::read_bytes(row, 0) else {
-        return Ok(Err(foreign("its value is of another type")));
+    let Ok(Some(value)) = DB::read_bytes(row, 2) else {
+        return Err(foreign("its value is of another type"));
     };
-    Ok(tokens::<DB>(row, 1)
-        .map(|(max_exclusive, max_any)| Some(FencedValue::new(value, max_exclusive, max_any))))
+    read::<DB>(row, value).map(Some)
 }
 
-type Tokens = (Option<Token>, Option<Token>);
-
-fn tokens<DB: Store>(row: &DB::Row, at: usize) -> Result<Tokens> {
+/// The tokens are the first two columns.
+fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
         let stored = DB::read_number(row, at).map_err(|_| foreign("a token is no number"))?;
         let token = |n| u64::try_from(n).ok().and_then(Token::new);
-        stored
-            .map(|n| token(n).ok_or_else(|| foreign("a token is below one")))
-            .transpose()
+        let below = || foreign("a token is below one");
+        stored.map(|n| token(n).ok_or_else(below)).transpose()
     };
-    Ok((token(at)?, token(at + 1)?))
+    Ok(FencedValue::new(value, token(0)?, token(1)?))
 }
 
 fn foreign(what: &str) -> Error {

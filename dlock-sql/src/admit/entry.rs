@@ -1,14 +1,12 @@
 //! One holder or waiter, and the tokens that grants are numbered with.
 
 use std::cmp::Reverse;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Holder, Mode, RequestId, Result, Timestamp, Token};
 
-/// The integers of SQL are signed.
-const LAST_TOKEN: u64 = i64::MAX as u64;
+use crate::gate::LAST_TOKEN;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +59,21 @@ pub(crate) enum Row<E, W> {
 }
 
 /// Where a waiter stands. The id makes it the waiter's own, whatever numbers are stored.
-pub(super) type Place = (Reverse<u8>, i64, RequestId);
+pub(super) type Rank = (Reverse<u8>, i64, RequestId);
 
 impl Entry {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn rank(&self) -> Rank {
         (Reverse(self.priority), self.arrival, self.id)
     }
 
-    pub(super) fn limit(&self) -> Option<Option<NonZeroU32>> {
-        match self.mode {
-            Mode::Shared { limit } => Some(limit),
-            _ => None,
-        }
+    /// Whether its lease can be renewed, converted or raised.
+    pub(super) fn is_lease(&self) -> bool {
+        matches!(self.phase, Phase::Held | Phase::Offered)
     }
-}
 
-pub(super) fn holder(e: &Entry, expires_in: Duration) -> Holder {
-    Holder::new(e.id, e.mode, e.token, expires_in).with_owner(e.owner.clone())
+    pub(super) fn holder(&self, expires_in: Duration) -> Holder {
+        Holder::new(self.id, self.mode, self.token, expires_in).with_owner(self.owner.clone())
+    }
 }
 
 /// The tokens of the database, as the transaction sees them.
@@ -100,22 +96,18 @@ impl Tokens {
         if self.has_next() {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::LimitReached,
-            format!(
-                "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised \
-                 to; \
-                 use another table prefix, with new gates"
-            ),
-        ))
+        let text = format!(
+            "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+             use another table prefix, with new gates"
+        );
+        Err(Error::new(ErrorKind::LimitReached, text))
     }
 
     /// The next token. The caller has made sure that there is one.
     pub(super) fn mint(&mut self) -> Option<Token> {
-        let next = self.has_next().then_some(self.last + 1)?;
-        self.dirty = true;
-        self.last = next;
-        Token::new(next)
+        let next = self.has_next().then(|| self.last + 1).and_then(Token::new)?;
+        self.at_least(next);
+        Some(next)
     }
 
     pub(super) fn at_least(&mut self, token: Token) {

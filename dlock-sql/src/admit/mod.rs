@@ -15,31 +15,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::{Change, Holder, Inspection, Mode, RequestId, Timestamp};
+use dlock_core::{Change, Inspection, Mode, RequestId, Timestamp};
 
 mod compare;
 mod entry;
 mod requests;
 
 pub(crate) use compare::Told;
+use entry::Rank;
 pub(crate) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
-use entry::{Place, holder};
 pub(crate) use requests::{Asked, Turned};
 
-#[derive(Clone, Copy)]
-enum End {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
     Released,
     Expired,
     Forced,
-}
-
-/// A holder, as one look finds it.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) holder: Holder,
-    pub(crate) expires: Timestamp,
-    /// Released, and kept taken by a minimum hold.
-    pub(crate) kept: bool,
 }
 
 /// Who holds a name, and when there is something to take back: all that those who wait have to know, be they
@@ -67,13 +58,9 @@ impl Glance {
 #[derive(Debug, Default)]
 pub(crate) struct NameState {
     entries: HashMap<RequestId, Entry>,
-    queue: BTreeMap<Place, RequestId>,
+    queue: BTreeMap<Rank, RequestId>,
+    /// The holders, in grant order. One that holds alone is the only one.
     held: Vec<RequestId>,
-    exclusive: usize,
-    shared: usize,
-    /// How many entries, holding or waiting, are of a shared mode, and of which class.
-    classed: usize,
-    class: Option<NonZeroU32>,
     next_arrival: i64,
     /// No entry runs out before this. A lower bound: renewals need not touch it.
     earliest: Option<Timestamp>,
@@ -127,60 +114,49 @@ impl NameState {
     /// those who wait.
     pub(crate) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
-        (
-            std::mem::take(&mut self.changes),
-            std::mem::take(&mut self.is_news),
-        )
+        let changes = std::mem::take(&mut self.changes);
+        (changes, std::mem::take(&mut self.is_news))
     }
 
     fn touch(&mut self, id: RequestId, stored: bool) {
         self.dirty.entry(id).or_insert(stored);
     }
 
-    /// Books an entry under its phase and mode.
+    /// Books an entry under its phase.
     fn enter(&mut self, entry: Entry) {
-        if let Some(limit) = entry.limit() {
-            self.classed += 1;
-            self.class = limit;
-        }
         self.due_at(entry.expires);
-        if entry.phase == Phase::Queued {
-            self.queue.insert(entry.place(), entry.id);
-        } else {
-            self.held.push(entry.id);
-            *self.counter(entry.mode) += 1;
+        match entry.phase {
+            Phase::Queued => drop(self.queue.insert(entry.rank(), entry.id)),
+            _ => self.held.push(entry.id),
         }
         self.entries.insert(entry.id, entry);
     }
 
-    fn remove(&mut self, id: RequestId, end: End) -> Option<Entry> {
-        let entry = self.entries.remove(&id)?;
+    fn remove(&mut self, id: RequestId, cause: Cause) {
+        let Some(entry) = self.entries.remove(&id) else {
+            return;
+        };
         self.touch(id, true);
         // Of a waiter too: whoever comes to the head by that may run out sooner than all that the others know
         // of.
         self.is_news = true;
-        if entry.limit().is_some() {
-            self.classed -= 1;
-        }
         if entry.phase == Phase::Queued {
-            self.queue.remove(&entry.place());
-        } else {
-            self.held.retain(|h| *h != id);
-            *self.counter(entry.mode) -= 1;
-            self.note(match end {
-                End::Released => Change::Released { id },
-                // A minimum hold that is over was let go by its holder.
-                End::Expired if entry.phase == Phase::Kept => Change::Released { id },
-                End::Expired => Change::Expired { id },
-                End::Forced => Change::Forced { id },
-            });
-            if matches!(end, End::Forced) {
-                // Another connection sees that the holder is gone, and not why. Counted twice it does not add
-                // up, and is not told as a release.
-                self.count();
-            }
+            self.queue.remove(&entry.rank());
+            return;
         }
-        Some(entry)
+        self.held.retain(|h| *h != id);
+        self.note(match cause {
+            Cause::Released => Change::Released { id },
+            // A minimum hold that is over was let go by its holder.
+            Cause::Expired if entry.phase == Phase::Kept => Change::Released { id },
+            Cause::Expired => Change::Expired { id },
+            Cause::Forced => Change::Forced { id },
+        });
+        if cause == Cause::Forced {
+            // Another connection sees that the holder is gone, and not why. Counted twice it does not add up,
+            // and is not told as a release.
+            self.count();
+        }
     }
 
     /// Notes a change of the holders, for those who watch.
@@ -204,37 +180,16 @@ impl NameState {
         if self.is_watched(now + lease / 2) {
             return;
         }
-        let stored = self.watch.is_some();
         let until = now + lease;
-        match &mut self.watch {
-            Some(watch) => watch.until = until,
-            None => {
-                self.watch = Some(Watch {
-                    changes: now.as_nanos(),
-                    until,
-                });
-            }
-        }
+        self.touch(WATCH, self.watch.is_some());
+        let changes = now.as_nanos();
+        self.watch.get_or_insert(Watch { changes, until }).until = until;
         self.due_at(until);
-        self.touch(WATCH, stored);
     }
 
     /// Whether the changes are counted until then.
     pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
         self.watch.as_ref().is_some_and(|w| w.until >= until)
-    }
-
-    /// How far the changes are counted; `None` if they are not.
-    pub(crate) fn counted(&self) -> Option<u64> {
-        self.watch.as_ref().map(|w| w.changes)
-    }
-
-    fn counter(&mut self, mode: Mode) -> &mut usize {
-        if mode.is_exclusive() {
-            &mut self.exclusive
-        } else {
-            &mut self.shared
-        }
     }
 
     fn due_at(&mut self, at: Timestamp) {
@@ -252,15 +207,11 @@ impl NameState {
         if !self.is_due(now) {
             return;
         }
-        let mut over: Vec<_> = self
-            .entries
-            .values()
-            .filter(|e| e.expires <= now)
-            .map(|e| (e.token, e.id))
-            .collect();
+        let over = self.entries.values().filter(|e| e.expires <= now);
+        let mut over: Vec<_> = over.map(|e| (e.token, e.id)).collect();
         over.sort_unstable();
         for (_, id) in &over {
-            self.remove(*id, End::Expired);
+            self.remove(*id, Cause::Expired);
         }
         if self.watch.as_ref().is_some_and(|w| w.until <= now) {
             self.watch = None;
@@ -276,26 +227,34 @@ impl NameState {
     /// Grants from the head of the queue while the head is admissible. Run by every change, since not only
     /// releases open the way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
     fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
-        while let Some((&place, &id)) = self.queue.first_key_value() {
+        while let Some((&rank, &id)) = self.queue.first_key_value() {
             let Some(entry) = self.entries.get(&id) else { break };
             if !self.is_admissible(entry.mode) || !tokens.has_next() {
                 break;
             }
             let expires = entry.expires.min(now + entry.ttl);
-            self.queue.remove(&place);
+            self.queue.remove(&rank);
             self.grant(id, Phase::Offered, expires, tokens);
         }
     }
 
     fn is_admissible(&self, mode: Mode) -> bool {
         match mode {
-            Mode::Exclusive => self.exclusive + self.shared == 0,
+            Mode::Exclusive => self.held.is_empty(),
             Mode::Shared { limit } => {
-                self.exclusive == 0 && limit.is_none_or(|n| self.shared < n.get() as usize)
+                self.sole_holder().is_none() && limit.is_none_or(|n| self.held.len() < n.get() as usize)
             }
             // `Mode` may grow; what is not known is not admitted.
             _ => false,
         }
+    }
+
+    /// The class of those who share, if somebody does or waits for it.
+    fn class(&self) -> Option<Option<NonZeroU32>> {
+        self.entries.values().find_map(|e| match e.mode {
+            Mode::Shared { limit } => Some(limit),
+            _ => None,
+        })
     }
 
     /// Turns an entry that is not in the queue (any more) into a holder. There is a token for it.
@@ -306,33 +265,32 @@ impl NameState {
         entry.phase = phase;
         entry.expires = expires;
         entry.token = tokens.mint();
-        let (mode, holder) = (entry.mode, holder(entry, Duration::ZERO));
+        let holder = entry.holder(Duration::ZERO);
         self.held.push(id);
-        *self.counter(mode) += 1;
         self.due_at(expires);
         self.touch(id, true);
         self.note(Change::Granted(holder));
+    }
+
+    fn holders(&self) -> impl Iterator<Item = &Entry> {
+        self.held.iter().filter_map(|id| self.entries.get(id))
     }
 
     /// The state as it is now, whether or not what has run out was taken back.
     pub(crate) fn inspect(&self, now: Timestamp) -> Inspection {
         let live = |e: &&Entry| e.expires > now;
         let holders = self
-            .held
-            .iter()
-            .filter_map(|id| self.entries.get(id))
+            .holders()
             .filter(live)
-            .map(|e| holder(e, e.expires.since(now)))
-            .collect();
+            .map(|e| e.holder(e.expires.since(now)));
         let waiting = self.queue.values().filter_map(|id| self.entries.get(id));
-        Inspection::new(holders, waiting.filter(live).count() as u32)
+        Inspection::new(holders.collect(), waiting.filter(live).count() as u32)
     }
 
     /// Who holds it alone, be it but for a minimum hold.
-    #[cfg(feature = "mysql")]
     pub(crate) fn sole_holder(&self) -> Option<&Entry> {
-        let id = self.held.first().filter(|_| self.exclusive > 0)?;
-        self.entries.get(id)
+        let first = self.entries.get(self.held.first()?)?;
+        first.mode.is_exclusive().then_some(first)
     }
 
     /// The entry of an id that a minimum hold has kept in a row beside the name's own.
@@ -356,23 +314,10 @@ impl NameState {
             earliest: self.entries.values().map(|e| e.expires).min(),
             ..Glance::default()
         };
-        for entry in self.held.iter().filter_map(|id| self.entries.get(id)) {
+        for entry in self.holders() {
             glance.add(entry.id, entry.phase == Phase::Offered);
         }
         glance.holders.sort_unstable();
         glance
-    }
-
-    /// The holders.
-    pub(crate) fn holders(&self) -> Vec<Seen> {
-        self.held
-            .iter()
-            .filter_map(|id| self.entries.get(id))
-            .map(|e| Seen {
-                holder: holder(e, Duration::ZERO),
-                expires: e.expires,
-                kept: e.phase == Phase::Kept,
-            })
-            .collect()
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_core::spi::{Abandoned, Acquire, Queueing, Raised, Release, Released};
 use dlock_core::{Change, Error, ErrorKind, LossReason, Mode, RequestId, Result, Timestamp, Token};
 
-use super::entry::{Entry, Phase, Place, Tokens, holder};
-use super::{End, NameState};
+use super::entry::{Entry, Phase, Rank, Tokens};
+use super::{Cause, NameState};
 
 /// The answer to an attempt or a re-ask.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Turned {
 }
 
 impl NameState {
-    /// Asks for the lock. The caller has settled.
+    /// Asks for the lock.
     pub(crate) fn attempt(&mut self, a: &Acquire, now: Timestamp, tokens: &mut Tokens) -> Result<Asked> {
         let id = a.key.id;
         if let Some(entry) = self.entries.get(&id) {
@@ -49,16 +49,11 @@ impl NameState {
             };
         }
         if let Mode::Shared { limit } = a.mode {
-            self.check_class(limit, self.classed)?;
+            self.check_class(limit)?;
         }
         // Nor is there a place in the queue for what could not be granted.
         tokens.check()?;
-        let expires = now
-            + match a.queue {
-                Queueing::Join => a.queue_ttl,
-                _ => a.ttl,
-            };
-        let entry = Entry {
+        let mut entry = Entry {
             id,
             phase: Phase::Queued,
             mode: a.mode,
@@ -66,24 +61,20 @@ impl NameState {
             arrival: self.next_arrival,
             token: None,
             ttl: a.ttl,
-            expires,
+            expires: now + a.queue_ttl,
             upgrading: false,
             owner: a.owner.clone(),
         };
-        let place = entry.place();
+        let rank = entry.rank();
         // Only the head of the queue is ever granted. A request that does not queue overtakes nobody,
         // whatever its priority.
         let first = match a.queue {
-            Queueing::Join => self.queue.first_key_value().is_none_or(|(head, _)| place < *head),
+            Queueing::Join => self.queue.first_key_value().is_none_or(|(head, _)| rank < *head),
             _ => self.queue.is_empty(),
         };
         if first && self.is_admissible(a.mode) {
-            let expires = now + a.ttl;
-            let entry = Entry { expires, ..entry };
-            if entry.limit().is_some() {
-                self.classed += 1;
-                self.class = entry.limit().flatten();
-            }
+            entry.expires = now + a.ttl;
+            let expires = entry.expires;
             self.entries.insert(id, entry);
             self.touch(id, false);
             self.grant(id, Phase::Held, expires, tokens);
@@ -93,41 +84,34 @@ impl NameState {
             });
         }
         if a.queue != Queueing::Join {
-            return Ok(Asked::Held {
-                recheck_in: self.recheck_in(now),
-            });
+            let recheck_in = self.recheck_in(now);
+            return Ok(Asked::Held { recheck_in });
         }
-        let ahead = self.ahead(place);
+        let ahead = self.ahead(rank);
         self.next_arrival = self.next_arrival.saturating_add(1);
         self.enter(entry);
         self.touch(id, false);
-        Ok(Asked::Queued {
-            recheck_in: self.recheck_in(now),
-            ahead,
-        })
+        let recheck_in = self.recheck_in(now);
+        Ok(Asked::Queued { recheck_in, ahead })
     }
 
-    fn check_class(&self, limit: Option<NonZeroU32>, others: usize) -> Result<()> {
-        if others == 0 || self.class == limit {
+    fn check_class(&self, limit: Option<NonZeroU32>) -> Result<()> {
+        let Some(class) = self.class().filter(|class| *class != limit) else {
             return Ok(());
-        }
+        };
         let show = |l: Option<NonZeroU32>| l.map_or("readers".to_owned(), |n| format!("{n} permits"));
-        Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "the lock is in use with {}, not with {}; all users of a name must agree",
-                show(self.class),
-                show(limit)
-            ),
-        ))
+        let (class, asked) = (show(class), show(limit));
+        let text =
+            format!("the lock is in use with {class}, not with {asked}; all users of a name must agree");
+        Err(Error::new(ErrorKind::InvalidInput, text))
     }
 
-    /// The waiter asks again: keeps its place, or claims what it has been offered. The caller has settled.
+    /// The waiter asks again: keeps its place, or claims what it has been offered.
     pub(crate) fn ask_again(&mut self, id: RequestId, queue_ttl: Duration, now: Timestamp) -> Asked {
         let Some(entry) = self.entries.get_mut(&id) else {
             return Asked::Gone;
         };
-        let place = entry.place();
+        let rank = entry.rank();
         match entry.phase {
             Phase::Kept => Asked::Gone,
             Phase::Queued => {
@@ -140,45 +124,37 @@ impl NameState {
                 }
                 Asked::Queued {
                     recheck_in: self.recheck_in(now),
-                    ahead: self.ahead(place),
+                    ahead: self.ahead(rank),
                 }
             }
-            Phase::Offered => {
-                entry.phase = Phase::Held;
-                entry.expires = now + entry.ttl;
-                let (token, expires_in) = (entry.token, entry.ttl);
-                self.touch(id, true);
+            phase => {
+                if phase == Phase::Offered {
+                    entry.phase = Phase::Held;
+                    entry.expires = now + entry.ttl;
+                }
+                let (token, expires_in) = (entry.token, entry.expires.since(now));
+                if phase == Phase::Offered {
+                    self.touch(id, true);
+                }
                 Asked::Granted { token, expires_in }
             }
-            Phase::Held => Asked::Granted {
-                token: entry.token,
-                expires_in: entry.expires.since(now),
-            },
         }
     }
 
     /// How many are in front, where counting them is cheap.
-    fn ahead(&self, place: Place) -> Option<u32> {
-        (self.queue.len() <= 64).then(|| self.queue.range(..place).count() as u32)
+    fn ahead(&self, rank: Rank) -> Option<u32> {
+        (self.queue.len() <= 64).then(|| self.queue.range(..rank).count() as u32)
     }
 
     /// When the first holder, or the first in line, runs out: whoever waits should look then.
     fn recheck_in(&self, now: Timestamp) -> Option<Duration> {
-        let head = self.queue.first_key_value().map(|(_, id)| id);
-        self.held
-            .iter()
-            .chain(head)
-            .filter_map(|id| self.entries.get(id))
-            .map(|e| e.expires.since(now))
-            .min()
+        let head = self.queue.values().next().and_then(|id| self.entries.get(id));
+        self.holders().chain(head).map(|e| e.expires.since(now)).min()
     }
 
-    /// Renews a lease. `None`: there is no such lease. The caller has settled.
+    /// Renews a lease. `None`: there is no such lease.
     pub(crate) fn renew(&mut self, id: RequestId, ttl: Duration, now: Timestamp) -> Option<Duration> {
-        let entry = self.entries.get_mut(&id)?;
-        if !matches!(entry.phase, Phase::Held | Phase::Offered) {
-            return None;
-        }
+        let entry = self.entries.get_mut(&id).filter(|e| e.is_lease())?;
         entry.phase = Phase::Held;
         entry.ttl = ttl;
         entry.expires = entry.expires.max(now + ttl);
@@ -194,26 +170,25 @@ impl NameState {
         now: Timestamp,
         tokens: &mut Tokens,
     ) -> Released {
-        match self.entries.get_mut(&id) {
-            None => return Released::NotHeld,
-            Some(e) => match (e.phase, how) {
-                (Phase::Queued, _) => return Released::NotHeld,
-                (Phase::Kept, _) => return Released::Released,
-                (_, Release::KeepFor(d)) if !d.is_zero() => {
-                    e.phase = Phase::Kept;
-                    e.upgrading = false;
-                    e.expires = now + d;
-                    let at = e.expires;
-                    self.due_at(at);
-                    self.touch(id, true);
-                    // Those who wait know of the end of the lease, which may be long after this one.
-                    self.is_news = true;
-                    return Released::Released;
-                }
-                _ => {}
-            },
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Released::NotHeld;
+        };
+        match (entry.phase, how) {
+            (Phase::Queued, _) => return Released::NotHeld,
+            (Phase::Kept, _) => return Released::Released,
+            (_, Release::KeepFor(d)) if !d.is_zero() => {
+                entry.phase = Phase::Kept;
+                entry.upgrading = false;
+                entry.expires = now + d;
+                self.due_at(now + d);
+                self.touch(id, true);
+                // Those who wait know of the end of the lease, which may be long after this one.
+                self.is_news = true;
+                return Released::Released;
+            }
+            _ => {}
         }
-        self.remove(id, End::Released);
+        self.remove(id, Cause::Released);
         self.admit(now, tokens);
         Released::Released
     }
@@ -223,7 +198,7 @@ impl NameState {
             // A minimum hold is owed to the others, not to the holder.
             None | Some((Phase::Kept, _)) => Abandoned::Nothing,
             Some((phase, token)) => {
-                self.remove(id, End::Released);
+                self.remove(id, Cause::Released);
                 self.admit(now, tokens);
                 if phase == Phase::Queued {
                     Abandoned::Withdrawn
@@ -241,47 +216,35 @@ impl NameState {
         now: Timestamp,
         tokens: &mut Tokens,
     ) -> Result<Turned> {
-        let lost = || Error::lost(LossReason::Refused);
-        let entry = self.entries.get(&id).ok_or_else(lost)?;
-        if !matches!(entry.phase, Phase::Held | Phase::Offered) {
-            return Err(lost());
-        }
+        let Some(entry) = self.entries.get(&id).filter(|e| e.is_lease()) else {
+            return Err(Error::lost(LossReason::Refused));
+        };
         let from = entry.mode;
         match (from, to) {
             _ if from == to => {}
-            (Mode::Exclusive, Mode::Shared { limit }) => {
-                self.check_class(limit, self.classed)?;
-                self.classed += 1;
-                self.class = limit;
-            }
+            (Mode::Exclusive, Mode::Shared { limit }) => self.check_class(limit)?,
             (Mode::Shared { .. }, Mode::Exclusive) => {
                 if self.held.len() > 1 {
                     return Ok(self.wait_for_upgrade(id));
                 }
                 tokens.check()?;
-                self.classed -= 1;
             }
             _ => {
-                return Err(Error::new(
-                    ErrorKind::InvalidInput,
-                    "a shared lock cannot be turned into one of another class",
-                ));
+                let text = "a shared lock cannot be turned into one of another class";
+                return Err(Error::new(ErrorKind::InvalidInput, text));
             }
         }
-        *self.counter(from) -= 1;
-        *self.counter(to) += 1;
         let fresh = (from != to && to.is_exclusive()).then(|| tokens.mint()).flatten();
-        let entry = self.entries.get_mut(&id).ok_or_else(lost)?;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Err(Error::lost(LossReason::Refused));
+        };
         entry.mode = to;
         entry.phase = Phase::Held;
         entry.upgrading = false;
         entry.token = fresh.or(entry.token);
         entry.expires = entry.expires.max(now + entry.ttl);
-        let (token, expires_in, shown) = (
-            entry.token,
-            entry.expires.since(now),
-            holder(entry, entry.expires.since(now)),
-        );
+        let (token, expires_in) = (entry.token, entry.expires.since(now));
+        let shown = entry.holder(expires_in);
         self.touch(id, true);
         if from != to {
             self.note(Change::Granted(shown));
@@ -292,13 +255,7 @@ impl NameState {
 
     /// Two holders that both wait for all others to go would wait for ever, so the second is told.
     fn wait_for_upgrade(&mut self, id: RequestId) -> Turned {
-        let another = self
-            .held
-            .iter()
-            .filter(|h| **h != id)
-            .filter_map(|h| self.entries.get(h))
-            .any(|e| e.upgrading);
-        if another {
+        if self.holders().any(|e| e.upgrading && e.id != id) {
             return Turned::WouldDeadlock;
         }
         if let Some(entry) = self.entries.get_mut(&id)
@@ -311,12 +268,9 @@ impl NameState {
     }
 
     pub(crate) fn raise(&mut self, id: RequestId, to: Token, tokens: &mut Tokens) -> Raised {
-        let Some(entry) = self.entries.get_mut(&id) else {
+        let Some(entry) = self.entries.get_mut(&id).filter(|e| e.is_lease()) else {
             return Raised::NotHeld;
         };
-        if !matches!(entry.phase, Phase::Held | Phase::Offered) {
-            return Raised::NotHeld;
-        }
         let token = entry.token.map_or(to, |t| t.max(to));
         if entry.token != Some(token) {
             entry.token = Some(token);
@@ -329,7 +283,7 @@ impl NameState {
     pub(crate) fn force_release(&mut self, now: Timestamp, tokens: &mut Tokens) -> u32 {
         let held = self.held.clone();
         for id in &held {
-            self.remove(*id, End::Forced);
+            self.remove(*id, Cause::Forced);
         }
         self.admit(now, tokens);
         held.len() as u32

@@ -15,22 +15,22 @@ use dlock_core::ErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Two transactions waited for one another, and this one was chosen to end. It may be repeated at once.
+    /// Two transactions waited for one another, and this one was chosen to end. Repeat it at once.
     Deadlock,
     /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB
     /// with `innodb_snapshot_isolation`, SQLite in a transaction that read before it wrote). May come at the
-    /// commit too. It may be repeated at once.
+    /// commit too. Repeat it at once.
     Serialization,
     /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`,
-    /// `busy_timeout`), or was not to take any time. It may be repeated later.
+    /// `busy_timeout`), or was not to take any time. Repeat it later.
     LockTimeout,
     /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
     ReadOnly,
     /// An earlier statement of the transaction has failed, and it was not rolled back.
     Aborted,
-    /// The connection broke, was ended by an operator, or was idle for too long. Whatever was not committed
-    /// is rolled back by the server. **Of a commit, or a statement outside of a transaction, it is not known
-    /// whether it took effect.**
+    /// The connection broke, was ended by an operator, or was idle for too long. What was not committed is
+    /// rolled back. **Of a commit, or a statement outside of a transaction, it is not known whether it took
+    /// effect.**
     ConnectionLost,
     /// There was no connection: the pool is empty or closed, or the server lets nobody in.
     NoConnection,
@@ -214,40 +214,29 @@ impl Error {
     /// Of a statement whose transaction is not committed.
     pub(super) fn of(e: sqlx::Error) -> Self {
         let failure = Failure::of(&e);
-        Self::with(failure, failure.kind(), e)
+        let error = dlock_core::Error::new(failure.kind(), format!("the database {failure}"));
+        Self {
+            failure,
+            error: error.with_source(e),
+        }
     }
 
     /// Of a commit, or of a write that commits by itself: when the connection is lost meanwhile, it may have
     /// taken effect.
     pub(super) fn of_commit(e: sqlx::Error) -> Self {
-        match Failure::of(&e) {
-            Failure::ConnectionLost => Self {
-                failure: Failure::ConnectionLost,
-                error: dlock_core::Error::new(
-                    ErrorKind::Unknown,
-                    "the connection to the database was lost while it committed, perhaps after the change \
-                     was \
-                     stored",
-                )
-                .with_source(e),
-            },
-            failure => Self::with(failure, failure.kind(), e),
+        let failure = Failure::of(&e);
+        if failure != Failure::ConnectionLost {
+            return Self::of(e);
         }
-    }
-
-    fn with(failure: Failure, kind: ErrorKind, e: sqlx::Error) -> Self {
-        Self {
-            failure,
-            error: dlock_core::Error::new(kind, format!("the database {failure}")).with_source(e),
-        }
+        let text = "the connection to the database was lost while it committed, perhaps after the change was \
+                    stored";
+        let error = dlock_core::Error::new(ErrorKind::Unknown, text).with_source(e);
+        Self { failure, error }
     }
 
     /// Not of the database.
     pub(super) fn new(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Self {
-            failure: Failure::Other,
-            error: dlock_core::Error::new(kind, message),
-        }
+        dlock_core::Error::new(kind, message).into()
     }
 
     #[must_use]
@@ -308,32 +297,23 @@ impl From<dlock_core::Error> for Error {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "postgres")]
+    #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[test]
-    fn codes_of_postgres_are_told_apart() {
-        assert_eq!(of_postgres("40P01"), Failure::Deadlock);
-        assert_eq!(of_postgres("40001"), Failure::Serialization);
-        assert_eq!(of_postgres("08006"), Failure::ConnectionLost);
-        assert_eq!(of_postgres("23505"), Failure::Constraint);
-        assert_eq!(of_postgres("22012"), Failure::Other);
-    }
-
-    #[cfg(feature = "mysql")]
-    #[test]
-    fn both_words_for_a_lock_that_is_not_waited_for_are_known() {
-        assert_eq!(
-            (of_mysql(1205), of_mysql(3572)),
-            (Failure::LockTimeout, Failure::LockTimeout)
-        );
-    }
-
-    #[cfg(feature = "sqlite")]
-    #[test]
-    fn a_stale_snapshot_of_sqlite_is_no_wait_that_was_too_long() {
-        assert_eq!(
-            (of_sqlite(5), of_sqlite(517)),
-            (Failure::LockTimeout, Failure::Serialization)
-        );
+    fn codes_are_told_from_one_another() {
+        for (told, expected) in [
+            (of_postgres("40P01"), Failure::Deadlock),
+            (of_postgres("40001"), Failure::Serialization),
+            (of_postgres("08006"), Failure::ConnectionLost),
+            (of_postgres("23505"), Failure::Constraint),
+            (of_postgres("22012"), Failure::Other),
+            (of_mysql(1205), Failure::LockTimeout),
+            (of_mysql(3572), Failure::LockTimeout),
+            (of_sqlite(5), Failure::LockTimeout),
+            // No wait mends a stale snapshot.
+            (of_sqlite(517), Failure::Serialization),
+        ] {
+            assert_eq!(told, expected);
+        }
     }
 
     #[test]

@@ -22,14 +22,12 @@
 //!
 //! The row of the resource is locked before it is read, and the lock ends with the transaction.
 //!
-//! * *A newer holder comes between check and commit*: it waits for our row, sees our lower token, and goes on
-//!   after us.
-//! * *We come while a newer holder has checked and not committed*: we wait for its row, see its token, and
-//!   are refused. If it rolled back, nothing of it is there, and we may write.
-//! * *The transaction cannot see what is newest* (PostgreSQL from `REPEATABLE READ` on): the read of a row
-//!   that somebody changed since is refused as [`Serialization`](super::Failure::Serialization). MySQL reads
-//!   the newest whenever it locks. In SQLite the first statement here takes the write lock of the file, or
-//!   fails for the same reason.
+//! * *A newer holder comes between check and commit*: it waits for our row, and goes on after us.
+//! * *A newer holder has checked and not committed*: we wait for its row, see its token, and are refused. If
+//!   it rolled back, nothing of it is there, and we may write.
+//! * *The transaction cannot see what is newest*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
+//!   read before, refuse as [`Serialization`](super::Failure::Serialization); MySQL reads the newest whenever
+//!   it locks.
 //! * *The answer of the commit is lost*: token and write are stored together or not at all. The token may
 //!   come again.
 //! * *Two resources in different orders*: a deadlock, which the server resolves. Begin again.
@@ -40,8 +38,7 @@ use sqlx::Transaction;
 
 use super::dialect::Store;
 use super::failure::{Error, Result};
-use super::tables::Tables;
-use super::version::create;
+use super::tables::{Tables, create};
 
 /// Makes the gate's table, if it is not there. That takes the right to create tables; at work, `SELECT`,
 /// `INSERT` and `UPDATE` on it are enough. In a database of a lease backend it exists.
@@ -52,7 +49,7 @@ use super::version::create;
 /// # Errors
 /// `PermissionDenied` if this user may not create tables; others as they come.
 pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables) -> Result<()> {
-    create::<DB>(conn, &DB::fence_table(&tables.fence())).await
+    create::<DB>(conn, &crate::gate::table::<DB>(&tables.fence())).await
 }
 
 /// Checks a token inside a transaction, and remembers it if that commits. Waits for whoever uses the

@@ -7,12 +7,12 @@
 //! # type Done = Result<(), Box<dyn std::error::Error>>;
 //! # #[cfg(feature = "postgres")]
 //! # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> Done {
-//! use dlock_sql::direct::optimistic::{Change, Retry, Updated, Versioned};
+//! use dlock_sql::direct::optimistic::{Change, TRIES, Updated, Versioned};
 //! use sqlx::{Postgres, Row as _};
 //!
 //! // CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, version BIGINT NOT NULL DEFAULT 0)
 //! let stock = Versioned::<Postgres>::new("stock", "id", "version", "n");
-//! let sold = stock.update(&pool, &*runtime, Retry::default(), 7_i64, |row| {
+//! let sold = stock.update(&pool, &*runtime, TRIES, 7_i64, |row| {
 //!     let n: i64 = row.try_get("n")?;
 //!     Ok::<_, Box<dyn std::error::Error>>((n > 0).then(|| Change::new().set("n", n - 1)))
 //! });
@@ -28,7 +28,7 @@
 //!
 //! * Check and write are one statement: of all who read the same version, one writes.
 //! * Every write raises the version by one. What was read is what is overwritten, or it is a conflict.
-//! * At most [`Retry::attempts`] tries. How many conflicts there were is in every answer.
+//! * At most so many tries as you say. How many conflicts there were is in every answer.
 //!
 //! # What it does not
 //!
@@ -59,6 +59,9 @@ use super::dialect::{Prepared, Store};
 use super::failure::{Error, Failure, Result};
 use super::pooled::Pooled;
 
+/// How often to try, unless you know better.
+pub const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+
 /// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
 ///
 /// The names are SQL, and constants of the program.
@@ -87,47 +90,6 @@ pub enum Updated {
     GaveUp { conflicts: u32 },
 }
 
-/// How often, and after what pauses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Retry {
-    attempts: NonZeroU32,
-    first_pause: Duration,
-    longest_pause: Duration,
-}
-
-impl Retry {
-    /// So many tries in all.
-    pub const fn attempts(mut self, attempts: NonZeroU32) -> Self {
-        self.attempts = attempts;
-        self
-    }
-
-    /// The pause after a conflict: drawn between nothing and a bound, which is `first` after the first one,
-    /// doubles with each, and is never more than `longest`.
-    pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.first_pause = first;
-        self.longest_pause = longest;
-        self
-    }
-
-    fn bound(self, conflicts: u32) -> Duration {
-        let times = 1u32.checked_shl(conflicts.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.first_pause.saturating_mul(times).min(self.longest_pause)
-    }
-}
-
-/// Ten tries, with pauses of up to 2 ms at first and up to 100 ms later.
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            attempts: NonZeroU32::MIN.saturating_add(9),
-            first_pause: Duration::from_millis(2),
-            longest_pause: Duration::from_millis(100),
-        }
-    }
-}
-
 /// Which columns get which values. The version is raised beside them.
 #[must_use]
 pub struct Change<DB: Store> {
@@ -137,6 +99,7 @@ pub struct Change<DB: Store> {
 
 impl<DB: Store> Change<DB> {
     /// None but the version: a row that is touched.
+    #[allow(clippy::new_without_default)] // it would say nothing that `new` does not
     pub fn new() -> Self {
         Self {
             columns: Vec::new(),
@@ -147,18 +110,8 @@ impl<DB: Store> Change<DB> {
     /// That column gets that value.
     pub fn set<'v, T: Encode<'v, DB> + Type<DB>>(mut self, column: &'static str, value: T) -> Self {
         self.columns.push(column);
-        if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = add::<DB, T>(arguments, value)
-        {
-            self.arguments = Err(e);
-        }
+        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
         self
-    }
-}
-
-impl<DB: Store> Default for Change<DB> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -200,24 +153,25 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let mut by = DB::Arguments::default();
-        add::<DB, K>(&mut by, key)?;
-        let sql = format!(
-            "SELECT CAST({} AS {}), {} FROM {} WHERE {} = {}",
-            self.version,
-            DB::INTEGER,
-            self.columns,
-            self.table,
-            self.key,
-            DB::placeholder(1),
-        );
+        let Self {
+            table,
+            version,
+            columns,
+            key: by,
+            ..
+        } = self;
+        let arguments = add::<DB, K>(DB::Arguments::default(), key)?;
+        let (integer, first) = (DB::INTEGER, DB::placeholder(1));
+        let sql = format!("SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by} = {first}");
         let sql = AssertSqlSafe(sql).into_sql_str();
-        let rows = DB::all(conn, sql, by, Prepared::Kept).await.map_err(Error::of)?;
+        let rows = DB::all(conn, sql, arguments, Prepared::Kept)
+            .await
+            .map_err(Error::of)?;
         let Some(row) = rows.into_iter().next() else {
             return Ok(None);
         };
         let version = DB::read_number(&row, 0).map_err(Error::of)?.ok_or_else(|| {
-            let text = format!("a row of {} has no version; make the column NOT NULL", self.table);
+            let text = format!("a row of {table} has no version; make the column NOT NULL");
             Error::new(ErrorKind::BackendData, text)
         })?;
         Ok(Some((version, row)))
@@ -243,47 +197,37 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let (sql, arguments) = self.statement(key, expected, change)?;
-        let sql = AssertSqlSafe(sql).into_sql_str();
-        let found = DB::execute(conn, sql, arguments).await;
+        let Self {
+            table,
+            version,
+            key: by,
+            ..
+        } = self;
+        let n = change.columns.len();
+        let set = change.columns.iter().enumerate();
+        let set: String = set
+            .map(|(n, column)| format!("{column} = {}, ", DB::placeholder(n + 1)))
+            .collect();
+        let (this_key, this_version) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
+        let sql = format!(
+            "UPDATE {table} SET {set}{version} = {version} + 1 \
+             WHERE {by} = {this_key} AND {version} = {this_version}"
+        );
+        let mut arguments = add::<DB, K>(change.arguments?, key)?;
+        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
+        let found = DB::execute(conn, AssertSqlSafe(sql).into_sql_str(), arguments).await;
         match found.map_err(Error::of_commit)? {
             0 => Ok(None),
             1 => Ok(Some(expected + 1)),
             n => {
-                let table = self.table;
-                let text = format!(
-                    "the key of {table} found {n} rows, and all were written; it must be \
-                    unique"
-                );
+                let text = format!("the key of {table} found {n} rows, and all were written; make it unique");
                 Err(Error::new(ErrorKind::BackendData, text))
             }
         }
     }
 
-    /// The statement of a write, and its values.
-    fn statement<'k, K>(&self, key: K, expected: i64, change: Change<DB>) -> Result<(String, DB::Arguments)>
-    where
-        K: Encode<'k, DB> + Type<DB>,
-    {
-        let mut arguments = change.arguments?;
-        add::<DB, K>(&mut arguments, key)?;
-        let mut sql = format!("UPDATE {} SET ", self.table);
-        for (n, column) in change.columns.iter().enumerate() {
-            sql.push_str(&format!("{column} = {}, ", DB::placeholder(n + 1)));
-        }
-        let next = change.columns.len() + 1;
-        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
-        sql.push_str(&format!(
-            "{version} = {version} + 1 WHERE {key} = {by} AND {version} = {expected}",
-            version = self.version,
-            key = self.key,
-            by = DB::placeholder(next),
-            expected = DB::placeholder(next + 1),
-        ));
-        Ok((sql, arguments))
-    }
-
-    /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster.
+    /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster, at
+    /// most `tries` times in all.
     ///
     /// `step` is called with each version that was read, so it must have no effect of its own. `None` writes
     /// nothing. The first column of its row is the version. Its error is yours: any type that can also be
@@ -291,7 +235,8 @@ impl<DB: Store> Versioned<DB> {
     /// were too long count as conflicts: none of them has written anything.
     ///
     /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in
-    /// autocommit, as they are unless told otherwise.
+    /// autocommit, as they are unless told otherwise. The pause after a conflict is drawn between nothing and
+    /// 2 ms at first, and up to 100 ms later.
     ///
     /// # Cancel safety
     /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite),
@@ -304,7 +249,7 @@ impl<DB: Store> Versioned<DB> {
         &self,
         pool: &Pool<DB>,
         runtime: &dyn Runtime,
-        retry: Retry,
+        tries: NonZeroU32,
         key: K,
         mut step: impl FnMut(&DB::Row) -> std::result::Result<Option<Change<DB>>, E>,
     ) -> std::result::Result<Updated, E>
@@ -314,7 +259,7 @@ impl<DB: Store> Versioned<DB> {
         let mut conflicts = 0;
         loop {
             let mut pooled = Pooled::of(pool).await?;
-            let tried = self.try_once(pooled.conn(), &key, conflicts, &mut step).await;
+            let tried = self.try_once(&mut pooled.conn, &key, conflicts, &mut step).await;
             if !matches!(&tried, Err(e) if e.failure() == Failure::ConnectionLost) {
                 pooled.give_back();
             }
@@ -327,10 +272,13 @@ impl<DB: Store> Versioned<DB> {
                 },
             }
             conflicts += 1;
-            if conflicts >= retry.attempts.get() {
+            if conflicts >= tries.get() {
                 return Ok(Updated::GaveUp { conflicts });
             }
-            runtime.sleep(up_to(runtime, retry.bound(conflicts))).await;
+            let mut random = [0; 4];
+            runtime.fill_random(&mut random);
+            let drawn = f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX);
+            runtime.sleep(longest_pause(conflicts).mul_f64(drawn)).await;
         }
     }
 
@@ -359,19 +307,17 @@ impl<DB: Store> Versioned<DB> {
 }
 
 /// One more value of the caller's.
-pub(super) fn add<'v, DB: Store, T>(arguments: &mut DB::Arguments, value: T) -> Result<()>
+pub(super) fn add<'v, DB: Store, T>(mut to: DB::Arguments, value: T) -> Result<DB::Arguments>
 where
     T: Encode<'v, DB> + Type<DB>,
 {
-    let added = arguments.add(value);
-    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))
+    let added = to.add(value);
+    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
+    Ok(to)
 }
 
-/// Anything up to that, at random.
-fn up_to(runtime: &dyn Runtime, bound: Duration) -> Duration {
-    let mut bytes = [0; 4];
-    runtime.fill_random(&mut bytes);
-    bound.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
+fn longest_pause(conflicts: u32) -> Duration {
+    Duration::from_millis((1 << conflicts.min(7)).min(100))
 }
 
 #[cfg(test)]
@@ -380,22 +326,7 @@ mod tests {
 
     #[test]
     fn pauses_double_and_have_a_bound() {
-        let ms = Duration::from_millis;
-        let retry = Retry::default().pauses(ms(3), ms(20));
-        let bounds: Vec<Duration> = [1, 2, 3, 4, 5, 40, u32::MAX].map(|n| retry.bound(n)).into();
-        assert_eq!(bounds, [ms(3), ms(6), ms(12), ms(20), ms(20), ms(20), ms(20)]);
-    }
-
-    #[cfg(feature = "postgres")]
-    #[test]
-    fn the_version_stands_beside_what_is_written() {
-        let stock = Versioned::<sqlx::Postgres>::new("stock", "id", "version", "n");
-        let change = Change::new().set("n", 5_i64).set("who", "me");
-        let (sql, arguments) = stock.statement(7_i64, 41, change).unwrap();
-        assert_eq!(
-            sql,
-            "UPDATE stock SET n = $1, who = $2, version = version + 1 WHERE id = $3 AND version = $4"
-        );
-        assert_eq!(arguments.len(), 4);
+        let bounds = [1, 2, 3, 6, 7, 40, u32::MAX].map(|n| longest_pause(n).as_millis());
+        assert_eq!(bounds, [2, 4, 8, 64, 100, 100, 100]);
     }
 }

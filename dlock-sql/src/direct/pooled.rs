@@ -19,7 +19,7 @@ use super::failure::{Error, Result};
 
 /// Closed when it is dropped, unless it was given back.
 pub(super) struct Pooled<DB: Store> {
-    conn: PoolConnection<DB>,
+    pub(super) conn: PoolConnection<DB>,
     in_order: bool,
 }
 
@@ -28,10 +28,6 @@ impl<DB: Store> Pooled<DB> {
         let conn = pool.acquire().await.map_err(Error::of)?;
         let in_order = DB::RECOVERS;
         Ok(Self { conn, in_order })
-    }
-
-    pub(super) fn conn(&mut self) -> &mut DB::Connection {
-        &mut self.conn
     }
 
     /// All that was asked has been answered, and no transaction is open.

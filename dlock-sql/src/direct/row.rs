@@ -7,7 +7,7 @@
 //! use sqlx::{Postgres, Row as _};
 //!
 //! let mut tx = pool.begin().await?;
-//! let stock = Rows::<Postgres>::of("stock").columns("n").filter("id = $1").bind(7_i64);
+//! let stock = Rows::<Postgres>::of("stock", "SELECT n FROM stock WHERE id = $1").bind(7_i64);
 //! match stock.wait(Wait::NoWait).lock(&mut tx).await? {
 //!     Locked::Held(mut held) => {
 //!         let n: i64 = held.rows()[0].try_get("n")?;
@@ -23,9 +23,8 @@
 //! # What it promises
 //!
 //! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
-//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. The
-//!   lock ends with the *transaction*, not with the guard. A savepoint that is rolled back takes the locks
-//!   that were taken since.
+//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. A
+//!   savepoint that is rolled back takes the locks that were taken since.
 //! * What is written in the same transaction needs no fencing: if the connection is lost, nothing of it is
 //!   stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
@@ -40,16 +39,13 @@
 //!   [`Serialization`](super::Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
 //!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is
-//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over. With [`Wait::AtMost`] it is
-//!   yours, and the transaction goes on.
+//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
 //!   several can do at once; if they then insert, one of them ends in a
 //!   [`Deadlock`](super::Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
-//! * *No transaction*: the lock would end with the statement. There is no way to ask without a
-//!   [`Transaction`].
 //! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
 //!   behind a savepoint.
 //! * *The limit of one request stays for the next*: it is put back in the same transaction.
@@ -58,9 +54,8 @@
 //!   reads the newest in any case.
 //! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction is
 //!   rolled back or dropped. sqlx first drains the answer, so the connection is of no use until the server
-//!   has answered: set a limit. In MySQL sqlx 0.9 has a worse one: a statement that is dropped between being
-//!   prepared and being executed makes the connection wait without end, and its pool has one less. The server
-//!   rolls back all the same. Do not drop it there: lock in a task of its own.
+//!   has answered: set a limit. In MySQL, dropped between being prepared and being executed, it makes the
+//!   connection wait without end, and its pool has one less: lock in a task of its own there.
 //! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See
 //!   [`Failure`](super::Failure): roll back.
 
@@ -70,90 +65,40 @@ use std::time::Duration;
 
 use sqlx::{Encode, Transaction, Type};
 
+pub use super::dialect::Wait;
 use super::dialect::{Prepared, Store};
 use super::failure::{Error, Result};
 use super::optimistic::add;
 
-/// What to do about rows that another transaction has locked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Wait {
-    /// Wait, for as long as the server lets one.
-    #[default]
-    Block,
-    /// Answer [`Locked::Busy`] (`NOWAIT`).
-    NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has
-    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
-    AtMost(Duration),
-    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
-    /// are locked together, as `NoWait`.
-    SkipLocked,
-}
-
 /// Which rows are to be locked, in a table of yours.
-///
-/// The parts are SQL of the database, with its own placeholders (`$1`, or `?` in MySQL and SQLite), and
-/// constants of the program: what comes from outside is [bound](Self::bind).
 #[must_use]
 pub struct Rows<DB: Store> {
     table: &'static str,
-    columns: &'static str,
-    filter: Option<&'static str>,
-    order: Option<&'static str>,
-    limit: Option<u32>,
+    select: &'static str,
     wait: Wait,
     prepared: Prepared,
     arguments: Result<DB::Arguments>,
 }
 
 impl<DB: Store> Rows<DB> {
-    /// Rows of that table: all of them, until more is said.
-    pub fn of(table: &'static str) -> Self {
+    /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
+    /// `?` in MySQL and SQLite); how the rows are locked is added at its end.
+    ///
+    /// Whoever locks several rows should do so in the same order everywhere (`ORDER BY`); else two who wait
+    /// for one another are a deadlock.
+    pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
-            columns: "*",
-            filter: None,
-            order: None,
-            limit: None,
+            select,
             wait: Wait::Block,
             prepared: Prepared::Kept,
             arguments: Ok(DB::Arguments::default()),
         }
     }
 
-    /// What is read of them: a list of columns. All unless said.
-    pub fn columns(mut self, columns: &'static str) -> Self {
-        self.columns = columns;
-        self
-    }
-
-    /// Only rows of which that is true: what comes after `WHERE`.
-    pub fn filter(mut self, condition: &'static str) -> Self {
-        self.filter = Some(condition);
-        self
-    }
-
-    /// The value of the next placeholder of the filter.
+    /// The value of the next placeholder. What comes from outside is bound.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
-        if let Ok(arguments) = &mut self.arguments
-            && let Err(e) = add::<DB, T>(arguments, value)
-        {
-            self.arguments = Err(e);
-        }
-        self
-    }
-
-    /// In that order: what comes after `ORDER BY`. Whoever locks several rows should do so in the same order
-    /// everywhere; else two who wait for one another are a deadlock.
-    pub fn order_by(mut self, columns: &'static str) -> Self {
-        self.order = Some(columns);
-        self
-    }
-
-    /// At most so many.
-    pub fn limit(mut self, rows: u32) -> Self {
-        self.limit = Some(rows);
+        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
         self
     }
 
@@ -170,22 +115,6 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    /// Made of constants of the program and of a number.
-    fn text(&self) -> String {
-        let mut sql = format!("SELECT {} FROM {}", self.columns, self.table);
-        if let Some(condition) = self.filter {
-            // In brackets, and on lines of their own: a comment at its end comments out nothing of ours.
-            sql.push_str(&format!(" WHERE (\n{condition}\n)"));
-        }
-        if let Some(order) = self.order {
-            sql.push_str(&format!(" ORDER BY {order}"));
-        }
-        if let Some(limit) = self.limit {
-            sql.push_str(&format!(" LIMIT {limit}"));
-        }
-        sql
-    }
-
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
@@ -198,7 +127,8 @@ impl<DB: Store> Rows<DB> {
     /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none,
     /// unless it was waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        let select = self.text();
+        // On a line of its own, what is added cannot be in a comment.
+        let select = format!("{}\n", self.select);
         let wait = match self.wait {
             Wait::AtMost(Duration::ZERO) => Wait::NoWait,
             wait => wait,
@@ -217,8 +147,8 @@ impl<DB: Store> fmt::Debug for Rows<DB> {
     // Not what is bound, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut d = f.debug_struct("Rows");
-        d.field("table", &self.table).field("filter", &self.filter);
-        d.field("wait", &self.wait).finish_non_exhaustive()
+        d.field("select", &self.select).field("wait", &self.wait);
+        d.finish_non_exhaustive()
     }
 }
 

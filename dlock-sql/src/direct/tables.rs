@@ -4,7 +4,8 @@ use std::fmt;
 
 use dlock_core::ErrorKind;
 
-use super::failure::{Error, Result};
+use super::dialect::Store;
+use super::failure::{Error, Failure, Result};
 
 /// The names of dlock's tables: what they begin with, perhaps after the name of a schema.
 ///
@@ -12,9 +13,6 @@ use super::failure::{Error, Result};
 /// another is chosen, as for the backends: then the fence gate here remembers what theirs does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables(String);
-
-/// MySQL lets a name have 64 characters and PostgreSQL 63 bytes, ours behind the prefix among them.
-const LONGEST: usize = 40;
 
 impl Tables {
     /// Tables whose names begin with `dlock_`, `shop_dlock_`, or `locks.dlock_` in a schema (MySQL: a
@@ -28,28 +26,27 @@ impl Tables {
             Some((schema, name)) => (Some(schema), name),
             None => (None, prefix),
         };
-        if schema.is_none_or(|s| is_plain(s, LONGEST)) && is_prefix(name, LONGEST) {
+        if schema.is_none_or(is_plain) && is_prefix(name) {
             return Ok(Self(prefix.to_owned()));
         }
         Err(Error::new(
             ErrorKind::InvalidInput,
-            "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, \
-             and not \
-             `sqlite_`; the name of a schema and a dot may stand before it",
+            "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, and \
+             not `sqlite_`; the name of a schema and a dot may stand before it",
         ))
     }
 
     pub(super) fn fence(&self) -> String {
-        format!("{}fence", self.0)
+        format!("{self}fence")
     }
 
     /// Where the version of the tables is.
     pub(super) fn version(&self) -> String {
-        format!("{}direct", self.0)
+        format!("{self}direct")
     }
 
     pub(super) fn reentrant(&self) -> String {
-        format!("{}reentrant", self.0)
+        format!("{self}reentrant")
     }
 }
 
@@ -67,13 +64,24 @@ impl fmt::Display for Tables {
 }
 
 /// Whether the names of tables may begin with that. It goes into the text of statements.
-pub(crate) fn is_prefix(name: &str, longest: usize) -> bool {
-    is_plain(name, longest) && !name.to_ascii_lowercase().starts_with("sqlite_")
+pub(crate) fn is_prefix(name: &str) -> bool {
+    is_plain(name) && !name.to_ascii_lowercase().starts_with("sqlite_")
 }
 
-fn is_plain(name: &str, longest: usize) -> bool {
+/// MySQL lets a name have 64 characters and PostgreSQL 63 bytes, ours behind the prefix among them.
+fn is_plain(name: &str) -> bool {
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    starts_well && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && name.len() <= longest
+    starts_well && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && name.len() <= 40
+}
+
+/// Runs a `CREATE TABLE IF NOT EXISTS`. PostgreSQL does not keep two of them at once from one another: the
+/// later one fails, and finds the table the next time.
+pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> Result<()> {
+    let mut done = DB::ask(conn, text.to_owned()).await;
+    if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
+        done = DB::ask(conn, text.to_owned()).await;
+    }
+    done.map(drop).map_err(Error::of)
 }
 
 #[cfg(test)]
@@ -85,23 +93,11 @@ mod tests {
         for good in ["dlock_", "_a", "locks.dlock_", "A1"] {
             assert_eq!(Tables::new(good).unwrap().fence(), format!("{good}fence"));
         }
-        for bad in [
-            "",
-            ".",
-            "a.",
-            ".a",
-            "a.b.c",
-            "1a",
-            "a b",
-            "a;",
-            "a-b",
-            "sqlite_",
-            "x.SQLITE_a",
-            "é",
-        ] {
+        let long = "a".repeat(41);
+        let bad = "|.|a.|.a|a.b.c|1a|a b|a;|a-b|sqlite_|x.SQLITE_a|é";
+        for bad in bad.split('|').chain([&*long]) {
             let e = Tables::new(bad).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad}");
         }
-        Tables::new(&"a".repeat(41)).unwrap_err();
     }
 }

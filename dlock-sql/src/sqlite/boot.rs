@@ -16,9 +16,8 @@ use dlock_core::{Error, ErrorKind, Result};
 use sqlx::sqlite::{SqliteConnection, SqliteLockingMode};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::connection::database::Database;
 use super::failure::{is_busy, nothing_done, perhaps_done};
-use super::schema::{Company, migrate};
+use super::schema::{Company, Database, migrate};
 
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,58 +35,46 @@ impl BootId {
     /// The current boot.
     ///
     /// # Errors
-    /// `Unsupported` where the system has no boot id, or where this process sees a shifted clock.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    /// `Unsupported` where the system has no boot id, or no clock that its processes share, or where this
+    /// process sees a shifted one.
     pub(crate) fn current() -> Result<Self> {
+        if cfg!(not(any(target_os = "linux", target_os = "android"))) {
+            return Err(unsupported(
+                "a SQLite file shared by processes needs Linux, for a clock since boot that they all share; \
+                 use an in-memory database or another backend here",
+            ));
+        }
         refuse_a_shifted_clock()?;
-        let path = "/proc/sys/kernel/random/boot_id";
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "cannot read {path}, without which leases in a SQLite file mean nothing; mount /proc"
-                ),
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|e| {
+            unsupported(
+                "cannot read the boot id, without which leases in a SQLite file mean nothing; mount /proc",
             )
             .with_source(e)
         })?;
-        parse(&text)
-            .ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("{path} does not hold a boot id")))
+        parse(&text).ok_or_else(|| unsupported("/proc/sys/kernel/random/boot_id does not hold a boot id"))
     }
+}
 
-    /// The current boot.
-    ///
-    /// # Errors
-    /// Always `Unsupported`: the clock of this system is not shared by its processes.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn current() -> Result<Self> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "a SQLite file shared by processes needs Linux, for a clock since boot that they all share; \
-             use an in-memory database or another backend here",
-        ))
-    }
+fn unsupported(text: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// A process in a time namespace of its own reads another time since boot than its neighbours, and would take
 /// their live leases for expired ones. Leases by that clock would exclude nobody.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_shifted_clock() -> Result<()> {
     // An old kernel has no such file, and no such namespaces either.
     let Ok(offsets) = std::fs::read_to_string("/proc/self/timens_offsets") else {
         return Ok(());
     };
     if is_shifted(&offsets) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "this process runs in a time namespace with a shifted boot-time clock, so its leases in a \
-             SQLite file \
-             cannot be compared with those of other processes; run it in the machine's own time namespace",
+        return Err(unsupported(
+            "this process runs in a time namespace with a shifted boot-time clock, so its leases in a SQLite \
+             file cannot be compared with those of others; run it in the machine's own time namespace",
         ));
     }
     Ok(())
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn is_shifted(offsets: &str) -> bool {
     offsets
         .lines()
@@ -95,7 +82,6 @@ fn is_shifted(offsets: &str) -> bool {
         .any(|rest| rest.split_whitespace().any(|number| number != "0"))
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse(text: &str) -> Option<BootId> {
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
     if digits.len() != 32 {
@@ -106,12 +92,9 @@ fn parse(text: &str) -> Option<BootId> {
         .map(|n| BootId(n.to_be_bytes()))
 }
 
-/// One file of this machine, whatever it is called.
+/// One file of this machine, whatever it is called: device and inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
-}
+pub(super) struct FileId(u64, u64);
 
 impl FileId {
     /// The file at that path; `None` if there is none, or if that cannot be told.
@@ -122,10 +105,7 @@ impl FileId {
     #[cfg(unix)]
     fn of(file: &Metadata) -> Option<Self> {
         use std::os::unix::fs::MetadataExt as _;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-        })
+        Some(Self(file.dev(), file.ino()))
     }
 
     #[cfg(not(unix))]
@@ -146,15 +126,12 @@ pub(super) const ONE_BOOT_ID: &str = "let all that share the file see the same \
     /proc/sys/kernel/random/boot_id, or use a backend with a server";
 
 pub(super) fn in_use(at: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!(
-            "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their \
-             holders may be alive in another \
-             container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again when the \
-             ttl of those locks is over"
-        ),
-    )
+    let text = format!(
+        "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their holders may \
+         be alive in another container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again \
+         when the ttl of those locks is over"
+    );
+    Error::new(ErrorKind::BackendData, text)
 }
 
 /// Makes the tables of another boot ours if nobody else has the file open. Answers whether it has; no is not
@@ -164,11 +141,11 @@ pub(super) fn in_use(at: &str) -> Error {
 /// this one asks for the lock that excludes them all. Other journal modes have no lock between transactions,
 /// so there it proves nothing.
 pub(super) async fn take_over(db: &Database) -> Result<bool> {
+    let exclusive = db.quiet().locking_mode(SqliteLockingMode::Exclusive);
     let unless_busy = |e| match is_busy(&e) {
         true => Ok(false),
         false => Err(nothing_done(e, &db.at)),
     };
-    let exclusive = db.quiet().locking_mode(SqliteLockingMode::Exclusive);
     let mut conn = match exclusive.connect().await {
         Ok(conn) => conn,
         Err(e) => return unless_busy(e),
@@ -185,20 +162,17 @@ pub(super) async fn take_over(db: &Database) -> Result<bool> {
 
 /// Whether a transaction has begun on the only connection that the file has.
 async fn alone(conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
-    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-        .fetch_one(&mut *conn)
-        .await?;
+    let mode = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *conn);
+    let mode: String = mode.await?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Ok(false);
     }
-    sqlx::raw_sql("PRAGMA synchronous = FULL; BEGIN EXCLUSIVE")
-        .execute(conn)
-        .await?;
-    Ok(true)
+    let begin = sqlx::raw_sql("PRAGMA synchronous = FULL; BEGIN EXCLUSIVE");
+    begin.execute(conn).await.map(|_| true)
 }
 
 async fn finish_take_over(conn: &mut SqliteConnection, db: &Database) -> Result<bool> {
-    migrate(conn, &db.sql, db.boot, &db.at, Company::None).await?;
+    migrate(conn, db, Company::None).await?;
     let committed = sqlx::raw_sql("COMMIT").execute(conn).await;
     committed.map(|_| true).map_err(|e| perhaps_done(e, &db.at))
 }
@@ -216,14 +190,8 @@ mod tests {
 
     #[test]
     fn only_a_shifted_boot_time_is_refused() {
-        assert!(!is_shifted(
-            "monotonic           0         0\nboottime            0         0\n"
-        ));
-        assert!(!is_shifted(
-            "monotonic           5         0\nboottime            0         0\n"
-        ));
-        assert!(is_shifted(
-            "monotonic           0         0\nboottime       -86400         0\n"
-        ));
+        let offsets = |monotonic, boottime| format!("monotonic  {monotonic} 0\nboottime {boottime} 0\n");
+        assert!(!is_shifted(&offsets(0, 0)) && !is_shifted(&offsets(5, 0)));
+        assert!(is_shifted(&offsets(0, -86400)));
     }
 }

@@ -1,8 +1,8 @@
 //! Which database, and how it is used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
@@ -12,45 +12,48 @@ use futures::channel::mpsc;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use super::boot::BootId;
-use super::connection::database::Database;
 use super::connection::store::Store;
 use super::connection::{Connection, Stamps, Task};
 use super::lock::SqliteLock;
-use super::schema::Statements;
+use super::schema::{Database, Statements};
 use crate::direct::is_prefix;
-
-/// The longest table prefix: as of [`Tables`](crate::direct::Tables), which has to name the same tables.
-const LONGEST_PREFIX: usize = 40;
 
 /// Which SQLite database has the locks, and how it is used.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
+    options: SqliteConnectOptions,
     source: Source,
     table_prefix: String,
     busy_budget: Duration,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    File(PathBuf),
+    File,
     Memory,
-    Options(Arc<SqliteConnectOptions>),
+    Pool,
 }
 
 impl Config {
     /// The file at that path; it is created if it does not exist. `:memory:` is as [`memory`](Self::memory).
     pub fn new(path: impl AsRef<Path>) -> Self {
-        match path.as_ref() {
-            path if path.as_os_str() == ":memory:" => Self::memory(),
-            path => Self::of(Source::File(path.to_owned())),
+        let path = path.as_ref();
+        if path.as_os_str() == ":memory:" {
+            return Self::memory();
         }
+        // SQLite takes a name that begins with `file:` for a URI with options.
+        let options = match path.to_string_lossy().starts_with("file:") {
+            true => SqliteConnectOptions::new().filename(Path::new(".").join(path)),
+            false => SqliteConnectOptions::new().filename(path),
+        };
+        Self::of(Source::File, options.create_if_missing(true))
     }
 
     /// A database in memory, which is seen through the connected [`SqliteLock`] and its clones only, and ends
     /// with them.
     pub fn memory() -> Self {
-        Self::of(Source::Memory)
+        Self::of(Source::Memory, SqliteConnectOptions::new())
     }
 
     /// The database of a pool of yours, on a connection of its own.
@@ -59,7 +62,7 @@ impl Config {
     /// is left as it is (`wal` serves locks best, `delete`, `truncate` and `persist` work; `off` and
     /// `memory`, which a crash can damage, are refused). The hooks of the pool are not run.
     pub fn from_pool(pool: &SqlitePool) -> Self {
-        Self::of(Source::Options(pool.connect_options()))
+        Self::of(Source::Pool, (*pool.connect_options()).clone())
     }
 
     /// As [`read`](Self::read), of a URL that is not parsed yet.
@@ -83,18 +86,15 @@ impl Config {
     pub fn read(mut url: Url) -> Result<Self> {
         let path = url.file()?;
         if path.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(invalid(
                 "a `sqlite` URL needs a path, as in `sqlite://locks.db`, or is `sqlite::memory:`",
             ));
         }
         // Taken for a path, it would be shown in errors with whatever password it has.
         if url.names_a_host() && path != ":memory:" {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
+            return Err(invalid(
                 "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the \
-                    beginning \
-                 of a path is written `%40` or `%3A`, or comes behind `./`",
+                 beginning of a path is written `%40` or `%3A`, or comes behind `./`",
             ));
         }
         let mut config = Self::new(path);
@@ -110,11 +110,7 @@ impl Config {
 
     /// The file, if it is one that others can open too.
     pub fn path(&self) -> Option<&Path> {
-        match &self.source {
-            Source::File(path) => Some(path),
-            Source::Options(options) => Some(options.get_filename()),
-            Source::Memory => None,
-        }
+        (self.source != Source::Memory).then(|| self.options.get_filename())
     }
 
     /// What the names of the tables begin with.
@@ -122,8 +118,9 @@ impl Config {
         &self.table_prefix
     }
 
-    fn of(source: Source) -> Self {
+    fn of(source: Source, options: SqliteConnectOptions) -> Self {
         Self {
+            options,
             source,
             table_prefix: "dlock_".to_owned(),
             busy_budget: Duration::from_secs(2),
@@ -158,52 +155,36 @@ impl Config {
     ///   locks in it;
     /// * `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
-        if !is_prefix(&self.table_prefix, LONGEST_PREFIX) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at \
-                 most, and not \
-                 `sqlite_`",
+        if !is_prefix(&self.table_prefix) {
+            return Err(invalid(
+                "a table prefix is a letter or underscore, then letters, digits and underscores, 40 at most, \
+                 and not `sqlite_`",
             ));
         }
-        let private = matches!(self.source, Source::Memory);
-        let ours = !matches!(self.source, Source::Options(_));
-        let (options, at) = match &self.source {
-            Source::Memory => (SqliteConnectOptions::new(), ":memory:".to_owned()),
-            Source::File(path) => {
-                refuse_a_network(path)?;
-                let options = SqliteConnectOptions::new().filename(plain(path));
-                (options.create_if_missing(true), path.display().to_string())
-            }
-            Source::Options(options) => {
-                let path = options.get_filename();
-                let shown = path.to_string_lossy();
-                if shown == ":memory:"
-                    || shown.is_empty()
-                    || shown.starts_with("file:") && shown.contains("memory")
-                {
-                    return Err(Error::new(
-                        ErrorKind::InvalidInput,
-                        "a pool of in-memory connections cannot be shared with dlock; use Config::memory \
-                         instead",
-                    ));
-                }
-                refuse_a_network(path)?;
-                ((**options).clone(), shown.into_owned())
-            }
-        };
+        let path = self.options.get_filename();
+        let at = path.to_string_lossy().into_owned();
+        let private = self.source == Source::Memory;
+        let in_memory = at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory");
+        if in_memory && !private {
+            return Err(invalid(
+                "connections in memory are a database each, which cannot be shared; use Config::memory",
+            ));
+        }
         let boot = match private {
             true => BootId::PROCESS,
-            false => BootId::current()?,
+            false => {
+                refuse_a_network(path)?;
+                BootId::current()?
+            }
         };
         let db = Arc::new(Database {
-            options,
             sql: Statements::new(&self.table_prefix),
             at,
             boot,
             private,
-            ours,
+            ours: self.source != Source::Pool,
             busy_budget: self.busy_budget,
+            options: self.options,
         });
         let store = Store::open(db.clone(), runtime.clone()).await?;
         let stamps = Arc::new(Stamps::new());
@@ -212,7 +193,7 @@ impl Config {
         runtime.spawn(task.serve(inbox).boxed());
         let connection = Connection {
             send,
-            closed: Arc::new(AtomicBool::new(false)),
+            closed: Arc::default(),
             open: Arc::new(AtomicUsize::new(1)),
             stamps,
             runtime,
@@ -222,55 +203,36 @@ impl Config {
     }
 }
 
-/// SQLite takes a name that begins with `file:` for a URI with options.
-fn plain(path: &Path) -> PathBuf {
-    if path.to_string_lossy().starts_with("file:") {
-        return Path::new(".").join(path);
-    }
-    path.to_owned()
+fn invalid(text: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
-    // NFS, SMB (three generations), AFS, Ceph, Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines
-    // share files by).
-    const NETWORKS: &[u32] = &[
-        0x6969,
-        0x517b,
-        0xff53_4d42,
-        0xfe53_4d42,
-        0x5346_414f,
-        0x00c3_6400,
-        0x0bd0_0bd0,
-        0x4750_4653,
-        0x7375_7245,
-        0x564c,
-        0x0116_1970,
-        0x0102_1997,
-    ];
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     // A symbolic link leads to where the file really is. What cannot be asked is judged by the attempt to
     // open it.
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| directory.to_owned());
+    let target =
+        std::fs::canonicalize(path).unwrap_or_else(|_| super::failure::directory_of(path).to_owned());
     let Ok(stat) = rustix::fs::statfs(&target) else {
         return Ok(());
     };
-    if NETWORKS.contains(&(stat.f_type as u32)) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the SQLite database {} is on a network file system, where its leases would not exclude \
-                 other machines; \
-                 use a local disk, or a backend with a server",
-                path.display()
-            ),
-        ));
+    let is_network = match stat.f_type as u32 {
+        // NFS, SMB (three generations), AFS, Ceph.
+        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x5346_414f | 0x00c3_6400 => true,
+        // Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines share files by).
+        0x0bd0_0bd0 | 0x4750_4653 | 0x7375_7245 | 0x564c | 0x0116_1970 | 0x0102_1997 => true,
+        _ => false,
+    };
+    if !is_network {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "the SQLite database {} is on a network file system, where its leases would not exclude other \
+         machines; use a local disk, or a backend with a server",
+        path.display()
+    );
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -286,20 +248,8 @@ mod tests {
     async fn a_prefix_that_is_not_an_identifier_is_refused() {
         let runtime = dlock_core::runtime::Tokio::current().unwrap();
         let connect = |prefix: &str| Config::memory().table_prefix(prefix).connect(runtime.clone());
-        for good in ["dlock_", "_", "A1"] {
-            connect(good).await.unwrap();
-        }
-        for bad in [
-            "",
-            "1a",
-            "a b",
-            "a;drop",
-            "a\"",
-            "sqlite_x",
-            "SQLite_",
-            "é",
-            &"a".repeat(41),
-        ] {
+        connect("_A1").await.unwrap();
+        for bad in ["", "a;drop", "SQLite_x", &"a".repeat(41)] {
             let e = connect(bad).await.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
         }

@@ -27,43 +27,34 @@ pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
 
 /// The typed error for a statement that failed without having taken effect.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
+    use ErrorKind::{BackendData, PermissionDenied, Unavailable};
     let (kind, what) = match primary_code(&e) {
         Some(5 | 6) => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "is kept busy by another connection; look for a long write transaction",
         ),
-        Some(3 | 23) => (
-            ErrorKind::PermissionDenied,
-            "refuses access; check the rights of this user",
-        ),
+        Some(3 | 23) => (PermissionDenied, "refuses access; check the rights of this user"),
         Some(8) => (
-            ErrorKind::PermissionDenied,
-            "is read-only; locking writes, so the file and its directory must be writable",
+            PermissionDenied,
+            "is read-only; the file and its directory must be writable",
         ),
         Some(14) => what_is_in_the_way(Path::new(at)),
-        Some(13) => (ErrorKind::Unavailable, "is on a full disk; free some space"),
-        Some(10) => (
-            ErrorKind::Unavailable,
-            "cannot be read or written; check the disk",
-        ),
+        Some(13) => (Unavailable, "is on a full disk; free some space"),
+        Some(10) => (Unavailable, "cannot be read or written; check the disk"),
         // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO): it drops the code that would
         // tell the two apart. Nor can the file be read here to see: closing it would end the locks that every
         // connection of this process has on it.
         Some(11) => (
-            ErrorKind::BackendData,
+            BackendData,
             "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and \
-             restore or remove \
-             the file if it stays so",
+             restore or remove the file if it stays so",
         ),
-        Some(26) => (
-            ErrorKind::BackendData,
-            "is not a SQLite database; is the path right?",
-        ),
+        Some(26) => (BackendData, "is not a SQLite database; is the path right?"),
         Some(1 | 17 | 19 | 20) => (
-            ErrorKind::BackendData,
+            BackendData,
             "does not have the tables that dlock made; has something changed them?",
         ),
-        _ => (ErrorKind::Unavailable, "failed"),
+        _ => (Unavailable, "failed"),
     };
     Error::new(kind, format!("the SQLite database {at} {what}")).with_source(e)
 }
@@ -71,31 +62,28 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
 /// SQLite has one code for all that keeps a file from being opened; the file system tells more. It is asked
 /// afterwards, for the message: when it has changed meanwhile, the answer is the general one.
 fn what_is_in_the_way(path: &Path) -> (ErrorKind, &'static str) {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    use ErrorKind::{InvalidInput, PermissionDenied, Unavailable};
+    let directory = directory_of(path);
     if path.is_dir() {
-        (
-            ErrorKind::InvalidInput,
-            "is a directory; give the path of a file in it",
-        )
+        (InvalidInput, "is a directory; give the path of a file in it")
     } else if matches!(directory.try_exists(), Ok(false)) {
         // A mount that is late would come yet.
         (
-            ErrorKind::Unavailable,
+            Unavailable,
             "cannot be opened: its directory does not exist; make it, or mend the path",
         )
     } else if refused(path) || refused(directory) {
-        (
-            ErrorKind::PermissionDenied,
-            "cannot be opened: this user must be able to read and write the file and its directory",
-        )
+        let text = "cannot be opened: this user must be able to read and write the file and its directory";
+        (PermissionDenied, text)
     } else {
-        (
-            ErrorKind::Unavailable,
-            "cannot be opened; check the file and its directory",
-        )
+        (Unavailable, "cannot be opened; check the file and its directory")
+    }
+}
+
+pub(super) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
@@ -115,17 +103,12 @@ fn refused(_: &Path) -> bool {
 
 /// The typed error for a commit of which it is not known whether it took effect.
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    Error::new(
-        ErrorKind::Unknown,
-        format!("the SQLite database {at} failed while it committed, perhaps after the change was stored"),
-    )
-    .with_source(e)
+    let text = "failed while it committed, perhaps after the change was stored";
+    Error::new(ErrorKind::Unknown, format!("the SQLite database {at} {text}")).with_source(e)
 }
 
 /// A row that we did not write.
 pub(super) fn foreign_row(what: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!("a row of the lock tables was not written by dlock: {what}"),
-    )
+    let text = format!("a row of the lock tables was not written by dlock: {what}");
+    Error::new(ErrorKind::BackendData, text)
 }

@@ -28,7 +28,7 @@ impl Fencing for SqliteLock {
         // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's
         // tokens.
         needs.durable = true;
-        self.change_as(needs, &lease.name, move |state, _, tokens| {
+        self.change(needs, &lease.name, move |state, _, tokens| {
             Ok(state.raise(id, to, tokens))
         })
         .await

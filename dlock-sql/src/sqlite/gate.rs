@@ -5,53 +5,24 @@ use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
-use super::connection::Needs;
+use super::connection::{AskGate, GateAnswer, Needs, Pass};
 use super::lock::SqliteLock;
 use crate::gate::check_token;
-
-/// What a job asks of the gate.
-#[derive(Clone, Debug)]
-pub(super) enum AskGate {
-    Read(LockName),
-    Pass {
-        resource: LockName,
-        token: Token,
-        access: Access,
-        value: Option<Vec<u8>>,
-    },
-}
-
-impl AskGate {
-    pub(super) fn resource(&self) -> &LockName {
-        match self {
-            Self::Read(resource) | Self::Pass { resource, .. } => resource,
-        }
-    }
-}
-
-/// What the gate answers.
-pub(super) enum GateAnswer {
-    Value(Option<FencedValue>),
-    Admission(Admission),
-}
 
 #[async_trait]
 impl FenceGate for SqliteLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.pass(resource, token, access, None).await
+        let value = None;
+        self.pass(resource, Pass { token, access, value }).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.pass(resource, token, Access::Exclusive, Some(value.to_vec()))
-            .await
+        let (access, value) = (Access::Exclusive, Some(value.to_vec()));
+        self.pass(resource, Pass { token, access, value }).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let needs = Needs {
-            gate: Some(AskGate::Read(resource.clone())),
-            ..Needs::default()
-        };
-        match self.ask_gate(needs, resource).await? {
+        match self.ask_gate(resource, None).await? {
             GateAnswer::Value(value) => Ok(value),
             GateAnswer::Admission(_) => Err(unanswered()),
         }
@@ -59,36 +30,27 @@ impl FenceGate for SqliteLock {
 }
 
 impl SqliteLock {
-    /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has
-    /// refused once it refuses after a power loss too.
-    async fn pass(
-        &self,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<Vec<u8>>,
-    ) -> Result<Admission> {
-        check_token(token).map_err(|e| e.with_name(resource))?;
-        let ask = AskGate::Pass {
-            resource: resource.clone(),
-            token,
-            access,
-            value,
-        };
-        let needs = Needs {
-            gate: Some(ask),
-            write: true,
-            durable: true,
-            ..Needs::default()
-        };
-        match self.ask_gate(needs, resource).await? {
+    async fn pass(&self, resource: &LockName, pass: Pass) -> Result<Admission> {
+        check_token(pass.token).map_err(|e| e.with_name(resource))?;
+        match self.ask_gate(resource, Some(pass)).await? {
             GateAnswer::Admission(admission) => Ok(admission),
             GateAnswer::Value(_) => Err(unanswered()),
         }
     }
 
-    async fn ask_gate(&self, needs: Needs, resource: &LockName) -> Result<GateAnswer> {
+    /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has
+    /// refused once it refuses after a power loss too.
+    async fn ask_gate(&self, resource: &LockName, pass: Option<Pass>) -> Result<GateAnswer> {
         self.check_name(resource)?;
+        let needs = Needs {
+            write: pass.is_some(),
+            durable: pass.is_some(),
+            gate: Some(AskGate {
+                resource: resource.clone(),
+                pass,
+            }),
+            ..Needs::default()
+        };
         let answer = self.connection.call(needs, |view| {
             view.gate.take().unwrap_or_else(|| Err(unanswered()))
         });

@@ -13,7 +13,7 @@ use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReaso
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::connection::{Connection, Needs};
+use super::connection::{Connection, Needs, View};
 use super::wait::FileProbe;
 use crate::admit::{Asked, NameState, Tokens, WATCH};
 
@@ -60,114 +60,88 @@ impl fmt::Debug for SqliteLock {
 impl SqliteLock {
     pub(super) fn new(connection: Connection, at: &str) -> Self {
         use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-        let capabilities = Capabilities::new("sqlite")
-            .with_all([
-                Shared,
-                Permits,
-                Queue,
-                Priority,
-                PerGrantTtl,
-                Raise,
-                Upgrade,
-                MinimumHold,
-            ])
-            .with_owner_label(1024);
+        let sharing = [Shared, Permits, Upgrade];
+        let waiting = [Queue, Priority, PerGrantTtl, Raise, MinimumHold];
+        let capabilities = Capabilities::new("sqlite").with_all(sharing).with_all(waiting);
         Self {
             connection,
             at: at.into(),
-            capabilities: Arc::new(capabilities),
+            capabilities: Arc::new(capabilities.with_owner_label(1024)),
         }
     }
 
     pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
-        let max = self.capabilities.max_name_len;
-        if name.as_bytes().len() > max {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!(
-                    "the name has {} bytes, sqlite takes at most {max}",
-                    name.as_bytes().len()
-                ),
-            ));
-        }
-        Ok(())
+        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
+        refuse(len > max, || {
+            format!("the name has {len} bytes, sqlite takes at most {max}")
+        })
     }
 
     /// Checks a ttl, and rounds it up to whole milliseconds.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
         let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if ttl < min || ttl > max {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("a ttl of {ttl:?} is not between {min:?} and {max:?}"),
-            ));
-        }
+        let text = || format!("a ttl of {ttl:?} is not between {min:?} and {max:?}");
+        refuse(ttl < min || ttl > max, text)?;
         Ok(round_up(ttl))
     }
 
     fn check(&self, request: &Acquire) -> Result<Acquire> {
         self.check_name(&request.key.name)?;
-        if request.key.id == WATCH {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "the largest of all request ids is the backend's own",
-            ));
-        }
+        let text = || "the largest of all request ids is the backend's own".to_owned();
+        refuse(request.key.id == WATCH, text)?;
         let mut checked = request.clone();
         checked.ttl = self.check_ttl(request.ttl)?;
         checked.queue_ttl = round_up(request.queue_ttl);
-        if !(1..=10).contains(&request.priority) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("the priority {} is not between 1 and 10", request.priority),
-            ));
-        }
-        let max = self.capabilities.max_owner_len;
-        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("the owner label is longer than {max} bytes"),
-            ));
-        }
+        let priority = request.priority;
+        refuse(!(1..=10).contains(&priority), || {
+            format!("the priority {priority} is not between 1 and 10")
+        })?;
+        let (owner, max) = (request.owner.as_ref(), self.capabilities.max_owner_len);
+        refuse(owner.is_some_and(|o| o.len() > max), || {
+            format!("the owner label is longer than {max} bytes")
+        })?;
         Ok(checked)
     }
 
-    /// Has `run` change the state of a name, settled, in a transaction that others may share.
-    pub(super) async fn change<T, F>(&self, name: &LockName, run: F) -> Result<T>
+    /// Has `run` executed in a transaction that others may share.
+    pub(super) async fn call<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut View) -> Result<T> + Send + 'static,
     {
-        self.change_as(Needs::write(vec![name.clone()]), name, run).await
+        let answer = self.connection.call(needs, run).await;
+        answer.map_err(|e| e.with_name(name))
     }
 
-    /// The same, with needs of its own.
-    pub(super) async fn change_as<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
+    /// Has `run` change the state of a name, settled.
+    pub(super) async fn change<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
     {
         let key = name.clone();
-        let changed = self.connection.call(needs, move |view| {
+        self.call(needs, name, move |view| {
             let (state, now, tokens) = view.change(&key)?;
             run(state, now, tokens)
-        });
-        changed.await.map_err(|e| e.with_name(name))
+        })
+        .await
     }
 
-    fn wait(&self, key: &LeaseKey, turn: u64, version: i64, recheck_in: Option<Duration>) -> Wait {
+    fn wait(&self, probe: FileProbe, recheck_in: Option<Duration>) -> Wait {
         let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(FileProbe::new(
-                self.connection.clone(),
-                key.clone(),
-                turn,
-                version,
-            )),
+            probe: Arc::new(probe),
             min: LOOK_MIN,
             max: LOOK_MAX,
         });
         wait.recheck_in = recheck_in;
         wait
+    }
+}
+
+fn refuse(is_bad: bool, text: impl FnOnce() -> String) -> Result<()> {
+    match is_bad {
+        true => Err(Error::new(ErrorKind::InvalidInput, text())),
+        false => Ok(()),
     }
 }
 
@@ -212,73 +186,64 @@ impl Lock for SqliteLock {
         let counted_from = Timestamp::now();
         let mut needs = Needs::write(vec![key.name.clone()]);
         needs.droppable = true;
-        let (asked, turn, version) = self
-            .connection
-            .call(needs, move |view| {
-                if view.ended.was_abandoned(&request.key) {
-                    return Err(Error::lost(LossReason::Refused));
-                }
-                if view.ended.was_released(&request.key) {
-                    return Err(Error::lost(LossReason::Released));
-                }
-                let (state, now, tokens) = view.change(&request.key.name)?;
-                let asked = state.attempt(&request, now, tokens)?;
-                Ok((asked, view.turn, view.version))
-            })
-            .await
-            .map_err(|e| e.with_name(&key.name))?;
+        let asked = self.call(needs, &key.name, move |view| {
+            if view.ended.abandoned.has(&request.key) {
+                return Err(Error::lost(LossReason::Refused));
+            }
+            if view.ended.was_released(&request.key) {
+                return Err(Error::lost(LossReason::Released));
+            }
+            let (state, now, tokens) = view.change(&request.key.name)?;
+            let asked = state.attempt(&request, now, tokens)?;
+            Ok((asked, view.turn, view.version))
+        });
+        let (asked, turn, version) = asked.await?;
+        let probe = |key| FileProbe::new(self.connection.clone(), key, turn, version);
         Ok(match asked {
             Asked::Granted { token, expires_in } => {
                 Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
             }
             Asked::Queued { recheck_in, ahead } => {
-                let mut wait = self.wait(&key, turn, version, recheck_in);
+                let mut wait = self.wait(probe(key), recheck_in);
                 wait.ahead = ahead;
                 Attempt::Queued(wait)
             }
-            Asked::Held { recheck_in } => Attempt::Held(self.wait(&key, turn, version, recheck_in)),
+            Asked::Held { recheck_in } => Attempt::Held(self.wait(probe(key), recheck_in)),
             Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
         })
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         let key = lease.clone();
-        self.connection
-            .call(Needs::write(vec![key.name.clone()]), move |view| {
-                let (state, now, tokens) = view.change(&key.name)?;
-                let released = state.release(key.id, how, now, tokens);
-                if released == Released::Released {
-                    view.ended.note_released(key);
-                } else if view.ended.was_released(&key) {
-                    return Ok(Released::Released);
-                }
-                Ok(released)
-            })
-            .await
-            .map_err(|e| e.with_name(&lease.name))
+        let needs = Needs::write(vec![key.name.clone()]);
+        self.call(needs, &lease.name, move |view| {
+            let (state, now, tokens) = view.change(&key.name)?;
+            let released = state.release(key.id, how, now, tokens);
+            if released == Released::Released {
+                view.ended.running.push(key);
+            } else if view.ended.was_released(&key) {
+                return Ok(Released::Released);
+            }
+            Ok(released)
+        })
+        .await
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let keys = requests.to_vec();
         let names = keys.iter().map(|k| k.name.clone()).collect();
-        let answers = self
-            .connection
-            .call(Needs::write(names), move |view| {
-                let now = view.now;
-                Ok(keys
-                    .into_iter()
-                    .map(|key| {
-                        let answer = view
-                            .change(&key.name)
-                            .map(|(state, now, tokens)| state.abandon(key.id, now, tokens))
-                            .map_err(|e| e.with_name(&key.name));
-                        view.ended.bury(key, now);
-                        answer
-                    })
-                    .collect::<Vec<_>>())
-            })
-            .await;
-        match answers {
+        let answers = self.connection.call(Needs::write(names), move |view| {
+            let now = view.now;
+            let one = |key: LeaseKey| {
+                let changed = view.change(&key.name);
+                let answer = changed.map(|(state, now, tokens)| state.abandon(key.id, now, tokens));
+                let answer = answer.map_err(|e| e.with_name(&key.name));
+                view.ended.abandoned.bury(key, now);
+                answer
+            };
+            Ok(keys.into_iter().map(one).collect())
+        });
+        match answers.await {
             Ok(answers) => answers,
             Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),
         }

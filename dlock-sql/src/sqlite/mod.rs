@@ -20,10 +20,8 @@
 //! * **Expiry** is counted on the machine's clock since boot, suspension included; stepping the date changes
 //!   nothing, and after a reboot every old lease has ended.
 //! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost
-//!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; tokens
-//!   are made safe in blocks. The fence gate and `raise` survive it: such commits run with `synchronous =
-//!   FULL` in a WAL database, which is what [`Config::new`] makes, and with `EXTRA` where a pool of yours
-//!   brings a rollback journal; all others with `NORMAL` and `FULL`.
+//!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; the
+//!   fence gate and `raise` survive it.
 //! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between
 //!   any others, also of one process, it is `PRAGMA data_version` every 1 to 20 ms.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one
@@ -35,19 +33,18 @@
 //! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all
 //!   until it goes on or dies; others answer `Unavailable` after [`Config::busy_budget`].
 //! * A file that is deleted or replaced while it is open goes on as two files until the next change: whoever
-//!   has the old one open notices at its next grant, renewal or release, answers `Unavailable` once, and goes
-//!   on in the file that the path leads to. What was held in the old one is lost, and the tokens are those of
-//!   the new one.
+//!   has the old one open notices then, answers `Unavailable` once, and goes on in the file that the path
+//!   leads to. What was held in the old one is lost, and the tokens are those of the new one.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
 //! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the
 //!   last of them goes, another class may begin, even beside an exclusive holder or waiter; the memory
 //!   backend keeps the class until the name is empty.
 //! * A path is relative to the working directory of each process, so give an absolute one: two that mean
 //!   different files do not exclude one another.
-//! * In a stream of changes, what somebody else did between two looks, 5 to 50 ms apart, comes as a snapshot
-//!   with `skipped: true` when it is too much to be told one by one, and so does what somebody else ended by
-//!   force. Somebody else is also another client of this process that opened the file by itself. A watch
-//!   writes one row, which is renewed while it is looked at and gone a minute later.
+//! * In a stream of changes, what somebody else (also another client of this process that opened the file by
+//!   itself) did between two looks, 5 to 50 ms apart, comes as a snapshot with `skipped: true` when it is too
+//!   much to be told one by one, and so does what somebody else ended by force. A watch writes one row, which
+//!   is renewed while it is looked at and gone a minute later.
 //!
 //! # How it is made
 //!
@@ -56,25 +53,16 @@
 //! so no job is half done. A row that cannot be read is the failure of its own name; a transaction that fails
 //! is the failure of all its jobs, and nothing that was loaded is trusted after it.
 //!
-//! * *Time* is the boot-time clock, shared by all processes of a machine. The boot id stands in the file. A
-//!   file of another boot id is taken over only when no live holder can be cut off: nobody else has it open,
-//!   or its entries are from later than our clock shows, or no hold runs on.
-//! * *Tokens* come from a ceiling in the file that is raised a million at a time, by a commit that is durable
-//!   before a token below it is handed out. So ordinary commits need not be durable (`NORMAL` in WAL; `FULL`
-//!   elsewhere, and `EXTRA` for the ceiling).
 //! * *Names* that this process used are cached; `data_version` tells when somebody else has written, and the
 //!   cache is dropped.
 //! * *Waiting*: the queue is in the file, a release grants to the first in line in its own transaction
-//!   (`admit/`, run by every change), and who waits looks every 1 to 20 ms with one cheap question for each
-//!   client and name. What this process changes is numbered job by job, since a release may share the
-//!   transaction of the attempt that waits for it.
-//! * *The file* may be removed or replaced under us: each change looks whether the path still leads to the
-//!   open one (`boot.rs`).
+//!   (`admit/`, run by every change), and who waits looks with one cheap question for each client and name
+//!   (`wait.rs`).
+//! * *Time, and the file's place*: see `boot.rs`. *Tokens across power loss*: see `schema.rs`.
 
 pub(crate) mod boot;
 mod config;
 mod connection;
-mod ended;
 mod failure;
 mod fencing;
 mod gate;

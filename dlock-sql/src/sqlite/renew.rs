@@ -2,17 +2,11 @@
 
 use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Error, Result, Timestamp};
+use dlock_core::{Result, Timestamp};
 
-use super::connection::Needs;
+use super::connection::{Needs, View};
 use super::lock::{SqliteLock, round_up};
 use crate::admit::Asked;
-
-enum Item {
-    Lease(Option<std::time::Duration>),
-    Queued(Asked),
-    Failed(Error),
-}
 
 #[async_trait]
 impl Renew for SqliteLock {
@@ -31,46 +25,44 @@ impl Renew for SqliteLock {
             })
             .collect();
         let good: Vec<RenewItem> = checked.iter().flatten().cloned().collect();
-        let answers = if good.is_empty() {
-            Ok(Vec::new())
-        } else {
+        let mut answers = Ok(Vec::new().into_iter());
+        if !good.is_empty() {
             let names = good.iter().map(|i| i.key.name.clone()).collect();
-            self.connection
-                .call(Needs::write(names), move |view| {
-                    Ok(good
-                        .iter()
-                        .map(|item| {
-                            let (state, now, _) = match view.change(&item.key.name) {
-                                Ok(loaded) => loaded,
-                                Err(e) => return Item::Failed(e),
-                            };
-                            match item.kind {
-                                RenewKind::Lease => Item::Lease(state.renew(item.key.id, item.ttl, now)),
-                                _ => Item::Queued(state.ask_again(item.key.id, item.ttl, now)),
-                            }
-                        })
-                        .collect::<Vec<_>>())
-                })
-                .await
-        };
-        let mut answers = answers.map(Vec::into_iter);
+            let run = move |view: &mut View| {
+                let one = |item| renew_one(view, item, counted_from);
+                Ok(good.into_iter().map(one).collect::<Vec<_>>())
+            };
+            let asked = self.connection.call(Needs::write(names), run).await;
+            answers = asked.map(Vec::into_iter);
+        }
         checked
             .into_iter()
             .map(|item| match (item, &mut answers) {
                 (Err(e), _) => RenewOutcome::Failed(e),
                 (Ok(item), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
-                (Ok(item), Ok(answers)) => match answers.next() {
-                    Some(Item::Lease(Some(left))) => RenewOutcome::Renewed(Renewal::new(counted_from, left)),
-                    Some(Item::Queued(Asked::Granted { token, expires_in })) => {
-                        RenewOutcome::Granted(Grant::new(item.key, token, counted_from, expires_in))
-                    }
-                    Some(Item::Queued(Asked::Queued { recheck_in, ahead })) => {
-                        RenewOutcome::Queued { recheck_in, ahead }
-                    }
-                    Some(Item::Failed(e)) => RenewOutcome::Failed(e.with_name(&item.key.name)),
-                    _ => RenewOutcome::Gone,
-                },
+                (Ok(_), Ok(answers)) => answers.next().unwrap_or(RenewOutcome::Gone),
             })
             .collect()
+    }
+}
+
+fn renew_one(view: &mut View, item: RenewItem, counted_from: Timestamp) -> RenewOutcome {
+    let (key, ttl) = (item.key, item.ttl);
+    let (state, now, _) = match view.change(&key.name) {
+        Ok(loaded) => loaded,
+        Err(e) => return RenewOutcome::Failed(e.with_name(&key.name)),
+    };
+    if matches!(item.kind, RenewKind::Lease) {
+        return match state.renew(key.id, ttl, now) {
+            Some(left) => RenewOutcome::Renewed(Renewal::new(counted_from, left)),
+            None => RenewOutcome::Gone,
+        };
+    }
+    match state.ask_again(key.id, ttl, now) {
+        Asked::Granted { token, expires_in } => {
+            RenewOutcome::Granted(Grant::new(key, token, counted_from, expires_in))
+        }
+        Asked::Queued { recheck_in, ahead } => RenewOutcome::Queued { recheck_in, ahead },
+        _ => RenewOutcome::Gone,
     }
 }

@@ -7,170 +7,149 @@ use std::time::Duration;
 use dlock_core::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, Row as _};
+use sqlx::{Arguments as _, Decode, Encode, Row as _, Sqlite, Type};
 
 use super::failure::foreign_row;
-use super::schema::to_sql;
 use crate::admit::{Entry, Glance, Phase, Row, WATCH, Watch};
 
-pub(super) fn bind<'q, T>(args: &mut SqliteArguments, value: T) -> Result<()>
-where
-    T: sqlx::Encode<'q, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + 'q,
-{
+/// The phases, as they are numbered in the table.
+const PHASES: [Phase; 4] = [Phase::Queued, Phase::Offered, Phase::Held, Phase::Kept];
+
+/// What is in the column of the phase for the row of a watch. The count is in the column of the arrival, and
+/// the end of the lease in that of all leases.
+pub(super) const WATCHED: i64 = 4;
+
+/// SQLite's integers are signed; tokens and times stay below 2^63.
+pub(super) fn to_sql(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+pub(super) fn bind<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + 'q>(
+    args: &mut SqliteArguments,
+    value: T,
+) -> Result<()> {
     args.add(value)
         .map_err(|e| Error::new(ErrorKind::InvalidInput, format!("a value cannot be stored: {e}")))
 }
 
 pub(super) fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestId) -> Result<()> {
     bind(args, name.as_bytes())?;
-    bind(args, id_bytes(id).as_slice())
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
+    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
+    bind(args, bytes.as_slice())
 }
 
 pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&Entry, &Watch>) -> Result<()> {
-    match row {
-        Row::Entry(entry) => bind_entry(args, name, entry),
-        Row::Watch(watch) => bind_watch(args, name, *watch),
+    let (id, first, token, last, owner) = match row {
+        Row::Entry(e) => {
+            let share = match e.mode {
+                Mode::Shared { limit } => limit.map_or(0, |n| i64::from(n.get())),
+                _ => -1,
+            };
+            let first = [e.phase as i64, share, i64::from(e.priority), e.arrival];
+            let ttl = to_sql(u64::try_from(e.ttl.as_nanos()).unwrap_or(u64::MAX));
+            let last = [ttl, to_sql(e.expires.as_nanos()), i64::from(e.upgrading)];
+            (
+                e.id,
+                first,
+                e.token.map(|t| to_sql(t.get())),
+                last,
+                e.owner.as_deref(),
+            )
+        }
+        Row::Watch(w) => {
+            let first = [WATCHED, 0, 0, to_sql(w.changes)];
+            (WATCH, first, None, [0, to_sql(w.until.as_nanos()), 0], None)
+        }
+    };
+    bind_key(args, name, id)?;
+    for number in first {
+        bind(args, number)?;
     }
-}
-
-fn bind_watch(args: &mut SqliteArguments, name: &LockName, watch: Watch) -> Result<()> {
-    bind_key(args, name, WATCH)?;
-    bind(args, WATCHED)?;
-    for zero in [0i64; 2] {
-        bind(args, zero)?;
+    bind(args, token)?;
+    for number in last {
+        bind(args, number)?;
     }
-    bind(args, to_sql(watch.changes))?;
-    bind(args, None::<i64>)?;
-    bind(args, 0i64)?;
-    bind(args, to_sql(watch.until.as_nanos()))?;
-    bind(args, 0i64)?;
-    bind(args, None::<&str>)
-}
-
-/// What is in the column of the phase for that row. The count is in the column of the arrival, and the end of
-/// the lease in that of all leases.
-pub(super) const WATCHED: i64 = 4;
-
-/// A waiter that was admitted while it was away.
-const OFFERED: i64 = 1;
-
-fn bind_entry(args: &mut SqliteArguments, name: &LockName, e: &Entry) -> Result<()> {
-    bind_key(args, name, e.id)?;
-    bind(
-        args,
-        match e.phase {
-            Phase::Queued => 0i64,
-            Phase::Offered => OFFERED,
-            Phase::Held => 2,
-            Phase::Kept => 3,
-        },
-    )?;
-    bind(
-        args,
-        match e.mode {
-            Mode::Shared { limit } => limit.map_or(0, |n| i64::from(n.get())),
-            _ => -1,
-        },
-    )?;
-    bind(args, i64::from(e.priority))?;
-    bind(args, e.arrival)?;
-    bind(args, e.token.map(|t| to_sql(t.get())))?;
-    bind(args, to_sql(u64::try_from(e.ttl.as_nanos()).unwrap_or(u64::MAX)))?;
-    bind(args, to_sql(e.expires.as_nanos()))?;
-    bind(args, i64::from(e.upgrading))?;
-    bind(args, e.owner.as_deref())
+    bind(args, owner)
 }
 
 /// The name of an entry's row.
 pub(super) fn read_name(row: &SqliteRow) -> Result<LockName> {
-    let bytes: Vec<u8> = row
-        .try_get(0)
-        .map_err(|_| foreign_row("a column of another type"))?;
-    LockName::new(bytes)
+    LockName::new(column::<Vec<u8>>(row, 0)?)
 }
 
 /// The rest of it.
 pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
-    let bad = |_: sqlx::Error| foreign_row("a column of another type");
-    let number = |i: usize| row.try_get::<i64, _>(i).map_err(bad);
-    let positive = |i: usize| u64::try_from(number(i)?).map_err(|_| foreign_row("a time below zero"));
-    let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
-    let phase = match number(2)? {
-        0 => Phase::Queued,
-        OFFERED => Phase::Offered,
-        2 => Phase::Held,
-        3 => Phase::Kept,
-        WATCHED => {
-            return Ok(Row::Watch(Watch {
-                changes: positive(5)?,
-                until: Timestamp::from_nanos(positive(8)?),
-            }));
-        }
-        _ => return Err(foreign_row("an unknown phase")),
-    };
-    let mode = match number(3)? {
-        -1 => Mode::Exclusive,
-        n => Mode::Shared {
-            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign_row("an unknown mode"))?),
-        },
-    };
+    let phase = column::<i64>(row, 2)?;
+    if phase == WATCHED {
+        return Ok(Row::Watch(Watch {
+            changes: number(row, 5)?,
+            until: time(row, 8)?,
+        }));
+    }
+    let token = |n| u64::try_from(n).ok().and_then(Token::new);
+    let below = || foreign_row("a token below one");
+    let token = column::<Option<i64>>(row, 6)?.map(|n| token(n).ok_or_else(below));
     Ok(Row::Entry(Entry {
-        id: read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?,
-        phase,
-        mode,
-        priority: u8::try_from(number(4)?).map_err(|_| foreign_row("an unknown priority"))?,
-        arrival: number(5)?,
-        token: read_token(row, 6)?,
-        ttl: Duration::from_nanos(positive(7)?),
-        expires: Timestamp::from_nanos(positive(8)?),
-        upgrading: number(9)? != 0,
-        owner: row.try_get::<Option<String>, _>(10).map_err(bad)?.map(Arc::from),
+        id: read_id(column(row, 1)?)?,
+        phase: read_phase(phase)?,
+        mode: match column::<i64>(row, 3)? {
+            -1 => Mode::Exclusive,
+            _ => Mode::Shared {
+                limit: NonZeroU32::new(number(row, 3)?),
+            },
+        },
+        priority: number(row, 4)?,
+        arrival: column(row, 5)?,
+        token: token.transpose()?,
+        ttl: Duration::from_nanos(number(row, 7)?),
+        expires: time(row, 8)?,
+        upgrading: column::<i64>(row, 9)? != 0,
+        owner: column::<Option<String>>(row, 10)?.map(Arc::from),
     }))
 }
 
 /// The holders, one a row, and the first end of those who are queued, without an id.
 pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
-    let bad = |_: sqlx::Error| foreign_row("a column of another type");
     let mut glance = Glance::default();
     for row in rows {
-        let holder = row.try_get::<Option<Vec<u8>>, _>(0).map_err(bad)?;
-        let phase = row.try_get::<i64, _>(1).map_err(bad)?;
-        if !(0..WATCHED).contains(&phase) {
-            return Err(foreign_row("an unknown phase"));
-        }
-        let expires = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?);
-        let expires = Timestamp::from_nanos(expires.map_err(|_| foreign_row("a time below zero"))?);
+        let (phase, expires) = (read_phase(column(row, 1)?)?, time(row, 2)?);
         glance.earliest = Some(glance.earliest.map_or(expires, |e| e.min(expires)));
-        if let Some(id) = holder {
-            let id = read_id(&id).ok_or_else(|| foreign_row("a request id of another length"))?;
-            glance.add(id, phase == OFFERED);
+        if let Some(id) = column::<Option<&[u8]>>(row, 0)? {
+            glance.add(read_id(id)?, phase == Phase::Offered);
         }
     }
     glance.holders.sort_unstable();
     Ok(glance)
 }
 
-fn read_token(row: &SqliteRow, column: usize) -> Result<Option<Token>> {
-    let stored: Option<i64> = row
-        .try_get(column)
-        .map_err(|_| foreign_row("a column of another type"))?;
-    let token = |n| u64::try_from(n).ok().and_then(Token::new);
-    stored
-        .map(|n| token(n).ok_or_else(|| foreign_row("a token below one")))
-        .transpose()
+pub(super) fn column<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
+    row.try_get(at)
+        .map_err(|_| foreign_row("a column of another type"))
 }
 
-fn id_bytes(id: RequestId) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
-    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
-    bytes
+pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, at: usize) -> Result<T> {
+    let stored = column::<i64>(row, at)?;
+    T::try_from(stored).map_err(|_| foreign_row("a number that cannot be there"))
 }
 
-fn read_id(bytes: &[u8]) -> Option<RequestId> {
-    let (client, sequence) = bytes.split_at_checked(16)?;
-    Some(RequestId::new(
-        u128::from_be_bytes(client.try_into().ok()?),
-        u64::from_be_bytes(sequence.try_into().ok()?),
-    ))
+pub(super) fn time(row: &SqliteRow, at: usize) -> Result<Timestamp> {
+    number(row, at).map(Timestamp::from_nanos)
+}
+
+fn read_phase(stored: i64) -> Result<Phase> {
+    let phase = usize::try_from(stored).ok().and_then(|n| PHASES.get(n));
+    phase.copied().ok_or_else(|| foreign_row("an unknown phase"))
+}
+
+fn read_id(bytes: &[u8]) -> Result<RequestId> {
+    let id = bytes.split_at_checked(16).and_then(|(client, sequence)| {
+        let client = u128::from_be_bytes(client.try_into().ok()?);
+        Some(RequestId::new(
+            client,
+            u64::from_be_bytes(sequence.try_into().ok()?),
+        ))
+    });
+    id.ok_or_else(|| foreign_row("a request id of another length"))
 }

@@ -14,17 +14,17 @@
 //! that *does* wait for the disk, before any token beyond the old ceiling is handed out, and the first
 //! process of a new boot goes on from the ceiling.
 
+use std::time::Duration;
+
 use dlock_core::{Error, ErrorKind, Result, Timestamp};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _, Sqlite};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, Sqlite};
 
 use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
-use super::row::WATCHED;
+use super::row::{WATCHED, column, number, time, to_sql};
 use crate::direct::Dialect as _;
-
-/// The newest schema that this version knows.
-pub(super) const SCHEMA_VERSION: i64 = 3;
+use crate::gate;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -74,6 +74,30 @@ const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFA
 /// until when. No new columns; but who does not know that row would not count.
 const V3: &[&str] = &[];
 
+/// A database that is chosen and checked.
+#[derive(Debug)]
+pub(super) struct Database {
+    pub(super) options: SqliteConnectOptions,
+    /// The path, for messages.
+    pub(super) at: String,
+    pub(super) sql: Statements,
+    pub(super) boot: BootId,
+    /// Nobody but this connection sees it, and it ends with it.
+    pub(super) private: bool,
+    /// Whether we may choose the journal mode.
+    pub(super) ours: bool,
+    /// How long a transaction waits for the write lock.
+    pub(super) busy_budget: Duration,
+}
+
+impl Database {
+    /// How to connect without a log, and without waiting in a way that cannot be cancelled.
+    pub(super) fn quiet(&self) -> SqliteConnectOptions {
+        let options = self.options.clone().disable_statement_logging();
+        options.busy_timeout(Duration::ZERO)
+    }
+}
+
 /// The statements, with the table prefix filled in once.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -85,12 +109,13 @@ pub(super) struct Statements {
     pub(super) due: String,
     pub(super) meta: String,
     pub(super) set_tokens: String,
+    pub(super) read_fence: String,
     /// The name of the table of the fence gate.
     pub(super) fence: String,
 }
 
 impl Statements {
-    /// For tables whose names begin with `prefix`, which has been checked by [`check_prefix`].
+    /// For tables whose names begin with `prefix`, which was checked.
     pub(super) fn new(prefix: &str) -> Self {
         let load = format!(
             "SELECT name, id, phase, share, priority, arrival, token, ttl, expires, upgrading, owner FROM \
@@ -103,9 +128,8 @@ impl Statements {
             load: many(load),
             // One row for all that are queued, and one for each holder; not the row of a watch.
             glance: format!(
-                "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) FROM \
-                 {prefix}entry \
-                 WHERE name = ? AND phase <> {WATCHED} GROUP BY holder"
+                "SELECT CASE phase WHEN 0 THEN NULL ELSE id END AS holder, phase, MIN(expires) \
+                 FROM {prefix}entry WHERE name = ? AND phase <> {WATCHED} GROUP BY holder"
             ),
             put: many(put),
             delete: many(delete),
@@ -115,6 +139,7 @@ impl Statements {
             ),
             meta: format!("SELECT schema_version, boot, last_token, token_ceiling, seen FROM {prefix}meta"),
             set_tokens: format!("UPDATE {prefix}meta SET last_token = ?, token_ceiling = ?, seen = ?;"),
+            read_fence: format!("SELECT max_exclusive, max_any, value FROM {prefix}fence WHERE resource = ?"),
             fence: format!("{prefix}fence"),
             prefix: prefix.to_owned(),
         }
@@ -135,34 +160,26 @@ impl Meta {
     /// Reads the meta row and refuses what a newer version wrote.
     pub(super) fn read(row: Option<&SqliteRow>, at: &str) -> Result<Self> {
         let row = row.ok_or_else(|| foreign_row("the meta table is empty"))?;
-        let bad = |_: sqlx::Error| foreign_row("the meta table has other columns");
-        let version: i64 = row.try_get(0).map_err(bad)?;
-        refuse_newer(version, at)?;
-        let number = |i| -> Result<u64> {
-            u64::try_from(row.try_get::<i64, _>(i).map_err(bad)?)
-                .map_err(|_| foreign_row("a number below zero"))
-        };
+        refuse_newer(column(row, 0)?, at)?;
         Ok(Self {
-            boot: row.try_get(1).map_err(bad)?,
-            last_token: number(2)?,
-            token_ceiling: number(3)?,
-            seen: Timestamp::from_nanos(number(4)?),
+            boot: column(row, 1)?,
+            last_token: number(row, 2)?,
+            token_ceiling: number(row, 3)?,
+            seen: time(row, 4)?,
         })
     }
 }
 
 fn refuse_newer(version: i64, at: &str) -> Result<()> {
-    if version > SCHEMA_VERSION {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the lock tables in {at} have schema version {version}, this program knows up to \
-                 {SCHEMA_VERSION}: \
-                 a newer dlock has used the database; update this program"
-            ),
-        ));
+    let known = MIGRATIONS.len() as i64;
+    if version <= known {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "the lock tables in {at} have schema version {version}, this program knows up to {known}: a newer \
+         dlock has used the database; update this program"
+    );
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 /// Who else may have the database open.
@@ -195,127 +212,76 @@ pub(super) enum Migrated {
 /// it was started anew since, or no hold runs on by this clock.
 pub(super) async fn migrate(
     conn: &mut SqliteConnection,
-    sql: &Statements,
-    boot: BootId,
-    at: &str,
+    db: &Database,
     company: Company,
 ) -> Result<Migrated> {
-    let mut version = current_version(conn, sql, at).await?;
-    let refuse = |e| nothing_done(e, at);
-    while let Some(steps) = usize::try_from(version).ok().and_then(|v| MIGRATIONS.get(v)) {
+    let (sql, prefix) = (&db.sql, &db.sql.prefix);
+    let refuse = |e| nothing_done(e, &db.at);
+    let version = current_version(conn, db).await?;
+    for (n, steps) in MIGRATIONS.iter().enumerate().skip(version) {
         for step in *steps {
             let text = match *step {
-                "{fence}" => Sqlite::fence_table(&sql.fence),
-                step => step.replace("{p}", &sql.prefix),
+                "{fence}" => gate::table::<Sqlite>(&sql.fence),
+                step => step.replace("{p}", prefix),
             };
-            run(conn, text).await.map_err(refuse)?;
+            ask(conn, text).await.map_err(refuse)?;
         }
-        version += 1;
-        run(
-            conn,
-            format!("UPDATE {}meta SET schema_version = {version}", sql.prefix),
-        )
-        .await
-        .map_err(refuse)?;
+        let text = format!("UPDATE {prefix}meta SET schema_version = {}", n + 1);
+        ask(conn, text).await.map_err(refuse)?;
     }
-    let row = sqlx::query(AssertSqlSafe(sql.meta.clone()))
-        .fetch_optional(&mut *conn)
-        .await
-        .map_err(refuse)?;
-    let meta = Meta::read(row.as_ref(), at)?;
+    let rows = ask(conn, sql.meta.clone()).await.map_err(refuse)?;
+    let meta = Meta::read(rows.first(), &db.at)?;
     let mut last = meta.last_token;
     let now = Timestamp::now();
-    if meta.boot != boot.as_bytes() {
-        if company == Company::Perhaps && meta.seen <= now && has_live_holds(conn, sql, now, at).await? {
-            return Ok(Migrated::Others);
+    if meta.boot != db.boot.as_bytes() {
+        if company == Company::Perhaps && meta.seen <= now {
+            // Waiters and watchers do not count: they hold nothing, and ask again.
+            let holds = format!(
+                "SELECT 1 FROM {prefix}entry WHERE phase IN (1, 2, 3) AND expires > {} LIMIT 1",
+                to_sql(now.as_nanos())
+            );
+            if !ask(conn, holds).await.map_err(refuse)?.is_empty() {
+                return Ok(Migrated::Others);
+            }
         }
         last = last.max(meta.token_ceiling);
-        run(conn, format!("DELETE FROM {}entry", sql.prefix))
-            .await
-            .map_err(refuse)?;
-        sqlx::query(AssertSqlSafe(format!("UPDATE {}meta SET boot = ?", sql.prefix)))
-            .bind(boot.as_bytes())
-            .execute(&mut *conn)
-            .await
-            .map_err(refuse)?;
+        let boot = Sqlite::bytes(db.boot.as_bytes());
+        let text = format!("DELETE FROM {prefix}entry; UPDATE {prefix}meta SET boot = {boot}");
+        ask(conn, text).await.map_err(refuse)?;
     }
     let ceiling = meta.token_ceiling.max(last.saturating_add(TOKEN_BLOCK));
-    sqlx::query(AssertSqlSafe(sql.set_tokens.clone()))
-        .bind(to_sql(last))
-        .bind(to_sql(ceiling))
-        .bind(to_sql(now.as_nanos()))
-        .execute(&mut *conn)
-        .await
-        .map_err(refuse)?;
+    let [last, ceiling, seen] = [last, ceiling, now.as_nanos()].map(to_sql);
+    let text =
+        format!("UPDATE {prefix}meta SET last_token = {last}, token_ceiling = {ceiling}, seen = {seen}");
+    ask(conn, text).await.map_err(refuse)?;
     Ok(Migrated::Ours)
 }
 
-/// Waiters and watchers do not count: they hold nothing, and ask again.
-async fn has_live_holds(
-    conn: &mut SqliteConnection,
-    sql: &Statements,
-    now: Timestamp,
-    at: &str,
-) -> Result<bool> {
-    let text = format!(
-        "SELECT EXISTS (SELECT 1 FROM {}entry WHERE phase IN (1, 2, 3) AND expires > ?)",
-        sql.prefix
-    );
-    sqlx::query(AssertSqlSafe(text))
-        .bind(to_sql(now.as_nanos()))
-        .fetch_one(conn)
-        .await
-        .and_then(|row| row.try_get(0))
-        .map_err(|e| nothing_done(e, at))
-}
-
 /// 0 if there are no tables yet.
-async fn current_version(conn: &mut SqliteConnection, sql: &Statements, at: &str) -> Result<i64> {
-    let found =
-        sqlx::query("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE")
-            .bind(format!("{}meta", sql.prefix))
-            .fetch_one(&mut *conn)
-            .await
-            .and_then(|row| row.try_get::<i64, _>(0))
-            .map_err(|e| nothing_done(e, at))?;
-    if found == 0 {
+async fn current_version(conn: &mut SqliteConnection, db: &Database) -> Result<usize> {
+    let (at, meta) = (&db.at, format!("{}meta", db.sql.prefix));
+    let table =
+        format!("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{meta}' COLLATE NOCASE");
+    let found = ask(conn, table).await.map_err(|e| nothing_done(e, at))?;
+    if found.is_empty() {
         return Ok(0);
     }
-    let version = sqlx::query(AssertSqlSafe(format!(
-        "SELECT schema_version FROM {}meta",
-        sql.prefix
-    )))
-    .fetch_optional(&mut *conn)
-    .await
-    .and_then(|row| row.map(|r| r.try_get::<i64, _>(0)).transpose());
-    match version {
+    let text = format!("the table `{meta}` in {at} is not dlock's; choose another table prefix");
+    let foreign = Error::new(ErrorKind::BackendData, text);
+    let stored = ask(conn, format!("SELECT schema_version FROM {meta}")).await;
+    match stored.and_then(|rows| rows.first().map(|r| r.try_get::<i64, _>(0)).transpose()) {
         Ok(Some(version)) if version >= 1 => {
             refuse_newer(version, at)?;
-            Ok(version)
+            usize::try_from(version).map_err(|_| foreign)
         }
-        Ok(_) => Err(foreign_table(sql, at)),
+        Ok(_) => Err(foreign),
         // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever
         // chose another prefix for that would lock beside those who did not.
         Err(e) if primary_code(&e).is_some_and(|code| code != 1) => Err(nothing_done(e, at)),
-        Err(e) => Err(foreign_table(sql, at).with_source(e)),
+        Err(e) => Err(foreign.with_source(e)),
     }
 }
 
-fn foreign_table(sql: &Statements, at: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!(
-            "the table `{}meta` in {at} is not dlock's; choose another table prefix",
-            sql.prefix
-        ),
-    )
-}
-
-async fn run(conn: &mut SqliteConnection, text: String) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await.map(|_| ())
-}
-
-/// SQLite's integers are signed; tokens and times stay below 2^63.
-pub(super) fn to_sql(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
+async fn ask(conn: &mut SqliteConnection, text: String) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).await
 }

@@ -16,8 +16,7 @@
 //!   change.
 //! * *A look that is dropped or fails*: the next one looks at the holders, whatever the numbers say.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, News, Probe};
@@ -29,13 +28,17 @@ use crate::admit::Glance;
 pub(super) struct FileProbe {
     connection: Connection,
     key: LeaseKey,
-    turn: AtomicU64,
-    version: AtomicI64,
-    /// What is known of the holders, against which the next look compares.
-    seen: Mutex<Seen>,
+    known: Mutex<Known>,
 }
 
-enum Seen {
+/// What the last look has seen, against which the next one compares.
+struct Known {
+    turn: u64,
+    version: Option<i64>,
+    holders: Holders,
+}
+
+enum Holders {
     /// The attempt has looked, and what it has seen is not kept here.
     ByAttempt,
     Glance(Glance),
@@ -45,34 +48,21 @@ enum Seen {
 
 impl FileProbe {
     /// For a request that has seen the state after that job and that version.
-    pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: i64) -> Self {
+    pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: Option<i64>) -> Self {
+        let holders = Holders::ByAttempt;
         Self {
             connection,
             key,
-            turn: AtomicU64::new(turn),
-            version: AtomicI64::new(version),
-            seen: Mutex::new(Seen::ByAttempt),
+            known: Mutex::new(Known {
+                turn,
+                version,
+                holders,
+            }),
         }
     }
 
-    fn see(&self, seen: Seen) -> Seen {
-        std::mem::replace(
-            &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner),
-            seen,
-        )
-    }
-
-    /// Whether a look at the holders is due whatever was stored.
-    fn is_due(&self) -> bool {
-        match &*self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
-            Seen::ByAttempt => false,
-            Seen::Perhaps => true,
-            Seen::Glance(glance) => self.has_run_out(glance) || self.admitted(glance).next().is_some(),
-        }
-    }
-
-    fn has_run_out(&self, glance: &Glance) -> bool {
-        glance.earliest.is_some_and(|end| end <= Timestamp::now())
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of this client who hold and have not been told.
@@ -82,47 +72,66 @@ impl FileProbe {
         untold.filter(move |id| id.client() == client)
     }
 
+    /// Whether a look at the holders is due whatever was stored.
+    fn is_due(&self, holders: &Holders) -> bool {
+        match holders {
+            Holders::ByAttempt => false,
+            Holders::Perhaps => true,
+            Holders::Glance(glance) => has_run_out(glance) || self.admitted(glance).next().is_some(),
+        }
+    }
+
+    /// Whether something was stored since the last look.
     async fn is_moved(&self) -> Result<bool> {
         let last = self.connection.stamps.last_change(&self.key.name);
-        let here = last > self.turn.fetch_max(last, Ordering::AcqRel);
+        let here = {
+            let turn = &mut self.known().turn;
+            last > std::mem::replace(turn, last.max(*turn))
+        };
         if self.connection.private {
             return Ok(here);
         }
         let version = self
             .connection
-            .call(Needs::nothing(), |view| Ok(view.version))
+            .call(Needs::default(), |view| Ok(view.version))
             .await?;
-        Ok(self.version.swap(version, Ordering::AcqRel) != version || here)
+        Ok(std::mem::replace(&mut self.known().version, version) != version || here)
     }
 }
 
 #[async_trait]
 impl Probe for FileProbe {
     async fn look(&self) -> Result<News> {
-        let due = self.is_due();
-        let before = self.see(Seen::Perhaps);
+        let before = std::mem::replace(&mut self.known().holders, Holders::Perhaps);
+        let due = self.is_due(&before);
         if !self.is_moved().await? && !due {
-            self.see(before);
+            self.known().holders = before;
             return Ok(News::Nothing);
         }
         let name = self.key.name.clone();
-        let needs = Needs::glance(&name);
+        let needs = Needs {
+            glance: Some(name.clone()),
+            ..Needs::default()
+        };
         let now = self
             .connection
             .call(needs, move |view| view.glance(&name))
             .await?;
-        let news = if self.has_run_out(&now) {
+        let mut admitted: Vec<_> = self.admitted(&now).collect();
+        admitted.sort_unstable();
+        let same = matches!(&before, Holders::Glance(before) if before.holders == now.holders);
+        let news = if has_run_out(&now) {
             News::Changed
+        } else if same && admitted.is_empty() {
+            News::Nothing
         } else {
-            let mut admitted: Vec<_> = self.admitted(&now).collect();
-            admitted.sort_unstable();
-            let same = matches!(&before, Seen::Glance(before) if before.holders == now.holders);
-            match admitted.is_empty() && same {
-                true => News::Nothing,
-                false => News::Admitted(admitted),
-            }
+            News::Admitted(admitted)
         };
-        self.see(Seen::Glance(now));
+        self.known().holders = Holders::Glance(now);
         Ok(news)
     }
+}
+
+fn has_run_out(glance: &Glance) -> bool {
+    glance.earliest.is_some_and(|end| end <= Timestamp::now())
 }

@@ -2,17 +2,16 @@
 //!
 //! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else
 //! changes, be it another client of this process, is found by comparing the holders before and after, 5 to 50
-//! ms apart; see [`Told`] for what that cannot show.
+//! ms apart; see [`Told`](crate::admit::Told) for what that cannot show.
 //!
 //! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when
 //! more do, or when the change is one that a comparison shows wrongly, as a forced end.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Error, Inspection, LockName, Result, Timestamp};
+use dlock_core::{Change, Inspection, LockName, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
@@ -20,122 +19,10 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
-use crate::admit::{NameState, Told};
+use crate::admit::{NameState, Tokens};
 
-/// How many changes wait for a slow consumer before it is told that some were skipped.
-const BACKLOG: usize = 1024;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
-
-/// Who watches which name, and what they have been told last.
-#[derive(Default)]
-pub(super) struct Watchers(HashMap<LockName, Watched>);
-
-struct Watched {
-    told: Told,
-    to: Vec<Watcher>,
-}
-
-struct Watcher {
-    send: mpsc::Sender<Result<Change>>,
-    skipped: bool,
-}
-
-impl Watcher {
-    fn tell(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
-        for change in changes {
-            if self.skipped {
-                break;
-            }
-            self.skipped = self.send.try_send(Ok(change.clone())).is_err();
-        }
-        self.catch_up(state, now);
-    }
-
-    /// After changes were skipped: the state as a whole, as soon as there is room.
-    fn catch_up(&mut self, state: &NameState, now: Timestamp) {
-        if self.skipped {
-            let snapshot = Change::Snapshot {
-                now: state.inspect(now),
-                skipped: true,
-            };
-            self.skipped = self.send.try_send(Ok(snapshot)).is_err();
-        }
-    }
-}
-
-impl Watchers {
-    pub(super) fn names(&self) -> impl Iterator<Item = LockName> {
-        self.0.keys().cloned()
-    }
-
-    fn add(&mut self, name: &LockName, state: &NameState, now: Timestamp) -> mpsc::Receiver<Result<Change>> {
-        let (mut send, receive) = mpsc::channel(BACKLOG);
-        let snapshot = Change::Snapshot {
-            now: state.inspect(now),
-            skipped: false,
-        };
-        let skipped = send.try_send(Ok(snapshot)).is_err();
-        let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
-            told: Told::of(state),
-            to: Vec::new(),
-        });
-        watched.to.push(Watcher { send, skipped });
-        receive
-    }
-
-    /// Tells what was committed on this connection.
-    pub(super) fn tell(&mut self, name: &LockName, changes: Vec<Change>, state: &NameState, now: Timestamp) {
-        let Some(watched) = self.0.get_mut(name) else {
-            return;
-        };
-        // Whatever others had stored was compared when it was loaded, in this same transaction.
-        watched.told = Told::of(state);
-        watched.pass_on(&changes, state, now);
-        if watched.to.is_empty() {
-            self.0.remove(name);
-        }
-    }
-
-    /// Tells what somebody else has changed, as far as it shows in what was loaded.
-    pub(super) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
-        let Some(watched) = self.0.get_mut(name) else {
-            return;
-        };
-        let changes = watched.told.compare(state, now);
-        if changes.is_none() {
-            watched.to.iter_mut().for_each(|w| w.skipped = true);
-        }
-        watched.pass_on(&changes.unwrap_or_default(), state, now);
-        if watched.to.is_empty() {
-            self.0.remove(name);
-        }
-    }
-
-    fn catch_up(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
-        if let Some(watched) = self.0.get_mut(name) {
-            watched.pass_on(&[], state, now);
-        }
-    }
-
-    /// Ends every stream with that error.
-    pub(super) fn end(&mut self, e: &Error) {
-        for watcher in self.0.drain().flat_map(|(_, w)| w.to) {
-            let mut send = watcher.send;
-            // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
-            let _ = send.try_send(Err(e.clone()));
-        }
-    }
-}
-
-impl Watched {
-    fn pass_on(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
-        self.to.retain_mut(|watcher| {
-            watcher.tell(changes, state, now);
-            !watcher.send.is_closed()
-        });
-    }
-}
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -199,7 +86,7 @@ impl Looking {
             .call(Needs::read(&self.name), move |view| {
                 let now = view.now;
                 let (state, watchers) = view.look(&name)?;
-                watchers.catch_up(&name, state, now);
+                watchers.pass_on(&name, &[], state, now);
                 Ok(state.is_due(now) || !state.is_watched(now + COUNTED_FOR / 2))
             })
             .await?;
@@ -227,48 +114,40 @@ impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.check_name(name)?;
         // First the count, then the snapshot: it holds all that was not counted.
-        keep_watch(&self.connection, name)
-            .await
-            .map_err(|e| e.with_name(name))?;
+        let counted = keep_watch(&self.connection, name).await;
+        counted.map_err(|e| e.with_name(name))?;
         let key = name.clone();
-        let receive = self
-            .connection
-            .call(Needs::read(name), move |view| {
-                let now = view.now;
-                let (state, watchers) = view.look(&key)?;
-                Ok(watchers.add(&key, state, now))
-            })
-            .await
-            .map_err(|e| e.with_name(name))?;
+        let receive = self.call(Needs::read(name), name, move |view| {
+            let now = view.now;
+            let (state, watchers) = view.look(&key)?;
+            Ok(watchers.add(&key, state, now))
+        });
         let looking = Looking {
-            receive,
+            receive: receive.await?,
             connection: self.connection.clone(),
             name: name.clone(),
             pause: LOOK_MIN,
             look_by: Timestamp::now() + COUNTED_FOR / 4,
             over: false,
         };
-        Ok(stream::unfold(looking, |mut l| {
-            async move { l.next().await.map(|c| (c, l)) }.boxed()
-        })
-        .boxed())
+        let next = |mut l: Looking| async move { l.next().await.map(|c| (c, l)) }.boxed();
+        Ok(stream::unfold(looking, next).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.check_name(name)?;
         let key = name.clone();
-        self.connection
-            .call(Needs::read(name), move |view| {
-                let now = view.now;
-                Ok(view.look(&key)?.0.inspect(now))
-            })
-            .await
-            .map_err(|e| e.with_name(name))
+        let inspected = self.call(Needs::read(name), name, move |view| {
+            let now = view.now;
+            Ok(view.look(&key)?.0.inspect(now))
+        });
+        inspected.await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
-        self.change(name, |state, now, tokens| Ok(state.force_release(now, tokens)))
-            .await
+        let needs = Needs::write(vec![name.clone()]);
+        let run = |state: &mut NameState, now, tokens: &mut Tokens| Ok(state.force_release(now, tokens));
+        self.change(needs, name, run).await
     }
 }

@@ -1,20 +1,36 @@
-//! What differs between the databases, for locking by hand and for the fence gate.
-//!
-//! All else is written once, generic over [`Store`]. How values are bound and read cannot be said of *any*
-//! database of sqlx, so it stands here once for each of the three.
+//! What differs between the databases, for locking by hand and for the fence gate. All else is written once,
+//! generic over [`Store`].
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sqlx::{AssertSqlSafe, SqlStr, Transaction};
 
-use super::row::Wait;
-
 type Done<'a, T> = BoxFuture<'a, Result<T, sqlx::Error>>;
 
 /// A database that can be locked by hand: `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) and
 /// `sqlx::Sqlite`, each with its feature. Nobody else can implement it.
 pub trait Store: Dialect {}
+
+impl<DB: Dialect> Store for DB {}
+
+/// What to do about rows that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Wait, for as long as the server lets one.
+    #[default]
+    Block,
+    /// Answer [`Locked::Busy`](super::row::Locked::Busy) (`NOWAIT`).
+    NoWait,
+    /// Wait for that long, and then answer [`Locked::Busy`](super::row::Locked::Busy). The server counts it,
+    /// for each row that it has to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in
+    /// milliseconds.
+    AtMost(Duration),
+    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
+    /// are locked together, as `NoWait`.
+    SkipLocked,
+}
 
 /// Whether a statement is worth keeping prepared on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,53 +41,77 @@ pub enum Prepared {
     Once,
 }
 
-/// What becomes of the time that a hold has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extend {
-    /// It is forgotten: the hold is a new one.
-    Anew,
-    /// It is kept if it is longer: an outer hold relies on it.
-    AtLeast,
-}
-
 /// What [`Store`] hides: how that database is spoken to.
 ///
-/// Statements on dlock's own tables are texts with their values in them, made from names that were checked,
-/// numbers and [literals](Self::bytes) in hexadecimal digits, in which nothing can be read as SQL. Bound
-/// values would take two requests. A pooler may change the connection between them, and in MySQL a future
-/// that is dropped between them leaves a connection that sqlx waits for without end.
+/// Statements on dlock's own tables are texts with their values in them: checked names, numbers, and
+/// [literals](Self::bytes) in hexadecimal digits, in which nothing can be read as SQL. Bound values would
+/// take two requests. A pooler may change the connection between them, and a future that is dropped between
+/// them leaves a connection of MySQL that sqlx waits for without end.
+#[allow(missing_docs)] // words of SQL, which say what they are
 pub trait Dialect: sqlx::Database {
-    /// The type of whole numbers of 64 bit, as `CAST` calls it.
-    const INTEGER: &'static str;
-    /// Whether sqlx leaves a connection as it should be when a future that uses it is dropped. See
-    /// `pooled.rs`.
-    const RECOVERS: bool;
-    /// The time of day, for operators to read: an expression.
+    /// Begins a transaction that reads what is newest, and writes.
+    const BEGIN: &'static str;
+    /// Whether sqlx leaves a connection in order when a future that uses it is dropped. See `pooled.rs`.
+    const RECOVERS: bool = false;
+    /// The end of a `SELECT` whose rows are to be locked.
+    const LOCKING: &'static str = " FOR UPDATE";
+    /// The time of day, for operators to read.
     const TODAY: &'static str;
-    /// The end of a `SELECT` whose rows are to be locked; with a space before it.
-    const LOCKING: &'static str;
+    /// The function that takes the greatest of its values.
+    const GREATEST: &'static str = "GREATEST";
+    /// What `CAST` calls a whole number of 64 bit.
+    const INTEGER: &'static str;
+
+    // Types of columns.
+    const NUMBER: &'static str = "BIGINT";
+    const KEY: &'static str;
+    const BYTES: &'static str;
+    const TEXT: &'static str = "TEXT";
+    /// The columns that say since when and until when a re-entrant row is held.
+    const TIMES: &'static str;
+    /// What stands behind the columns of a table.
+    const OPTIONS: &'static str = "";
 
     /// The end of an `INSERT` that does nothing if the key is there. The row is then locked, or can be
     /// without a deadlock.
-    fn or_nothing(key: &str) -> String;
+    fn or_nothing(key: &str) -> String {
+        format!("ON CONFLICT ({key}) DO NOTHING")
+    }
+
     /// The n-th placeholder of a statement, from 1 on.
-    fn placeholder(n: usize) -> String;
+    fn placeholder(_: usize) -> String {
+        "?".to_owned()
+    }
+
     /// Those bytes in the text of a statement.
-    fn bytes(bytes: &[u8]) -> String;
+    fn bytes(bytes: &[u8]) -> String {
+        format!("X'{}'", hex(bytes))
+    }
+
     /// Those characters in the text of a statement.
     fn text(text: &str) -> String;
-    /// The statement that makes the table of the fence gate.
-    fn fence_table(table: &str) -> String;
-    /// The statement that makes the table of versions.
-    fn version_table(table: &str) -> String;
-    /// The statement that makes the table of re-entrant rows.
-    fn reentrant_table(table: &str) -> String;
-    /// How long a hold lasts, in microseconds; below one when it is over. An expression.
+    /// How long a hold lasts, in microseconds; below one when it is over.
     fn remaining() -> dlock_core::Result<String>;
-    /// Assignments that make a hold last for that long from now on.
-    fn lasting(ttl: Duration, extend: Extend) -> dlock_core::Result<String>;
+    /// When a hold ends that lasts for that long from now on.
+    fn expiry_after(ttl: Duration) -> String;
 
-    /// Begins a transaction that reads what is newest, and writes.
+    /// An assignment, with a comma behind it, that says of which boot the end of a hold is.
+    fn of_this_boot() -> dlock_core::Result<String> {
+        Ok(String::new())
+    }
+
+    /// What a `SELECT` answers whose rows are locked. `None` if others have them and `wait` is over: then the
+    /// transaction goes on as if it had not been asked.
+    fn lock<'a>(
+        conn: &'a mut Self::Connection,
+        table: &'static str,
+        select: String,
+        arguments: Self::Arguments,
+        wait: Wait,
+        prepared: Prepared,
+    ) -> Done<'a, Option<Vec<Self::Row>>>;
+
+    // What `driver_calls!` writes.
     fn begin(conn: &mut Self::Connection) -> Done<'_, Transaction<'_, Self>>;
     /// What a text without values answers: one statement or several, in one request.
     fn ask(conn: &mut Self::Connection, text: String) -> Done<'_, Vec<Self::Row>>;
@@ -84,24 +124,9 @@ pub trait Dialect: sqlx::Database {
     ) -> Done<'_, Vec<Self::Row>>;
     /// How many rows a statement has changed; of an update, how many it has found.
     fn execute(conn: &mut Self::Connection, sql: SqlStr, arguments: Self::Arguments) -> Done<'_, u64>;
-    /// What a `SELECT` answers whose rows are locked. `None` if others have them and `wait` is over: then the
-    /// transaction goes on as if it had not been asked.
-    fn lock<'a>(
-        conn: &'a mut Self::Connection,
-        table: &'static str,
-        select: String,
-        arguments: Self::Arguments,
-        wait: Wait,
-        prepared: Prepared,
-    ) -> Done<'a, Option<Vec<Self::Row>>>;
-
-    /// One more value, behind those of the caller.
     fn add_number(arguments: &mut Self::Arguments, n: i64) -> Result<(), sqlx::Error>;
-    /// A number that was read.
     fn read_number(row: &Self::Row, at: usize) -> Result<Option<i64>, sqlx::Error>;
-    /// Bytes that were read.
     fn read_bytes(row: &Self::Row, at: usize) -> Result<Option<Vec<u8>>, sqlx::Error>;
-    /// A text that was read.
     fn read_text(row: &Self::Row, at: usize) -> Result<Option<String>, sqlx::Error>;
 }
 
@@ -116,13 +141,6 @@ fn hex(bytes: &[u8]) -> String {
     digits
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn micros(ttl: Duration) -> u64 {
-    // Rounded down: a lease in the store is not shorter than what its holder believes, which takes a margin
-    // off.
-    u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// A limit in whole units, rounded up: none is shorter than was said, and none is nought, which can mean
 /// without end.
 fn whole(limit: Duration, unit: Duration) -> u64 {
@@ -132,10 +150,10 @@ fn whole(limit: Duration, unit: Duration) -> u64 {
 }
 
 /// What is the same word for word, and yet cannot be generic: each line is about one database's types.
-macro_rules! speaks {
+macro_rules! driver_calls {
     ($arguments:ty, $connection:ty, $row:ty) => {
         fn begin(conn: &mut $connection) -> Done<'_, Transaction<'_, Self>> {
-            Box::pin(sqlx::Connection::begin_with(conn, BEGIN))
+            Box::pin(sqlx::Connection::begin_with(conn, Self::BEGIN))
         }
 
         fn ask(conn: &mut $connection, text: String) -> Done<'_, Vec<$row>> {

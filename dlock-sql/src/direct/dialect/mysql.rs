@@ -7,16 +7,18 @@ use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use super::*;
 use crate::direct::failure::Failure;
 
-/// In any isolation: what is read there is read by locking, and that is always what is newest.
-const BEGIN: &str = "START TRANSACTION READ WRITE";
-
-impl Store for MySql {}
-
 impl Dialect for MySql {
-    const INTEGER: &'static str = "SIGNED";
-    const RECOVERS: bool = false;
+    // In any isolation: what is read here is read by locking, and that is always what is newest.
+    const BEGIN: &'static str = "START TRANSACTION READ WRITE";
     const TODAY: &'static str = "UTC_TIMESTAMP(6)";
-    const LOCKING: &'static str = " FOR UPDATE";
+    const INTEGER: &'static str = "SIGNED";
+    // Compared byte for byte.
+    const KEY: &'static str = "VARBINARY(1024)";
+    const BYTES: &'static str = "LONGBLOB";
+    const TEXT: &'static str = "VARCHAR(255) CHARACTER SET utf8mb4";
+    const TIMES: &'static str = "since DATETIME(6), expires_at DATETIME(6)";
+    // The other engines know no transactions.
+    const OPTIONS: &'static str = " ENGINE = InnoDB";
 
     // Not INSERT IGNORE: that locks a row that is there for readers, and two who then want to write it are a
     // deadlock. This one locks it for a writer at once.
@@ -24,41 +26,8 @@ impl Dialect for MySql {
         format!("ON DUPLICATE KEY UPDATE {key} = {key}")
     }
 
-    fn placeholder(_: usize) -> String {
-        "?".to_owned()
-    }
-
-    fn bytes(bytes: &[u8]) -> String {
-        format!("X'{}'", hex(bytes))
-    }
-
     fn text(text: &str) -> String {
         format!("CONVERT(X'{}' USING utf8mb4)", hex(text.as_bytes()))
-    }
-
-    // InnoDB: the other engines know no transactions. VARBINARY, which is compared byte for byte.
-    fn fence_table(table: &str) -> String {
-        format!(
-            "CREATE TABLE IF NOT EXISTS {table} (resource VARBINARY(1024) NOT NULL PRIMARY KEY, \
-             max_exclusive BIGINT, max_any BIGINT, value LONGBLOB NOT NULL) ENGINE = InnoDB"
-        )
-    }
-
-    fn version_table(table: &str) -> String {
-        format!(
-            "CREATE TABLE IF NOT EXISTS {table} (part VARCHAR(32) CHARACTER SET ascii NOT NULL PRIMARY KEY, \
-             version BIGINT NOT NULL) ENGINE = InnoDB"
-        )
-    }
-
-    fn reentrant_table(table: &str) -> String {
-        format!(
-            "CREATE TABLE IF NOT EXISTS {table} (name VARBINARY(1024) NOT NULL PRIMARY KEY, holds BIGINT \
-             NOT NULL, \
-             owner_label VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, owner_id VARBINARY(16) NOT NULL, \
-             token BIGINT NOT NULL, \
-             last_change VARBINARY(16) NOT NULL, since DATETIME(6), expires_at DATETIME(6)) ENGINE = InnoDB"
-        )
     }
 
     // UTC, which has no hour twice. It is when the statement began, perhaps before it waited: that makes who
@@ -68,12 +37,9 @@ impl Dialect for MySql {
         Ok("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)".to_owned())
     }
 
-    fn lasting(ttl: Duration, extend: Extend) -> dlock_core::Result<String> {
-        let end = format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", micros(ttl));
-        Ok(match extend {
-            Extend::Anew => format!("expires_at = {end}"),
-            Extend::AtLeast => format!("expires_at = GREATEST(expires_at, {end})"),
-        })
+    // Rounded down: the holder takes a margin off, which is more.
+    fn expiry_after(ttl: Duration) -> String {
+        format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", ttl.as_micros())
     }
 
     /// A wait that is over takes back its statement and no more, so the transaction goes on.
@@ -86,10 +52,10 @@ impl Dialect for MySql {
         select: String,
         arguments: MySqlArguments,
         wait: Wait,
-        prepared: Prepared,
+        mut prepared: Prepared,
     ) -> Done<'a, Option<Vec<MySqlRow>>> {
         Box::pin(async move {
-            let (mut clause, mut back, mut prepared) = (" FOR UPDATE".to_owned(), None, prepared);
+            let (mut clause, mut back) = (String::new(), None);
             match wait {
                 Wait::Block => {}
                 Wait::NoWait => clause.push_str(" NOWAIT"),
@@ -98,10 +64,9 @@ impl Dialect for MySql {
                     let seconds = whole(limit, Duration::from_secs(1));
                     let asked = "SELECT @@version LIKE '%MariaDB%'".to_owned();
                     let shown = Self::ask(&mut *conn, asked).await?;
-                    let is_maria = shown.first().map(|row| sqlx::Row::try_get::<i64, _>(row, 0));
-                    if is_maria.transpose()? == Some(1) {
-                        clause.push_str(&format!(" WAIT {seconds}"));
-                        // The text has a number in it.
+                    let is_maria = shown.first().map(|row| Self::read_number(row, 0)).transpose()?;
+                    if is_maria == Some(Some(1)) {
+                        clause = format!(" WAIT {seconds}");
                         prepared = Prepared::Once;
                     } else {
                         let set = format!(
@@ -113,7 +78,7 @@ impl Dialect for MySql {
                     }
                 }
             }
-            let sql = AssertSqlSafe(format!("{select}{clause}")).into_sql_str();
+            let sql = AssertSqlSafe(format!("{select}{}{clause}", Self::LOCKING)).into_sql_str();
             let found = Self::all(&mut *conn, sql, arguments, prepared).await;
             if let Some(back) = back {
                 let done = Self::ask(&mut *conn, back.to_owned()).await;
@@ -122,17 +87,13 @@ impl Dialect for MySql {
                     done?;
                 }
             }
+            let has_end = matches!(wait, Wait::NoWait | Wait::AtMost(_));
             match found {
-                Err(e)
-                    if matches!(wait, Wait::NoWait | Wait::AtMost(_))
-                        && Failure::of(&e) == Failure::LockTimeout =>
-                {
-                    Ok(None)
-                }
+                Err(e) if has_end && Failure::of(&e) == Failure::LockTimeout => Ok(None),
                 found => found.map(Some),
             }
         })
     }
 
-    speaks!(MySqlArguments, MySqlConnection, MySqlRow);
+    driver_calls!(MySqlArguments, MySqlConnection, MySqlRow);
 }

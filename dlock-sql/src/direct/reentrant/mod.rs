@@ -35,8 +35,9 @@
 //! # What it promises
 //!
 //! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
-//!   **the database's clock**. An owner is a value with 128 random bits; its label is for readers, and two
-//!   owners of the same label are strangers.
+//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)). An
+//!   owner is a value with 128 random bits; its label is for readers, and two owners of the same label are
+//!   strangers.
 //! * The count is in the table, and nowhere else. After a crash of its owner it runs out with the time.
 //! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long
 //!   as the row, which nothing here deletes: one row for each name that was ever used.
@@ -50,7 +51,6 @@
 //!   [gate](super::gate) with the token where it matters. The locks of `dlock::Client` do both.
 //! * It does not wait: [`Entered::Busy`] says for how long at most it is held.
 //! * A [`Hold`] that is dropped is held until its time is over: a destructor cannot speak to a database.
-//! * In SQLite the clock is the machine's since boot, as in [the backend](crate::sqlite).
 //!
 //! # What could break it, and why it does not
 //!
@@ -59,13 +59,10 @@
 //! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in
 //!   `READ COMMITTED`, which is asked for; MySQL always reads the newest where it locks; SQLite locks the
 //!   file first.
-//! * *Two find no row*: it is made in a transaction of its own before the other, so nobody locks a gap.
+//! * *Two find no row*: it is inserted before it is locked, so nobody locks a gap.
 //! * *The process stops in the transaction*: the name is blocked for others until the server ends the
 //!   connection. Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When the
 //!   process goes on, it writes what it read: nobody could change it meanwhile.
-//! * *The clock is read before the wait for the row* (MySQL's statement clock): who holds looks alive for
-//!   longer, and what is written ends sooner, though never sooner than ttl after the request was sent. Both
-//!   err on the safe side.
 //! * *The commit's answer is lost*: the same change is sent again, and recognised. Without any answer the
 //!   owner keeps it in mind and takes it back before it does anything else. A late copy cannot come: its
 //!   transaction has the row locked, so whoever takes it back waits for its end.
@@ -73,15 +70,12 @@
 //!   takes the change back; if the owner is dropped too, it runs out.
 //! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones of that
 //!   owner are lost, which the token tells.
-//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held,
-//!   since the outer hold relies on it.
+//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
 
-mod hold;
 mod owner;
 mod state;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -89,8 +83,7 @@ use std::time::Duration;
 use dlock_core::{ErrorKind, LockName, Runtime, Token};
 use sqlx::Pool;
 
-pub use self::hold::{Entered, Hold, Holder};
-pub use self::owner::Owner;
+pub use self::owner::{Entered, Hold, Owner};
 use self::state::{Id, Row};
 use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
@@ -101,22 +94,28 @@ use super::version::Part;
 /// How often a change is tried that meets a deadlock, or whose answer is lost.
 const TRIES: u32 = 4;
 
-/// MySQL's column; the others take more.
-const LONGEST_LABEL: usize = 255;
-
-/// MySQL's column, and a length that all backends take.
-const LONGEST_NAME: usize = 1024;
-
-/// Long enough for anything; the columns end in the year 9999.
-const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
-
 /// A table of re-entrant locks. Cheap to clone.
+#[derive(Debug)]
 pub struct ReentrantRows<DB: Store> {
     pool: Pool<DB>,
     tables: Tables,
     runtime: Arc<dyn Runtime>,
     /// Whether the tables were seen to be of our version.
     checked: Arc<AtomicBool>,
+}
+
+/// Who holds a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// What the owner is called.
+    pub label: String,
+    /// How often it has entered and not left.
+    pub holds: u32,
+    /// The token that it has since it entered first.
+    pub token: Token,
+    /// For how long it lasts at most, unless it is renewed.
+    pub remaining: Duration,
 }
 
 impl<DB: Store> ReentrantRows<DB> {
@@ -142,21 +141,23 @@ impl<DB: Store> ReentrantRows<DB> {
     /// others as they come.
     pub async fn create_table(&self) -> Result<()> {
         let mut pooled = Pooled::of(&self.pool).await?;
-        let steps = self.steps();
-        self.part(&steps).bring_up::<DB>(pooled.conn()).await?;
+        self.part().bring_up::<DB>(&mut pooled.conn).await?;
         pooled.give_back();
         Ok(())
     }
 
     /// A step is never changed after a release; a new version adds one.
-    fn steps(&self) -> [String; 1] {
-        [DB::reentrant_table(&self.tables.reentrant())]
-    }
-
-    fn part<'a>(&'a self, steps: &'a [String]) -> Part<'a> {
+    fn part(&self) -> Part<'_> {
+        let (table, n, bytes, text) = (self.tables.reentrant(), DB::NUMBER, DB::BYTES, DB::TEXT);
+        let (key, times, options) = (DB::KEY, DB::TIMES, DB::OPTIONS);
+        let create = format!(
+            "CREATE TABLE IF NOT EXISTS {table} (name {key} NOT NULL PRIMARY KEY, holds {n} NOT NULL, \
+             owner_label {text} NOT NULL, owner_id {bytes} NOT NULL, token {n} NOT NULL, \
+             last_change {bytes} NOT NULL, {times}){options}"
+        );
         Part {
             name: "reentrant",
-            steps,
+            steps: vec![create],
             tables: &self.tables,
         }
     }
@@ -164,7 +165,7 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Looks at the version of the tables, once.
     async fn check(&self, conn: &mut DB::Connection) -> Result<()> {
         if !self.checked.load(Ordering::Relaxed) {
-            self.part(&self.steps()).check::<DB>(conn).await?;
+            self.part().check::<DB>(conn).await?;
             self.checked.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -175,10 +176,11 @@ impl<DB: Store> ReentrantRows<DB> {
     /// # Errors
     /// `InvalidInput` if the label is longer than 255 characters, or has a NUL in it.
     pub fn owner(&self, label: &str) -> Result<Owner<DB>> {
-        if label.chars().count() > LONGEST_LABEL || label.contains('\0') {
-            let text = "the label of an owner has at most 255 characters, none of them NUL";
-            return Err(Error::new(ErrorKind::InvalidInput, text));
-        }
+        let fits = label.chars().count() <= 255 && !label.contains('\0');
+        check(
+            fits,
+            "the label of an owner has at most 255 characters, none of them NUL",
+        )?;
         Ok(Owner {
             id: self.draw(),
             rows: self.clone(),
@@ -197,10 +199,11 @@ impl<DB: Store> ReentrantRows<DB> {
     pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
         check_name(name)?;
         let mut pooled = Pooled::of(&self.pool).await?;
-        self.check(pooled.conn()).await?;
-        let row = self.read(pooled.conn(), name, "").await?;
+        self.check(&mut pooled.conn).await?;
+        let row = self.read(&mut pooled.conn, name, "", "").await?;
         pooled.give_back();
-        row.filter(Row::is_held).map(|row| holder(&row)).transpose()
+        let held = row.filter(Row::is_held);
+        Ok(held.map(|row| Holder::of(&row)).transpose()?)
     }
 
     fn draw(&self) -> Id {
@@ -209,9 +212,16 @@ impl<DB: Store> ReentrantRows<DB> {
         id
     }
 
-    async fn read(&self, conn: &mut DB::Connection, name: &LockName, locking: &str) -> Result<Option<Row>> {
+    async fn read(
+        &self,
+        conn: &mut DB::Connection,
+        name: &LockName,
+        before: &str,
+        locking: &str,
+    ) -> Result<Option<Row>> {
         let text = format!(
-            "SELECT holds, owner_label, owner_id, token, last_change, {} FROM {} WHERE name = {}{locking}",
+            "{before}SELECT holds, owner_label, owner_id, token, last_change, {} \
+             FROM {} WHERE name = {}{locking}",
             DB::remaining()?,
             self.tables.reentrant(),
             DB::bytes(name.as_bytes()),
@@ -225,21 +235,14 @@ impl<DB: Store> ReentrantRows<DB> {
     async fn change<T>(
         &self,
         name: &LockName,
+        change: &Id,
         mut decide: impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
     ) -> Result<T> {
         let (mut tries, mut doubt) = (0, None);
         loop {
             tries += 1;
-            let e = match self.change_once(name, &mut decide).await {
-                Ok(Some(done)) => return Ok(done),
-                // There was no row: there is one now.
-                Ok(None) if tries < TRIES => continue,
-                Ok(None) => {
-                    let text = "the row of a re-entrant lock was made and is gone again; does something \
-                        else delete \
-                                from that table?";
-                    Error::new(ErrorKind::BackendData, text)
-                }
+            let e = match self.change_once(name, change, &mut decide).await {
+                Ok(done) => return Ok(done),
                 Err(e) => e,
             };
             // Not a lock that takes too long: the caller knows better how long to wait.
@@ -260,79 +263,56 @@ impl<DB: Store> ReentrantRows<DB> {
     async fn change_once<T>(
         &self,
         name: &LockName,
+        change: &Id,
         decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
-    ) -> Result<Option<T>> {
+    ) -> Result<T> {
         let mut pooled = Pooled::of(&self.pool).await?;
-        self.check(pooled.conn()).await?;
-        // An error of the connection is not given back with it.
-        let done = self.change_on(pooled.conn(), name, decide).await?;
-        if matches!(done, Ok(None)) {
-            self.make_row(pooled.conn(), name).await?;
-        }
-        pooled.give_back();
-        done
-    }
-
-    /// The inner result is that of a transaction which is over, in whatever way; after the outer one it may
-    /// be open.
-    async fn change_on<T>(
-        &self,
-        conn: &mut DB::Connection,
-        name: &LockName,
-        decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
-    ) -> Result<Result<Option<T>>> {
-        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
-        let (commit, answer) = match self.decide_in(&mut tx, name, decide).await {
-            Ok(decided) => decided,
-            Err(e) => {
-                return match tx.rollback().await {
-                    Ok(()) => Ok(Err(e)),
-                    // The first error tells why.
-                    Err(_) => Err(e),
-                };
-            }
+        self.check(&mut pooled.conn).await?;
+        let mut tx = DB::begin(&mut pooled.conn).await.map_err(Error::of)?;
+        let decided = self.decide_in(&mut tx, name, change, decide).await;
+        let ended = match &decided {
+            Ok(Decided { write: Some(_), .. }) => tx.commit().await.map_err(Error::of_commit),
+            _ => tx.rollback().await.map_err(Error::of),
         };
-        if commit {
-            tx.commit().await.map_err(Error::of_commit)?;
-        } else {
-            tx.rollback().await.map_err(Error::of)?;
+        // A connection that is in error, and with it perhaps in a transaction, is not given back.
+        if ended.is_ok() {
+            pooled.give_back();
         }
-        Ok(Ok(answer))
+        // The first error tells why.
+        let answer = decided?.answer;
+        ended.map(|()| answer)
     }
 
-    /// Whether there is something to be committed, and what is answered then; nothing if there is no row.
     async fn decide_in<T>(
         &self,
         conn: &mut DB::Connection,
         name: &LockName,
+        change: &Id,
         decide: &mut impl FnMut(&Row) -> dlock_core::Result<Decided<T>>,
-    ) -> Result<(bool, Option<T>)> {
-        let Some(row) = self.read(conn, name, DB::LOCKING).await? else {
-            return Ok((false, None));
-        };
-        let decided = decide(&row)?;
-        let Some(assignments) = decided.write else {
-            return Ok((false, Some(decided.answer)));
-        };
-        let (table, name) = (self.tables.reentrant(), DB::bytes(name.as_bytes()));
-        let text = format!("UPDATE {table} SET {assignments} WHERE name = {name}");
-        DB::ask(conn, text).await.map_err(Error::of)?;
-        Ok((true, Some(decided.answer)))
-    }
-
-    async fn make_row(&self, conn: &mut DB::Connection, name: &LockName) -> Result<()> {
-        let text = format!(
-            "INSERT INTO {} (name, holds, owner_label, owner_id, token, last_change) \
-             VALUES ({}, 0, '', {none}, 0, {none}) {}",
+    ) -> Result<Decided<T>> {
+        let (table, key, none) = (
             self.tables.reentrant(),
             DB::bytes(name.as_bytes()),
-            DB::or_nothing("name"),
-            none = DB::bytes(&[]),
+            DB::bytes(&[]),
         );
-        let mut tx = DB::begin(conn).await.map_err(Error::of)?;
-        DB::ask(&mut tx, text).await.map_err(Error::of)?;
-        // If it is not known whether it is there, the next look tells.
-        tx.commit().await.map_err(Error::of)
+        // First that there is a row, as in the gate: one that is not there cannot be locked.
+        let or_nothing = DB::or_nothing("name");
+        let make = format!(
+            "INSERT INTO {table} (name, holds, owner_label, owner_id, token, last_change) \
+             VALUES ({key}, 0, '', {none}, 0, {none}) {or_nothing}; "
+        );
+        let Some(row) = self.read(conn, name, &make, DB::LOCKING).await? else {
+            let text = "the row of a re-entrant lock vanished while it was locked; does something else \
+                        delete from that table?";
+            return Err(Error::new(ErrorKind::BackendData, text));
+        };
+        let decided = decide(&row)?;
+        if let Some(assignments) = &decided.write {
+            let change = DB::bytes(change);
+            let text = format!("UPDATE {table} SET {assignments}, last_change = {change} WHERE name = {key}");
+            DB::ask(conn, text).await.map_err(Error::of)?;
+        }
+        Ok(decided)
     }
 }
 
@@ -348,14 +328,6 @@ impl<DB: Store> Clone for ReentrantRows<DB> {
     }
 }
 
-impl<DB: Store> fmt::Debug for ReentrantRows<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReentrantRows")
-            .field("tables", &self.tables)
-            .finish_non_exhaustive()
-    }
-}
-
 /// What becomes of a row, and what the caller is told once that is committed.
 struct Decided<T> {
     /// Assignments.
@@ -364,10 +336,7 @@ struct Decided<T> {
 }
 
 fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
-    let none = || {
-        let text = "a row of the table of re-entrant locks was not written by dlock: a column is NULL";
-        Error::new(ErrorKind::BackendData, text)
-    };
+    let none = || foreign("a column is NULL");
     let number = |at| DB::read_number(row, at).map_err(Error::of);
     let bytes = |at| DB::read_bytes(row, at).map_err(Error::of);
     Ok(Row {
@@ -381,41 +350,45 @@ fn read_row<DB: Store>(row: &DB::Row) -> Result<Row> {
     })
 }
 
-fn token(number: i64) -> Result<Token> {
+fn token(number: i64) -> dlock_core::Result<Token> {
     let token = u64::try_from(number).ok().and_then(Token::new);
-    token.ok_or_else(|| {
-        let text =
-            format!("a row of the table of re-entrant locks was not written by dlock: its token is {number}");
-        Error::new(ErrorKind::BackendData, text)
-    })
+    token.ok_or_else(|| foreign("a token is below one"))
 }
 
-fn holder(row: &Row) -> Result<Holder> {
-    Ok(Holder {
-        label: row.label.clone(),
-        holds: u32::try_from(row.holds).unwrap_or(u32::MAX),
-        token: token(row.token)?,
-        remaining: Duration::from_micros(u64::try_from(row.remaining).unwrap_or(0)),
-    })
+fn foreign(what: &str) -> dlock_core::Error {
+    let text = format!("a row of the table of re-entrant locks was not written by dlock: {what}");
+    dlock_core::Error::new(ErrorKind::BackendData, text)
 }
 
+impl Holder {
+    fn of(row: &Row) -> dlock_core::Result<Self> {
+        Ok(Self {
+            label: row.label.clone(),
+            holds: u32::try_from(row.holds).unwrap_or(u32::MAX),
+            token: token(row.token)?,
+            remaining: Duration::from_micros(u64::try_from(row.remaining).unwrap_or(0)),
+        })
+    }
+}
+
+fn check(fits: bool, rule: &'static str) -> Result<()> {
+    match fits {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::InvalidInput, rule)),
+    }
+}
+
+/// MySQL's column, and a length that all backends take.
 fn check_name(name: &LockName) -> Result<()> {
-    if name.as_bytes().len() > LONGEST_NAME {
-        let e = Error::new(
-            ErrorKind::InvalidInput,
-            "the name of a re-entrant row has at most 1024 bytes",
-        );
-        return Err(e.with_name(name));
-    }
-    Ok(())
+    let fits = name.as_bytes().len() <= 1024;
+    check(fits, "the name of a re-entrant row has at most 1024 bytes").map_err(|e| e.with_name(name))
 }
 
+/// The columns end in the year 9999.
 fn check_ttl(ttl: Duration) -> Result<()> {
-    if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL {
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            "the ttl of a re-entrant row is between a millisecond and a year",
-        ));
-    }
-    Ok(())
+    let fits = (Duration::from_millis(1)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl);
+    check(
+        fits,
+        "the ttl of a re-entrant row is between a millisecond and a year",
+    )
 }

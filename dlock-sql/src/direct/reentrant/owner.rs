@@ -1,16 +1,65 @@
-//! Who enters and leaves, and what it still owes.
+//! Who enters and leaves, what it has, and what it still owes.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName, LossReason, Timestamp, Token};
+use dlock_core::{Drift, ErrorKind, LockName, LossReason, Timestamp, Token};
 
-use super::hold::{Entered, Hold, deadline};
-use super::state::{Enter, Id, Own, Row, enter, own};
-use super::{Decided, ReentrantRows, check_name, check_ttl, holder, token};
-use crate::direct::dialect::{Extend, Store};
+use super::state::{Enter, Id, Own, Row};
+use super::{Decided, Holder, ReentrantRows, check_name, check_ttl, token};
+use crate::direct::dialect::Store;
 use crate::direct::failure::{Error, Result};
+
+/// What came of entering.
+#[derive(Debug)]
+#[must_use]
+#[non_exhaustive]
+pub enum Entered {
+    /// It is ours, perhaps once more.
+    Held(Hold),
+    /// Another owner has it.
+    Busy(Holder),
+}
+
+/// One of the times that an owner holds a name. Give it back to [`Owner::leave`]; dropped, it is held until
+/// its time is over.
+#[derive(Debug)]
+#[must_use]
+pub struct Hold {
+    name: LockName,
+    token: Token,
+    holds: u32,
+    deadline: Timestamp,
+}
+
+impl Hold {
+    /// For the [gate](crate::direct::gate). The same for all holds of one owner that lie in one another.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// How often the owner held it when it had entered, this time included: 1 for the outermost.
+    pub fn holds(&self) -> u32 {
+        self.holds
+    }
+
+    /// Whether its time is not over yet, on this machine's clock that counts suspension, less a margin for
+    /// its drift. What a renewal has added to *another* hold of the same name is not known here.
+    pub fn is_valid(&self) -> bool {
+        Timestamp::now() < self.deadline
+    }
+
+    /// How long that is so.
+    pub fn remaining(&self) -> Duration {
+        Timestamp::now().until(self.deadline)
+    }
+}
+
+/// Until when a client may believe in what it asked for at that time.
+fn deadline(asked: Timestamp, ttl: Duration) -> Timestamp {
+    asked + ttl.saturating_sub(Drift::DEFAULT.margin(ttl))
+}
 
 /// Who may enter again what it has entered: this value, wherever it is handed to.
 ///
@@ -23,20 +72,12 @@ pub struct Owner<DB: Store> {
     pub(super) unsettled: VecDeque<Unsettled>,
 }
 
-/// A change that may be stored.
+/// A change that may be stored: a leave of that token, to be completed, or an entry, to be taken back.
 #[derive(Clone, Debug)]
 pub(super) struct Unsettled {
     name: LockName,
     change: Id,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    /// To be taken back.
-    Enter,
-    /// To be completed.
-    Leave { token: i64 },
+    leaves: Option<i64>,
 }
 
 impl<DB: Store> Owner<DB> {
@@ -60,68 +101,59 @@ impl<DB: Store> Owner<DB> {
         self.unsettled.push_back(Unsettled {
             name: name.clone(),
             change,
-            what: What::Enter,
+            leaves: None,
         });
-        let asked = Timestamp::now();
-        let entered = self.try_enter(name, ttl, change, asked).await;
-        let known = entered.as_ref().err().is_none_or(|e| !e.may_have_happened());
-        if known {
+        let entered = self.try_enter(name, ttl, change).await;
+        if entered.as_ref().err().is_none_or(|e| !e.may_have_happened()) {
             // The only one: all others were settled before.
             self.unsettled.clear();
         }
         entered.map_err(|e| e.with_name(name))
     }
 
-    async fn try_enter(
-        &self,
-        name: &LockName,
-        ttl: Duration,
-        change: Id,
-        asked: Timestamp,
-    ) -> Result<Entered> {
-        let (id, label) = (self.id, &self.label);
+    async fn try_enter(&self, name: &LockName, ttl: Duration, change: Id) -> Result<Entered> {
+        let deadline = deadline(Timestamp::now(), ttl);
         let held = |number: i64, holds: i64| -> dlock_core::Result<Entered> {
             Ok(Entered::Held(Hold {
                 name: name.clone(),
                 token: token(number)?,
                 holds: u32::try_from(holds).unwrap_or(u32::MAX),
-                deadline: deadline(asked, ttl),
+                deadline,
             }))
         };
+        let too_many = |text| Err(dlock_core::Error::new(ErrorKind::LimitReached, text));
         let decide = |row: &Row| {
-            let (write, answer) = match enter(row, &id, &change) {
+            let (write, answer) = match row.enter(&self.id, &change) {
                 // Written by an earlier try of this call, which was made later than it was asked for.
                 Enter::Done => (None, held(row.token, row.holds)?),
                 Enter::First => {
-                    let number = row.token.checked_add(1).ok_or_else(|| {
-                        dlock_core::Error::new(ErrorKind::LimitReached, "a re-entrant row has no token left")
-                    })?;
+                    let Some(number) = row.token.checked_add(1) else {
+                        return too_many("a re-entrant row has no token left");
+                    };
                     let write = format!(
-                        "holds = 1, owner_label = {}, owner_id = {}, token = {number}, last_change = {}, \
-                         since = {}, {}",
-                        DB::text(label),
-                        DB::bytes(&id),
-                        DB::bytes(&change),
+                        "holds = 1, owner_label = {}, owner_id = {}, token = {number}, since = {}, \
+                         {}expires_at = {}",
+                        DB::text(&self.label),
+                        DB::bytes(&self.id),
                         DB::TODAY,
-                        DB::lasting(ttl, Extend::Anew)?,
+                        DB::of_this_boot()?,
+                        DB::expiry_after(ttl),
                     );
                     (Some(write), held(number, 1)?)
                 }
                 Enter::More => {
                     let holds = row.holds + 1;
-                    let (last, lasting) = (DB::bytes(&change), DB::lasting(ttl, Extend::AtLeast)?);
-                    let write = format!("holds = {holds}, last_change = {last}, {lasting}");
+                    let write = format!("holds = {holds}, {}", at_least::<DB>(ttl));
                     (Some(write), held(row.token, holds)?)
                 }
                 Enter::TooMany => {
-                    let text = "this owner holds the row as often as it can be held: a thousand times";
-                    return Err(dlock_core::Error::new(ErrorKind::LimitReached, text));
+                    return too_many("this owner holds the row as often as it can be held: a thousand times");
                 }
-                Enter::Busy => (None, Entered::Busy(holder(row)?)),
+                Enter::Busy => (None, Entered::Busy(Holder::of(row)?)),
             };
             Ok(Decided { write, answer })
         };
-        self.rows.change(name, decide).await
+        self.rows.change(name, &change, decide).await
     }
 
     /// Leaves once. When it has left as often as it entered, the name is free.
@@ -134,28 +166,15 @@ impl<DB: Store> Owner<DB> {
     /// [`Failure`](crate::direct::Failure): it is left, or the next call of this owner completes it.
     pub async fn leave(&mut self, hold: Hold) -> Result<()> {
         // Owed before anything is tried: there is no hold any more that could be given back once more.
-        let change = self.rows.draw();
         self.unsettled.push_back(Unsettled {
             name: hold.name.clone(),
-            change,
-            what: What::Leave {
-                token: number(hold.token),
-            },
+            change: self.rows.draw(),
+            leaves: Some(number(hold.token)),
         });
         match self.settle_all().await? {
             Some(Own::Lost) => Err(lost(&hold.name)),
             _ => Ok(()),
         }
-    }
-
-    async fn try_leave(&self, name: &LockName, token: i64, change: Id) -> Result<Own> {
-        let id = self.id;
-        let decide = |row: &Row| {
-            let answer = own(row, &id, token, &change);
-            let write = (answer == Own::Held).then(|| one_less::<DB>(row, &change));
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(name, decide).await
     }
 
     /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than
@@ -170,24 +189,18 @@ impl<DB: Store> Owner<DB> {
     pub async fn renew(&mut self, hold: &mut Hold, ttl: Duration) -> Result<()> {
         check_ttl(ttl)?;
         self.settle().await?;
-        let (id, change, number) = (self.id, self.rows.draw(), number(hold.token));
-        let asked = Timestamp::now();
+        let change = self.rows.draw();
+        let deadline = deadline(Timestamp::now(), ttl);
         let decide = |row: &Row| {
-            let answer = own(row, &id, number, &change);
-            let write = match answer {
-                Own::Held => {
-                    let (last, lasting) = (DB::bytes(&change), DB::lasting(ttl, Extend::AtLeast)?);
-                    Some(format!("last_change = {last}, {lasting}"))
-                }
-                Own::Done | Own::Lost => None,
-            };
+            let answer = row.own(&self.id, number(hold.token), &change);
+            let write = (answer == Own::Held).then(|| at_least::<DB>(ttl));
             Ok(Decided { write, answer })
         };
-        let renewed = self.rows.change(&hold.name, decide).await;
+        let renewed = self.rows.change(&hold.name, &change, decide).await;
         match renewed.map_err(|e| e.with_name(&hold.name))? {
             Own::Lost => Err(lost(&hold.name)),
             Own::Done | Own::Held => {
-                hold.deadline = hold.deadline.max(deadline(asked, ttl));
+                hold.deadline = hold.deadline.max(deadline);
                 Ok(())
             }
         }
@@ -208,29 +221,35 @@ impl<DB: Store> Owner<DB> {
     /// In the order in which they came; what became of the last one.
     async fn settle_all(&mut self) -> Result<Option<Own>> {
         let mut last = None;
-        while let Some(Unsettled { name, change, what }) = self.unsettled.front().cloned() {
-            let settled = match what {
-                What::Enter => self.take_back(&name, change).await,
-                What::Leave { token } => self.try_leave(&name, token, change).await,
-            };
-            last = Some(settled.map_err(|e| e.with_name(&name))?);
+        while let Some(first) = self.unsettled.front() {
+            last = Some(
+                self.settle_one(first)
+                    .await
+                    .map_err(|e| e.with_name(&first.name))?,
+            );
             self.unsettled.pop_front();
         }
         Ok(last)
     }
 
-    /// Takes back an entry that is the last thing that has happened to the row. Nobody has changed it since,
-    /// so if it is not there it never was: its transaction, which had to lock the row, is over now that we
-    /// have it locked.
-    async fn take_back(&self, name: &LockName, change: Id) -> Result<Own> {
-        let (id, back) = (self.id, self.rows.draw());
+    /// Leaves, or takes back an entry that is the last thing that has happened to the row. Nobody has changed
+    /// it since, so if the entry is not there it never was: its transaction, which had to lock the row, is
+    /// over now that we have it locked.
+    async fn settle_one(&self, u: &Unsettled) -> Result<Own> {
+        let change = match u.leaves {
+            Some(_) => u.change,
+            None => self.rows.draw(),
+        };
         let decide = |row: &Row| {
-            let is_there = enter(row, &id, &change) == Enter::Done;
-            let write = is_there.then(|| one_less::<DB>(row, &back));
-            let answer = Own::Done;
+            let answer = match u.leaves {
+                Some(token) => row.own(&self.id, token, &u.change),
+                None if row.enter(&self.id, &u.change) == Enter::Done => Own::Held,
+                None => Own::Done,
+            };
+            let write = (answer == Own::Held).then(|| format!("holds = {}", row.holds - 1));
             Ok(Decided { write, answer })
         };
-        self.rows.change(name, decide).await
+        self.rows.change(&u.name, &change, decide).await
     }
 }
 
@@ -244,8 +263,13 @@ impl<DB: Store> fmt::Debug for Owner<DB> {
     }
 }
 
-fn one_less<DB: Store>(row: &Row, change: &Id) -> String {
-    format!("holds = {}, last_change = {}", row.holds - 1, DB::bytes(change))
+/// Never shorter than it was: an outer hold relies on that.
+fn at_least<DB: Store>(ttl: Duration) -> String {
+    format!(
+        "expires_at = {}(expires_at, {})",
+        DB::GREATEST,
+        DB::expiry_after(ttl)
+    )
 }
 
 fn number(token: Token) -> i64 {

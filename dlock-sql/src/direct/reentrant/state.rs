@@ -26,16 +26,30 @@ impl Row {
         self.holds > 0 && self.remaining > 0
     }
 
-    fn is_of(&self, owner: &Id) -> bool {
-        self.owner == owner
+    /// What an owner finds who wants to enter.
+    pub(super) fn enter(&self, owner: &Id, change: &Id) -> Enter {
+        match (self.is_held(), self.owner == owner) {
+            (false, _) => Enter::First,
+            (true, false) => Enter::Busy,
+            (true, true) if self.last_change == change => Enter::Done,
+            (true, true) if self.holds >= MAX_HOLDS => Enter::TooMany,
+            (true, true) => Enter::More,
+        }
     }
 
-    fn was_changed_by(&self, change: &Id) -> bool {
-        self.last_change == change
+    /// What an owner finds who leaves, or renews, what it has entered with that token.
+    pub(super) fn own(&self, owner: &Id, token: i64, change: &Id) -> Own {
+        let is_own = self.owner == owner;
+        if is_own && self.last_change == change {
+            Own::Done
+        } else if is_own && self.is_held() && self.token == token {
+            Own::Held
+        } else {
+            Own::Lost
+        }
     }
 }
 
-/// What an owner who wants to enter finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Enter {
     /// This very change is stored already: its answer was lost.
@@ -50,17 +64,6 @@ pub(super) enum Enter {
     Busy,
 }
 
-pub(super) fn enter(row: &Row, owner: &Id, change: &Id) -> Enter {
-    match (row.is_held(), row.is_of(owner)) {
-        (false, _) => Enter::First,
-        (true, false) => Enter::Busy,
-        (true, true) if row.was_changed_by(change) => Enter::Done,
-        (true, true) if row.holds >= MAX_HOLDS => Enter::TooMany,
-        (true, true) => Enter::More,
-    }
-}
-
-/// What an owner finds who leaves, or renews, what it has entered with that token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     /// This very change is stored already.
@@ -69,16 +72,6 @@ pub(super) enum Own {
     Held,
     /// It has run out; perhaps somebody else has it.
     Lost,
-}
-
-pub(super) fn own(row: &Row, owner: &Id, token: i64, change: &Id) -> Own {
-    if row.is_of(owner) && row.was_changed_by(change) {
-        Own::Done
-    } else if row.is_held() && row.is_of(owner) && row.token == token {
-        Own::Held
-    } else {
-        Own::Lost
-    }
 }
 
 #[cfg(test)]
@@ -103,33 +96,34 @@ mod tests {
 
     #[test]
     fn who_enters_is_the_first_or_again_or_neither() {
-        assert_eq!(enter(&row(0, ME, OTHER, 5), &ME, &THIS), Enter::First);
-        assert_eq!(enter(&row(1, ME, OTHER, 5), &ME, &THIS), Enter::More);
-        assert_eq!(enter(&row(1, YOU, OTHER, 5), &ME, &THIS), Enter::Busy);
-        assert_eq!(enter(&row(MAX_HOLDS, ME, OTHER, 5), &ME, &THIS), Enter::TooMany);
+        for (row, expected) in [
+            (row(0, ME, OTHER, 5), Enter::First),
+            (row(1, ME, OTHER, 5), Enter::More),
+            (row(1, YOU, OTHER, 5), Enter::Busy),
+            (row(MAX_HOLDS, ME, OTHER, 5), Enter::TooMany),
+            // What has run out is free, for its owner too.
+            (row(3, YOU, OTHER, 0), Enter::First),
+            (row(3, ME, OTHER, -1), Enter::First),
+            // A change that comes twice is made once; the same number from somebody else is none of ours.
+            (row(1, ME, THIS, 5), Enter::Done),
+            (row(1, YOU, THIS, 5), Enter::Busy),
+        ] {
+            assert_eq!(row.enter(&ME, &THIS), expected, "{row:?}");
+        }
     }
 
     #[test]
-    fn what_has_run_out_is_free_for_its_owner_too() {
-        assert_eq!(enter(&row(3, YOU, OTHER, 0), &ME, &THIS), Enter::First);
-        assert_eq!(enter(&row(3, ME, OTHER, -1), &ME, &THIS), Enter::First);
-        assert_eq!(own(&row(3, ME, OTHER, 0), &ME, 7, &THIS), Own::Lost);
-    }
-
-    #[test]
-    fn a_change_that_comes_twice_is_made_once() {
-        assert_eq!(enter(&row(1, ME, THIS, 5), &ME, &THIS), Enter::Done);
-        assert_eq!(own(&row(0, ME, THIS, 5), &ME, 7, &THIS), Own::Done);
-        // The same number from somebody else is no change of ours.
-        assert_eq!(enter(&row(1, YOU, THIS, 5), &ME, &THIS), Enter::Busy);
-        assert_eq!(own(&row(1, YOU, THIS, 5), &ME, 7, &THIS), Own::Lost);
-    }
-
-    #[test]
-    fn a_hold_is_left_by_its_own_token_only() {
-        assert_eq!(own(&row(2, ME, OTHER, 5), &ME, 7, &THIS), Own::Held);
-        // We lost it, and have entered anew since: that is another hold.
-        assert_eq!(own(&row(2, ME, OTHER, 5), &ME, 6, &THIS), Own::Lost);
-        assert_eq!(own(&row(2, YOU, OTHER, 5), &ME, 7, &THIS), Own::Lost);
+    fn a_hold_is_left_once_and_by_its_own_token() {
+        for (row, token, expected) in [
+            (row(2, ME, OTHER, 5), 7, Own::Held),
+            // We lost it, and have entered anew since: that is another hold.
+            (row(2, ME, OTHER, 5), 6, Own::Lost),
+            (row(2, YOU, OTHER, 5), 7, Own::Lost),
+            (row(3, ME, OTHER, 0), 7, Own::Lost),
+            (row(0, ME, THIS, 5), 7, Own::Done),
+            (row(1, YOU, THIS, 5), 7, Own::Lost),
+        ] {
+            assert_eq!(row.own(&ME, token, &THIS), expected, "{row:?}");
+        }
     }
 }

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `task.rs` | the task: batches, what stays loaded, what is swept |
 //! | `view.rs` | what a job sees |
-//! | `store.rs` | the statements of a transaction |
-//! | `database.rs` | which database, and what its commits survive |
+//! | `watchers.rs` | who watches, and what they are told |
+//! | `store.rs` | the connection to SQLite, and the statements of a transaction |
 //!
 //! A caller's future only sends and waits: all that touches the database happens in the connection task.
 //! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
@@ -17,23 +17,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::channel::{mpsc, oneshot};
 
-use super::gate::AskGate;
-
-pub(super) mod database;
 pub(super) mod store;
 mod task;
+#[cfg(test)]
+mod tests;
 mod view;
+mod watchers;
 
 pub(super) use self::task::Task;
-pub(super) use self::view::View;
+pub(super) use self::view::{AskGate, GateAnswer, Pass, View};
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Needs {
     /// The locks it works on.
     pub(super) names: Vec<LockName>,
-    /// The locks of which it only has to know who holds.
-    pub(super) glances: Vec<LockName>,
+    /// The lock of which it only has to know who holds, and not who waits.
+    pub(super) glance: Option<LockName>,
     /// What it asks of the fence gate.
     pub(super) gate: Option<AskGate>,
     /// Whether it changes anything.
@@ -59,19 +59,6 @@ impl Needs {
             ..Self::default()
         }
     }
-
-    /// Looks at the holders of a lock, and not at those who wait for it.
-    pub(super) fn glance(name: &LockName) -> Self {
-        Self {
-            glances: vec![name.clone()],
-            ..Self::default()
-        }
-    }
-
-    /// Looks at nothing but the database's version.
-    pub(super) fn nothing() -> Self {
-        Self::default()
-    }
 }
 
 /// One unit of work, run inside a transaction that may serve several.
@@ -80,7 +67,7 @@ pub(super) trait Job: Send {
     /// Nobody awaits it any more and nothing has been done: it may be left out.
     fn is_moot(&self) -> bool;
     /// Works on the loaded state. Called once, while the write lock is held if it writes.
-    fn run(&mut self, view: &mut View<'_>);
+    fn run(&mut self, view: &mut View);
     /// Answers, after the commit or after its failure.
     fn finish(self: Box<Self>, failed: Option<&Error>);
 }
@@ -95,7 +82,7 @@ struct Call<T, F> {
 impl<T, F> Job for Call<T, F>
 where
     T: Send,
-    F: FnOnce(&mut View<'_>) -> Result<T> + Send,
+    F: FnOnce(&mut View) -> Result<T> + Send,
 {
     fn needs(&self) -> &Needs {
         &self.needs
@@ -105,7 +92,7 @@ where
         self.needs.droppable && self.reply.is_canceled()
     }
 
-    fn run(&mut self, view: &mut View<'_>) {
+    fn run(&mut self, view: &mut View) {
         if let Some(run) = self.run.take() {
             self.result = Some(run(view));
         }
@@ -170,21 +157,18 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn closed(&self) -> Error {
-        if self.closed.load(Ordering::Acquire) {
-            Error::new(ErrorKind::Closed, "this SQLite backend was closed")
-        } else {
-            Error::new(
-                ErrorKind::Closed,
-                "the runtime that this SQLite backend was opened on has ended",
-            )
-        }
+        let text = match self.closed.load(Ordering::Acquire) {
+            true => "this SQLite backend was closed",
+            false => "the runtime that this SQLite backend was opened on has ended",
+        };
+        Error::new(ErrorKind::Closed, text)
     }
 
     /// Has `run` executed in a transaction that has loaded what it needs.
     pub(super) async fn call<T, F>(&self, needs: Needs, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut View<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut View) -> Result<T> + Send + 'static,
     {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.closed());

@@ -1,25 +1,36 @@
 //! The connection, and the statements of a transaction on it.
 
-#[cfg(test)]
-#[path = "store_tests.rs"]
-mod tests;
-
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_core::RequestId;
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Sqlite};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
-use super::database::{Database, Journal, Patience, Sync};
+use super::view::{AskGate, GateAnswer};
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
 use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use crate::sqlite::gate::{AskGate, GateAnswer};
-use crate::sqlite::row::{bind, bind_key, bind_row, read_glance, read_name, read_row};
-use crate::sqlite::schema::{CHUNK, Company, Meta, Migrated, migrate, to_sql};
+use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
+use crate::sqlite::schema::{CHUNK, Company, Database, Meta, Migrated, migrate};
+
+/// What a commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sqlite) enum Sync {
+    /// The end of the process. A power loss may take it back, whole.
+    Ordinary,
+    /// A power loss that comes after it.
+    Durable,
+}
+
+/// How SQLite is told of either in a WAL database, and in one with a rollback journal. There `FULL` does not
+/// suffice for a durable commit: the removal of the journal is the commit, and only `EXTRA` waits for the
+/// directory. `NORMAL` may damage the file.
+const WAL: [&str; 2] = ["PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"];
+const ROLLBACK: [&str; 2] = ["PRAGMA synchronous = FULL", "PRAGMA synchronous = EXTRA"];
 
 /// The one connection of an opened backend.
 pub(in crate::sqlite) struct Store {
@@ -28,12 +39,13 @@ pub(in crate::sqlite) struct Store {
     conn: SqliteConnection,
     /// The file that is open; `None` if it is private, or if that cannot be told.
     file: Option<FileId>,
-    journal: Journal,
+    /// By the journal mode, which stays what it is as long as this connection is open.
+    pragmas: [&'static str; 2],
     /// How `synchronous` was last set.
     synchronous: &'static str,
     in_transaction: bool,
     /// After an error that leaves the connection in doubt.
-    broken: bool,
+    pub(super) broken: bool,
 }
 
 impl Store {
@@ -66,19 +78,19 @@ impl Store {
         };
         let file = match db.private {
             true => None,
-            false => FileId::at(db.path()),
+            false => FileId::at(db.options.get_filename()),
         };
         let mut store = Self {
             db,
             runtime,
             conn,
             file,
-            journal: Journal::Other,
+            pragmas: ROLLBACK,
             synchronous: "",
             in_transaction: false,
             broken: false,
         };
-        store.journal = store.find_journal().await?;
+        store.pragmas = store.choose_journal().await?;
         Ok(store)
     }
 
@@ -86,7 +98,7 @@ impl Store {
         // Durable: it makes the first ceiling of the tokens.
         self.begin(Sync::Durable).await?;
         let db = self.db.clone();
-        let migrated = migrate(&mut self.conn, &db.sql, db.boot, &db.at, Company::Perhaps).await;
+        let migrated = migrate(&mut self.conn, &db, Company::Perhaps).await;
         if matches!(migrated, Ok(Migrated::Ours)) {
             self.commit().await?;
         } else {
@@ -96,52 +108,30 @@ impl Store {
     }
 
     /// Asks for WAL where that is ours to choose, and hears what it is.
-    async fn find_journal(&mut self) -> Result<Journal> {
-        let choose = self.db.ours && !self.db.private;
-        let rows = self
-            .patiently(
-                if choose {
-                    "PRAGMA journal_mode = WAL"
-                } else {
-                    "PRAGMA journal_mode"
-                },
-                SqliteArguments::default(),
-            )
-            .await?;
-        let mode: String = rows
-            .last()
-            .and_then(|row| row.try_get(0).ok())
-            .ok_or_else(|| foreign_row("PRAGMA journal_mode answers nothing"))?;
+    async fn choose_journal(&mut self) -> Result<[&'static str; 2]> {
+        let asked = match self.db.ours && !self.db.private {
+            true => "PRAGMA journal_mode = WAL",
+            false => "PRAGMA journal_mode",
+        };
+        let rows = self.read(asked, SqliteArguments::default()).await?;
+        let mode: String = answer_of(asked, &rows)?;
         match mode.to_ascii_lowercase().as_str() {
-            "wal" => Ok(Journal::Wal),
-            "off" | "memory" if !self.db.private => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; \
-                     open the pool with `wal`, or with `delete`, `truncate` or `persist`",
-                    self.at()
-                ),
-            )),
-            _ => Ok(Journal::Other),
+            "wal" => Ok(WAL),
+            "off" | "memory" if !self.db.private => {
+                let text = format!(
+                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open the \
+                     pool with `wal`, or with `delete`, `truncate` or `persist`",
+                    self.db.at
+                );
+                Err(Error::new(ErrorKind::Unsupported, text))
+            }
+            _ => Ok(ROLLBACK),
         }
     }
 
-    fn at(&self) -> &str {
-        &self.db.at
-    }
-
-    pub(in crate::sqlite) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    #[cfg(test)]
-    pub(in crate::sqlite) fn mark_broken(&mut self) {
-        self.broken = true;
-    }
-
     pub(in crate::sqlite) async fn close(self) -> Result<()> {
-        let at = self.db.clone();
-        self.conn.close().await.map_err(|e| nothing_done(e, &at.at))
+        let closed = self.conn.close().await;
+        closed.map_err(|e| nothing_done(e, &self.db.at))
     }
 
     fn failed(&mut self, e: sqlx::Error) -> Error {
@@ -149,25 +139,24 @@ impl Store {
         nothing_done(e, &self.db.at)
     }
 
-    async fn run(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>, sqlx::Error> {
+    pub(super) async fn run(
+        &mut self,
+        sql: &str,
+        args: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
         sqlx::query_with(AssertSqlSafe(sql.to_owned()), args)
             .fetch_all(&mut self.conn)
             .await
     }
 
     /// Runs statements that can be repeated, as long as it takes to get the locks that they need.
-    async fn patiently(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
+    async fn patiently(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>, sqlx::Error> {
         let runtime = self.runtime.clone();
         let mut patience = Patience::new(&*runtime, self.db.busy_budget);
         loop {
             match self.run(sql, args.clone()).await {
-                Ok(rows) => return Ok(rows),
-                Err(e) if is_busy(&e) => {
-                    if !patience.wait().await {
-                        return Err(self.failed(e));
-                    }
-                }
-                Err(e) => return Err(self.failed(e)),
+                Err(e) if is_busy(&e) && patience.wait().await => {}
+                done => return done,
             }
         }
     }
@@ -175,67 +164,52 @@ impl Store {
     /// Reads. Without WAL, another connection's commit keeps readers out for a moment; within our own write
     /// transaction nobody can be in the way.
     async fn read(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
-        if self.in_transaction {
-            return self.run(sql, args).await.map_err(|e| self.failed(e));
-        }
-        self.patiently(sql, args).await
+        let read = match self.in_transaction {
+            true => self.run(sql, args).await,
+            false => self.patiently(sql, args).await,
+        };
+        read.map_err(|e| self.failed(e))
     }
 
     /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing
     /// has begun.
     pub(in crate::sqlite) async fn begin(&mut self, sync: Sync) -> Result<i64> {
-        let pragma = sync.pragma(self.journal);
+        let pragma = self.pragmas[sync as usize];
         if pragma != self.synchronous {
             // Only outside a transaction does SQLite heed this.
-            self.patiently(pragma, SqliteArguments::default()).await?;
+            self.read(pragma, SqliteArguments::default()).await?;
             self.synchronous = pragma;
         }
         let begin = "BEGIN IMMEDIATE; PRAGMA data_version";
-        match self.patiently(begin, SqliteArguments::default()).await {
-            Ok(rows) => {
-                self.in_transaction = true;
-                let version = self.check_file().and_then(|()| self.version_of(&rows));
-                if version.is_err() {
-                    self.rollback().await;
-                }
-                version
-            }
-            Err(e) => {
-                self.rollback().await;
-                Err(e)
-            }
+        let begun = self.read(begin, SqliteArguments::default()).await;
+        self.in_transaction = begun.is_ok();
+        let version = begun.and_then(|rows| self.check_file().and_then(|()| answer_of(begin, &rows)));
+        if version.is_err() {
+            self.rollback().await;
         }
+        version
     }
 
     /// Nothing may be changed in a file that those who come now do not see. The next connection is made to
     /// the one that they see.
     fn check_file(&mut self) -> Result<()> {
-        if !self.file.is_some_and(|file| file.has_left(self.db.path())) {
+        if !self
+            .file
+            .is_some_and(|file| file.has_left(self.db.options.get_filename()))
+        {
             return Ok(());
         }
         self.broken = true;
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            format!(
-                "the SQLite database {} was removed or replaced while it was open; what was held in it is \
-                 lost",
-                self.at()
-            ),
-        ))
+        let (at, what) = (&self.db.at, "was removed or replaced while it was open");
+        let text = format!("the SQLite database {at} {what}; what was held in it is lost");
+        Err(Error::new(ErrorKind::Unavailable, text))
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.
     pub(in crate::sqlite) async fn version(&mut self) -> Result<i64> {
-        let rows = self
-            .patiently("PRAGMA data_version", SqliteArguments::default())
-            .await?;
-        self.version_of(&rows)
-    }
-
-    fn version_of(&self, rows: &[SqliteRow]) -> Result<i64> {
-        rows.last()
-            .and_then(|row| row.try_get(0).ok())
-            .ok_or_else(|| foreign_row("PRAGMA data_version answers nothing"))
+        let asked = "PRAGMA data_version";
+        let rows = self.read(asked, SqliteArguments::default()).await?;
+        answer_of(asked, &rows)
     }
 
     pub(in crate::sqlite) async fn meta(&mut self) -> Result<Meta> {
@@ -246,15 +220,12 @@ impl Store {
             // We made it ours when we opened. Since then it was made its own by somebody with another boot
             // id, who saw no hold of ours that runs on. From here on the two of us do not exclude one
             // another.
-            return Err(Error::new(
-                ErrorKind::BackendData,
-                format!(
-                    "the SQLite database {} was taken over by a process with another boot id, of another \
-                     machine or container; \
-                     {ONE_BOOT_ID}",
-                    self.at()
-                ),
-            ));
+            let text = format!(
+                "the SQLite database {} was taken over by a process with another boot id, of another machine \
+                 or container; {ONE_BOOT_ID}",
+                db.at
+            );
+            return Err(Error::new(ErrorKind::BackendData, text));
         }
         Ok(meta)
     }
@@ -297,57 +268,40 @@ impl Store {
     /// cannot be read is the failure of its own name only.
     pub(in crate::sqlite) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
         let db = self.db.clone();
-        let mut args = SqliteArguments::default();
-        bind(&mut args, name.as_bytes())?;
-        let rows = self.read(&db.sql.glance, args).await?;
+        let rows = self.read(&db.sql.glance, named(name)?).await?;
         Ok(read_glance(&rows))
     }
 
-    /// Names with something that has run out: the first of them behind that one, in
-    /// order.
+    /// Names with something that has run out: the first of them behind that one, in order.
     pub(in crate::sqlite) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
         let db = self.db.clone();
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
         bind(&mut args, behind)?;
         let rows = self.read(&db.sql.due, args).await?;
-        rows.iter()
-            .map(|row| row.try_get(0).map_err(|_| foreign_row("a name")))
-            .collect()
+        rows.iter().map(|row| column(row, 0)).collect()
     }
 
     /// Asks the fence gate. What cannot be read of a resource is the failure of that resource only.
     pub(in crate::sqlite) async fn ask_gate(&mut self, ask: &AskGate) -> Result<Result<GateAnswer>> {
         let db = self.db.clone();
-        let table = &db.sql.fence;
-        let AskGate::Pass {
-            resource,
-            token,
-            access,
-            value,
-        } = ask
-        else {
-            return self.read_gate(table, ask.resource()).await;
+        let (table, resource) = (&db.sql.fence, &ask.resource);
+        let Some(pass) = &ask.pass else {
+            let rows = self.read(&db.sql.read_fence, named(resource)?).await?;
+            return Ok(gate::value::<Sqlite>(&rows).map(GateAnswer::Value));
         };
-        let value = value.as_deref();
-        let asked = gate::admit::<Sqlite>(&mut self.conn, table, resource, *token, *access, value).await;
+        let (token, access, value) = (pass.token, pass.access, pass.value.as_deref());
+        let asked = gate::admit::<Sqlite>(&mut self.conn, table, resource, token, access, value).await;
         let admitted = asked.map_err(|e| self.failed(e))?;
         Ok(admitted.map(GateAnswer::Admission))
     }
 
-    async fn read_gate(&mut self, table: &str, resource: &LockName) -> Result<Result<GateAnswer>> {
-        let runtime = self.runtime.clone();
-        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
-        loop {
-            match gate::read::<Sqlite>(&mut self.conn, table, resource).await {
-                Ok(value) => return Ok(value.map(GateAnswer::Value)),
-                Err(e) if is_busy(&e) && patience.wait().await => {}
-                Err(e) => return Err(self.failed(e)),
-            }
-        }
-    }
-
     /// Writes what differs, and commits.
+    ///
+    /// The usual change is one row and the token: all of it, commit included, is one message to the
+    /// connection's thread. Not in a database of somebody else's journal mode: there a reader can hold up a
+    /// commit, which must then be repeated alone, and of a text that failed it is not known at which
+    /// statement.
     pub(in crate::sqlite) async fn write_and_commit(
         &mut self,
         puts: &[(&LockName, Row<&Entry, &Watch>)],
@@ -355,98 +309,71 @@ impl Store {
         tokens: Option<(u64, u64)>,
     ) -> Result<()> {
         let db = self.db.clone();
-        let seen = to_sql(Timestamp::now().as_nanos());
         let sql = &db.sql;
-        // The usual change is one row and the token: all of it, commit included, is one message to the
-        // connection's thread. Not in a database of somebody else's journal mode: there a reader can hold up
-        // a commit, which must then be repeated alone, and of a text that failed it is not known at which
-        // statement.
-        let small = puts.len() + deletes.len() <= 2 && db.ours;
-        if small {
-            let mut text = String::with_capacity(256);
-            let mut args = SqliteArguments::default();
-            for (name, id) in deletes {
-                text.push_str(&sql.delete[0]);
-                bind_key(&mut args, name, *id)?;
-            }
-            for (name, row) in puts {
-                text.push_str(&sql.put[0]);
-                bind_row(&mut args, name, *row)?;
-            }
-            if let Some((last, ceiling)) = tokens {
-                text.push_str(&sql.set_tokens);
-                bind(&mut args, to_sql(last))?;
-                bind(&mut args, to_sql(ceiling))?;
-                bind(&mut args, seen)?;
-            }
-            text.push_str("COMMIT");
-            return match self.run(&text, args).await {
-                Ok(_) => {
-                    self.in_transaction = false;
-                    Ok(())
-                }
-                Err(e) => Err(self.undo(e).await),
-            };
-        }
+        let at_once = puts.len() + deletes.len() <= 2 && db.ours;
+        let mut batch = Batch {
+            text: String::with_capacity(if at_once { 256 } else { 0 }),
+            ..Batch::default()
+        };
         for these in in_chunks(deletes) {
-            let mut args = SqliteArguments::default();
+            batch.text.push_str(&sql.delete[usize::from(these.len() > 1)]);
             for (name, id) in these {
-                bind_key(&mut args, name, *id)?;
+                bind_key(&mut batch.args, name, *id)?;
             }
-            self.write(&sql.delete[usize::from(these.len() > 1)], args)
-                .await?;
+            self.send(&mut batch, at_once).await?;
         }
         for these in in_chunks(puts) {
-            let mut args = SqliteArguments::default();
+            batch.text.push_str(&sql.put[usize::from(these.len() > 1)]);
             for (name, row) in these {
-                bind_row(&mut args, name, *row)?;
+                bind_row(&mut batch.args, name, *row)?;
             }
-            self.write(&sql.put[usize::from(these.len() > 1)], args).await?;
+            self.send(&mut batch, at_once).await?;
         }
         if let Some((last, ceiling)) = tokens {
-            let mut args = SqliteArguments::default();
-            bind(&mut args, to_sql(last))?;
-            bind(&mut args, to_sql(ceiling))?;
-            bind(&mut args, seen)?;
-            self.write(&sql.set_tokens, args).await?;
+            batch.text.push_str(&sql.set_tokens);
+            for number in [last, ceiling, Timestamp::now().as_nanos()] {
+                bind(&mut batch.args, to_sql(number))?;
+            }
+            self.send(&mut batch, at_once).await?;
         }
-        self.commit().await
+        if !at_once {
+            return self.commit().await;
+        }
+        batch.text.push_str("COMMIT");
+        let done = self.run(&batch.text, batch.args).await;
+        self.ended(done).await
     }
 
-    async fn write(&mut self, sql: &str, args: SqliteArguments) -> Result<()> {
-        let done = self.run(sql, args).await;
+    /// Sends what was gathered, unless there is more to come in the same message.
+    async fn send(&mut self, batch: &mut Batch, more: bool) -> Result<()> {
+        if more {
+            return Ok(());
+        }
+        let Batch { text, args } = std::mem::take(batch);
+        let done = self.run(&text, args).await;
         done.map(drop).map_err(|e| self.failed(e))
     }
 
     /// Commits, and waits for readers that are in the way (they are only in the rollback journal modes).
     async fn commit(&mut self) -> Result<()> {
-        let runtime = self.runtime.clone();
-        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
-        loop {
-            match self.run("COMMIT", SqliteArguments::default()).await {
-                Ok(_) => {
-                    self.in_transaction = false;
-                    return Ok(());
-                }
-                Err(e) if is_busy(&e) && patience.wait().await => {}
-                Err(e) => return Err(self.undo(e).await),
-            }
-        }
+        let done = self.patiently("COMMIT", SqliteArguments::default()).await;
+        self.ended(done).await
     }
 
-    /// Judges the failure of a text that ended with a commit.
+    /// Judges what came of a text that ended with a commit.
     ///
     /// A rollback that succeeds proves that the transaction was still open, so nothing was stored. If there
     /// is nothing to roll back, SQLite has ended the transaction by itself, and what a failed commit has
     /// written may yet be found in the log when the file is next opened: the outcome is not known, and the
     /// connection is made anew.
-    async fn undo(&mut self, e: sqlx::Error) -> Error {
+    async fn ended(&mut self, done: Result<Vec<SqliteRow>, sqlx::Error>) -> Result<()> {
         self.in_transaction = false;
+        let Err(e) = done else { return Ok(()) };
         if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
-            return self.failed(e);
+            return Err(self.failed(e));
         }
         self.broken = true;
-        perhaps_done(e, &self.db.at)
+        Err(perhaps_done(e, &self.db.at))
     }
 
     /// Undoes an open transaction. If there is none, so much the better.
@@ -454,6 +381,60 @@ impl Store {
         self.in_transaction = false;
         let _ = self.run("ROLLBACK", SqliteArguments::default()).await;
     }
+}
+
+/// Waits a little longer each time, with jitter, until the budget is used up. SQLite's own busy handler
+/// sleeps in coarse steps and cannot be cancelled, so it is switched off.
+struct Patience<'a> {
+    runtime: &'a dyn Runtime,
+    until: Timestamp,
+    step: u32,
+}
+
+impl<'a> Patience<'a> {
+    fn new(runtime: &'a dyn Runtime, budget: Duration) -> Self {
+        Self {
+            runtime,
+            until: Timestamp::now() + budget,
+            step: 0,
+        }
+    }
+
+    async fn wait(&mut self) -> bool {
+        if Timestamp::now() >= self.until {
+            return false;
+        }
+        let mut random = [0u8];
+        self.runtime.fill_random(&mut random);
+        let micros = (100u64 << self.step.min(6)) * (128 + u64::from(random[0])) / 256;
+        self.step += 1;
+        self.runtime.sleep(Duration::from_micros(micros)).await;
+        true
+    }
+}
+
+/// Statements, and the values of all of them.
+#[derive(Default)]
+struct Batch {
+    text: String,
+    args: SqliteArguments,
+}
+
+fn named(name: &LockName) -> Result<SqliteArguments> {
+    let mut args = SqliteArguments::default();
+    bind(&mut args, name.as_bytes())?;
+    Ok(args)
+}
+
+/// The one value of what a pragma answers last.
+fn answer_of<'r, T>(asked: &str, rows: &'r [SqliteRow]) -> Result<T>
+where
+    T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
+{
+    let row = rows
+        .last()
+        .ok_or_else(|| foreign_row(&format!("`{asked}` answers nothing")))?;
+    column(row, 0)
 }
 
 /// Parts of as many as a text of many statements takes, and then one by one.

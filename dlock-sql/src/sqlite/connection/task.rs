@@ -14,7 +14,6 @@
 //!   for live that had ended before.
 //! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +21,12 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::database::{Database, Sync};
-use super::store::Store;
+use super::store::{Store, Sync};
 use super::view::View;
 use super::{Job, Message, Stamps};
-use crate::admit::{Glance, NameState, Tokens};
-use crate::sqlite::ended::Ended;
-use crate::sqlite::gate::{AskGate, GateAnswer};
-use crate::sqlite::schema::{DUE, TOKEN_BLOCK};
-use crate::sqlite::watch::Watchers;
+use crate::admit::Tokens;
+use crate::gate::LAST_TOKEN;
+use crate::sqlite::schema::{DUE, Database, TOKEN_BLOCK};
 
 /// At most that many jobs in one transaction: others must get their turn at the file.
 const MAX_BATCH: usize = 256;
@@ -43,23 +39,15 @@ const SWEEP_ON: Duration = Duration::from_millis(100);
 /// The ceiling of the tokens is raised when fewer than this are left under it.
 const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
 
+type Jobs = [Box<dyn Job>];
+
 /// The state of the connection task.
 pub(in crate::sqlite) struct Task {
     db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
-    store: Option<Store>,
+    pub(super) store: Option<Store>,
     stamps: Arc<Stamps>,
-    names: HashMap<LockName, NameState>,
-    /// The names that have rows which cannot be read, and why: they alone are out of order.
-    spoiled: HashMap<LockName, Error>,
-    /// The names that the current transaction may have changed, and which job was the last to do so.
-    touched: HashMap<LockName, u64>,
-    tokens: Option<Tokens>,
-    version: Option<i64>,
-    /// How many jobs were run.
-    turns: u64,
-    ended: Ended,
-    watchers: Watchers,
+    pub(super) view: View,
     next_sweep: Timestamp,
     /// How far the sweep has come in the order of the names; empty at the beginning.
     swept_to: Vec<u8>,
@@ -72,14 +60,7 @@ impl Task {
             runtime,
             store: Some(store),
             stamps,
-            names: HashMap::new(),
-            spoiled: HashMap::new(),
-            touched: HashMap::new(),
-            tokens: None,
-            version: None,
-            turns: 0,
-            ended: Ended::default(),
-            watchers: Watchers::default(),
+            view: View::default(),
             next_sweep: Timestamp::ZERO,
             swept_to: Vec::new(),
         }
@@ -107,8 +88,14 @@ impl Task {
                     .flatten();
             }
             // Readers first: they need no lock on the file, and must not wait for those who do.
-            self.serve_batch(reads, false).await;
-            self.serve_batch(writes, true).await;
+            if !reads.is_empty() {
+                let outcome = self.read(&mut reads).await;
+                self.finish(reads, outcome);
+            }
+            if !writes.is_empty() {
+                let outcome = self.write(&mut writes).await;
+                self.finish(writes, outcome);
+            }
         }
         inbox.close();
         let outcome = match self.store.take() {
@@ -122,42 +109,24 @@ impl Task {
                 Message::Close(reply) => drop(reply.send(Ok(()))),
             }
         }
-        self.watchers.end(&closed);
+        self.view.watchers.end(&closed);
         if let Some(reply) = close {
             let _ = reply.send(outcome);
         }
     }
 
-    /// Runs jobs in one transaction, and answers them all.
-    async fn serve_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, write: bool) {
-        if jobs.is_empty() {
-            return;
-        }
-        let outcome = if write {
-            self.write(&mut jobs).await
-        } else {
-            self.read(&mut jobs).await
-        };
+    /// Answers all jobs of one transaction.
+    fn finish(&mut self, jobs: Vec<Box<dyn Job>>, outcome: Result<()>) {
         let failed = outcome.err();
         if failed.is_some() {
-            self.forget();
+            self.view.forget();
         }
         jobs.into_iter().for_each(|job| job.finish(failed.as_ref()));
     }
 
-    /// Nothing loaded is trusted any more.
-    fn forget(&mut self) {
-        self.names.clear();
-        self.spoiled.clear();
-        self.ended.failed();
-        self.touched.clear();
-        self.tokens = None;
-        self.version = None;
-    }
-
-    async fn store(&mut self) -> Result<&mut Store> {
-        let broken = self.store.as_ref().is_none_or(Store::is_broken) && !self.db.private;
-        if broken {
+    /// The connection, made anew if the old one is broken.
+    pub(super) async fn connected(&mut self) -> Result<&mut Store> {
+        if self.store.as_ref().is_none_or(|s| s.broken) && !self.db.private {
             // The old connection stays open until there is a new one: as long as one is, nobody with another
             // boot id can take the file for one that nobody has open. If that fails, the old one may be what
             // is in the way.
@@ -165,81 +134,69 @@ impl Task {
             self.store = None;
             // Another connection counts the versions anew, and may come to the number that this one had: what
             // is loaded would be taken for what is stored.
-            self.forget();
+            self.view.forget();
             self.store = Some(opened?);
         }
-        self.store
-            .as_mut()
-            .ok_or_else(|| Error::new(ErrorKind::Unavailable, "the SQLite connection is gone"))
+        self.store()
     }
 
-    async fn read(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
-        let version = self.store().await?.version().await?;
-        let glances = jobs
-            .iter()
-            .flat_map(|j| j.needs().glances.iter().cloned())
-            .collect();
-        let asks = jobs.iter().map(|j| j.needs().gate.clone()).collect();
+    fn store(&mut self) -> Result<&mut Store> {
+        self.store.as_mut().ok_or_else(gone)
+    }
+
+    async fn read(&mut self, jobs: &mut Jobs) -> Result<()> {
+        let version = self.connected().await?.version().await?;
         self.load(version, wanted(jobs)).await?;
-        let gates = self.ask_gates(asks).await?;
-        let glances = self.glance(glances).await?;
-        self.run(jobs, version, gates, &glances);
-        Ok(())
-    }
-
-    /// What the jobs have to know of names that are not loaded.
-    async fn glance(&mut self, names: Vec<LockName>) -> Result<HashMap<LockName, Result<Glance>>> {
-        let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut glances = HashMap::new();
-        for name in names {
-            let known = self.names.contains_key(&name) || self.spoiled.contains_key(&name);
-            if !known && !glances.contains_key(&name) {
-                let glance = store.glance(&name).await?;
-                glances.insert(name, glance);
+        self.view.glances.clear();
+        let glances: Vec<_> = jobs.iter().filter_map(|j| j.needs().glance.clone()).collect();
+        for name in glances {
+            if !self.view.names.contains_key(&name) && !self.view.glances.contains_key(&name) {
+                let glance = self.store()?.glance(&name).await?;
+                self.view.glances.insert(name, glance);
             }
         }
-        Ok(glances)
+        self.run(jobs).await
     }
 
-    async fn write(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<()> {
-        let durable = jobs.iter().any(|j| j.needs().durable);
-        let sync = if durable { Sync::Durable } else { Sync::Ordinary };
-        let version = self.store().await?.begin(sync).await?;
-        let outcome = self.write_in_transaction(jobs, version, durable).await;
+    async fn write(&mut self, jobs: &mut Jobs) -> Result<()> {
+        let sync = match jobs.iter().any(|j| j.needs().durable) {
+            true => Sync::Durable,
+            false => Sync::Ordinary,
+        };
+        let version = self.connected().await?.begin(sync).await?;
+        let outcome = self.write_in_transaction(jobs, version, sync).await;
         if outcome.is_err()
             && let Some(store) = &mut self.store
         {
             store.rollback().await;
         }
         outcome?;
-        self.ended.committed();
+        self.view.ended.committed();
         self.publish();
         self.secure_tokens().await
     }
 
-    async fn write_in_transaction(
-        &mut self,
-        jobs: &mut [Box<dyn Job>],
-        version: i64,
-        durable: bool,
-    ) -> Result<()> {
-        let asks = jobs.iter().map(|j| j.needs().gate.clone()).collect();
+    async fn write_in_transaction(&mut self, jobs: &mut Jobs, version: i64, sync: Sync) -> Result<()> {
         self.load(version, wanted(jobs)).await?;
         self.sweep().await?;
-        let gates = self.ask_gates(asks).await?;
-        self.run(jobs, version, gates, &HashMap::new());
-        let store = self.store.as_mut().ok_or_else(gone)?;
+        self.run(jobs).await?;
+        let View {
+            touched,
+            names,
+            tokens,
+            ..
+        } = &mut self.view;
         let (mut puts, mut deletes) = (Vec::new(), Vec::new());
-        for (name, state) in self.touched.keys().filter_map(|n| self.names.get_key_value(n)) {
-            for (id, row) in state.dirty() {
+        for (name, state) in touched.keys().filter_map(|n| names.get_key_value(n)) {
+            for (id, row) in state.iter().flat_map(|s| s.dirty()) {
                 match row {
                     Some(row) => puts.push((name, row)),
                     None => deletes.push((name, id)),
                 }
             }
         }
-        let tokens = self.tokens.get_or_insert_with(Tokens::default);
-        if durable {
+        let tokens = tokens.get_or_insert_default();
+        if sync == Sync::Durable {
             // A raise may have gone beyond the ceiling; this commit waits for the disk anyway.
             tokens.ceiling = tokens.ceiling.max(block_above(tokens.last));
             tokens.dirty = true;
@@ -247,61 +204,39 @@ impl Task {
         // With every entry goes the time at which it is stored, for the first process of the next boot.
         let with_meta = tokens.dirty || !puts.is_empty();
         let tokens = with_meta.then_some((tokens.last, tokens.ceiling));
+        let store = self.store.as_mut().ok_or_else(gone)?;
         store.write_and_commit(&puts, &deletes, tokens).await
     }
 
     /// Makes everything present that the jobs need.
-    async fn load(&mut self, version: i64, names: Vec<LockName>) -> Result<()> {
-        let foreign = self.version != Some(version);
-        if foreign || self.names.len() > MAX_LOADED {
-            self.forget();
+    pub(super) async fn load(&mut self, version: i64, mut names: Vec<LockName>) -> Result<()> {
+        let foreign = self.view.version != Some(version);
+        if foreign || self.view.names.len() > MAX_LOADED {
+            self.view.forget();
         }
-        let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut missing = names;
-        missing.retain(|n| !self.names.contains_key(n) && !self.spoiled.contains_key(n));
         if foreign {
-            missing.extend(self.watchers.names());
+            names.extend(self.view.watchers.names());
         }
-        if self.tokens.is_none() {
-            let meta = store.meta().await?;
-            self.tokens = Some(Tokens {
+        if self.view.tokens.is_none() {
+            let meta = self.store()?.meta().await?;
+            self.view.tokens = Some(Tokens {
                 last: meta.last_token,
                 ceiling: meta.token_ceiling,
                 dirty: false,
             });
         }
-        missing.sort_unstable();
-        missing.dedup();
-        let loaded = store.load(&missing).await?;
-        self.take_in(loaded);
-        self.version = Some(version);
+        self.load_missing(names).await?;
+        self.view.version = Some(version);
         Ok(())
     }
 
-    /// What the fence gate answers to each job, in their order: each sees what those before it have written.
-    async fn ask_gates(&mut self, asks: Vec<Option<AskGate>>) -> Result<Vec<Option<Result<GateAnswer>>>> {
-        let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            answers.push(match ask {
-                Some(ask) => Some(store.ask_gate(&ask).await?),
-                None => None,
-            });
-        }
-        Ok(answers)
-    }
-
-    fn take_in(&mut self, loaded: HashMap<LockName, Result<NameState>>) {
-        let now = Timestamp::now();
-        for (name, state) in loaded {
-            match state {
-                Ok(state) => {
-                    self.watchers.compare(&name, &state, now);
-                    self.names.insert(name, state);
-                }
-                Err(e) => drop(self.spoiled.insert(name, e)),
-            }
-        }
+    async fn load_missing(&mut self, mut names: Vec<LockName>) -> Result<()> {
+        names.retain(|n| !self.view.names.contains_key(n));
+        names.sort_unstable();
+        names.dedup();
+        let loaded = self.store()?.load(&names).await?;
+        self.view.take_in(loaded);
+        Ok(())
     }
 
     /// Takes back what has run out, now and then, under names that nobody may ask for any more.
@@ -316,64 +251,46 @@ impl Task {
         }
         self.next_sweep = now + SWEEP_EVERY;
         let behind = std::mem::take(&mut self.swept_to);
-        let store = self.store.as_mut().ok_or_else(gone)?;
-        let mut due = store.due(now, &behind).await?;
+        let due = self.store()?.due(now, &behind).await?;
         if due.len() >= DUE {
             self.next_sweep = now + SWEEP_ON;
             self.swept_to = due.last().cloned().unwrap_or_default();
         }
         let due: Vec<_> = due
-            .drain(..)
+            .into_iter()
             .filter_map(|name| LockName::new(name).ok())
             .collect();
-        let mut missing = due.clone();
-        missing.retain(|n| !self.names.contains_key(n) && !self.spoiled.contains_key(n));
-        let loaded = store.load(&missing).await?;
-        self.take_in(loaded);
-        let tokens = self.tokens.get_or_insert_with(Tokens::default);
+        self.load_missing(due.clone()).await?;
+        // As by a job of its own: whoever was answered last has not seen it.
+        self.view.now = now;
+        self.view.turn += 1;
         for name in due {
-            if let Some(state) = self.names.get_mut(&name) {
-                state.settle(now, tokens);
-                // As by a job of its own: whoever was answered last has not seen it.
-                self.touched.insert(name, self.turns + 1);
-            }
+            // A name that is spoiled is left as it is.
+            let _ = self.view.change(&name);
         }
         Ok(())
     }
 
-    fn run(
-        &mut self,
-        jobs: &mut [Box<dyn Job>],
-        version: i64,
-        gates: Vec<Option<Result<GateAnswer>>>,
-        glances: &HashMap<LockName, Result<Glance>>,
-    ) {
-        let mut view = View {
-            now: Timestamp::now(),
-            turn: self.turns,
-            version,
-            names: &mut self.names,
-            spoiled: &self.spoiled,
-            glances,
-            touched: &mut self.touched,
-            tokens: self.tokens.get_or_insert_with(Tokens::default),
-            gate: None,
-            ended: &mut self.ended,
-            watchers: &mut self.watchers,
-        };
-        for (job, gate) in jobs.iter_mut().zip(gates) {
-            view.turn += 1;
-            view.gate = gate;
-            job.run(&mut view);
+    async fn run(&mut self, jobs: &mut Jobs) -> Result<()> {
+        for job in jobs {
+            let ask = job.needs().gate.clone();
+            // Each sees what those before it have written.
+            self.view.gate = match ask {
+                Some(ask) => Some(self.store()?.ask_gate(&ask).await?),
+                None => None,
+            };
+            self.view.now = Timestamp::now();
+            self.view.turn += 1;
+            job.run(&mut self.view);
         }
-        self.turns = view.turn;
+        Ok(())
     }
 
     /// After the commit: wakes those who wait for a change of these names.
     fn publish(&mut self) {
-        let now = Timestamp::now();
-        for (name, turn) in self.touched.drain() {
-            let Some(state) = self.names.get_mut(&name) else {
+        let (view, now) = (&mut self.view, Timestamp::now());
+        for (name, turn) in view.touched.drain() {
+            let Some(Ok(state)) = view.names.get_mut(&name) else {
                 continue;
             };
             if state.is_dirty() {
@@ -382,10 +299,10 @@ impl Task {
                 if is_news {
                     self.stamps.changed_at(&name, turn);
                 }
-                self.watchers.tell(&name, changes, state, now);
+                view.watchers.tell(&name, &changes, state, now);
             }
         }
-        if let Some(tokens) = &mut self.tokens {
+        if let Some(tokens) = &mut view.tokens {
             tokens.dirty = false;
         }
     }
@@ -394,90 +311,50 @@ impl Task {
     /// before its answers. A failure matters only to tokens beyond the ceiling: those grants are not reported
     /// as certain.
     async fn secure_tokens(&mut self) -> Result<()> {
-        let Some(Tokens { last, ceiling, .. }) = self.tokens else {
+        let Some(Tokens { last, ceiling, .. }) = self.view.tokens else {
             return Ok(());
         };
         if ceiling >= block_above(last.saturating_sub(TOKENS_LEFT)) {
             return Ok(());
         }
         match self.raise_ceiling(last).await {
-            Err(e) if last > ceiling => Err(Error::new(
-                ErrorKind::Unknown,
-                "the tokens of these grants could not be secured against power loss",
-            )
-            .with_source(e)),
+            Err(e) if last > ceiling => {
+                let text = "the tokens of these grants could not be secured against power loss";
+                Err(Error::new(ErrorKind::Unknown, text).with_source(e))
+            }
             _ => Ok(()),
         }
     }
 
     async fn raise_ceiling(&mut self, last: u64) -> Result<()> {
-        let store = self.store.as_mut().ok_or_else(gone)?;
+        let loaded = self.view.version;
+        let store = self.store()?;
         let version = store.begin(Sync::Durable).await?;
-        if self.version != Some(version) {
-            // Somebody came between: what is loaded is old. The next transaction loads it, and comes here
-            // again.
+        if loaded != Some(version) {
+            // What is loaded is old. The next transaction loads it, and comes here again.
             store.rollback().await;
             return Err(Error::new(ErrorKind::Unavailable, "another process came between"));
         }
-        store
-            .write_and_commit(&[], &[], Some((last, block_above(last))))
-            .await?;
-        if let Some(tokens) = &mut self.tokens {
-            tokens.ceiling = block_above(last);
+        let ceiling = block_above(last);
+        store.write_and_commit(&[], &[], Some((last, ceiling))).await?;
+        if let Some(tokens) = &mut self.view.tokens {
+            tokens.ceiling = ceiling;
         }
         Ok(())
     }
 }
 
 /// The names that the jobs work on.
-fn wanted(jobs: &[Box<dyn Job>]) -> Vec<LockName> {
-    let names = jobs.iter().flat_map(|j| j.needs().names.iter().cloned());
-    names.collect()
+fn wanted(jobs: &Jobs) -> Vec<LockName> {
+    jobs.iter()
+        .flat_map(|j| j.needs().names.iter().cloned())
+        .collect()
 }
 
-/// SQLite's integers end at 2^63 - 1.
 fn block_above(token: u64) -> u64 {
-    token.saturating_add(TOKEN_BLOCK).min(i64::MAX as u64)
+    token.saturating_add(TOKEN_BLOCK).min(LAST_TOKEN)
 }
 
 fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, "the SQLite connection is gone")
-}
-
-#[cfg(test)]
-mod tests {
-    use dlock_core::runtime::Tokio;
-    use sqlx::sqlite::SqliteConnectOptions;
-
-    use super::*;
-    use crate::sqlite::boot::BootId;
-    use crate::sqlite::schema::Statements;
-
-    #[tokio::test]
-    async fn what_one_connection_loaded_is_not_trusted_on_the_next() {
-        let dir = tempfile::tempdir().unwrap();
-        let db = Arc::new(Database {
-            options: SqliteConnectOptions::new()
-                .filename(dir.path().join("locks.db"))
-                .create_if_missing(true),
-            at: "of the test".into(),
-            sql: Statements::new("dlock_"),
-            boot: BootId::current().unwrap(),
-            private: false,
-            ours: true,
-            busy_budget: Duration::from_secs(10),
-        });
-        let runtime = Tokio::current().unwrap();
-        let store = Store::open(db, runtime.clone()).await.unwrap();
-        let mut writer = Task::new(store, runtime, Arc::new(Stamps::new()));
-        let name = LockName::new("n").unwrap();
-        let version = writer.store().await.unwrap().version().await.unwrap();
-        writer.load(version, vec![name]).await.unwrap();
-        assert!(writer.version.is_some() && !writer.names.is_empty());
-
-        // As raising the ceiling of the tokens does, whose failure is nobody's.
-        writer.store.as_mut().unwrap().mark_broken();
-        writer.store().await.unwrap();
-        assert!(writer.version.is_none() && writer.names.is_empty() && writer.tokens.is_none());
-    }
 }

@@ -1,35 +1,74 @@
-//! What a job sees of the database.
+//! What a job sees of the database: all that is loaded, and the time at which it is judged.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use dlock_core::{Error, LockName, Result, Timestamp};
+use dlock_core::spi::{LeaseKey, Tombstones};
+use dlock_core::{Access, Admission, FencedValue, LockName, Result, Timestamp, Token};
 
+use super::watchers::Watchers;
 use crate::admit::{Glance, NameState, Tokens};
-use crate::sqlite::ended::Ended;
-use crate::sqlite::gate::GateAnswer;
-use crate::sqlite::watch::Watchers;
 
-/// What a job sees: the loaded state, and the time at which it is judged.
-pub(in crate::sqlite) struct View<'a> {
+pub(in crate::sqlite) struct View {
     /// Read after the write lock was taken.
     pub(in crate::sqlite) now: Timestamp,
     /// The number of the job that runs. Not of the transaction: what a later job of the same transaction
     /// changes is news to this one.
     pub(in crate::sqlite) turn: u64,
-    /// What other connections had stored when it began.
-    pub(in crate::sqlite) version: i64,
-    pub(super) names: &'a mut HashMap<LockName, NameState>,
-    pub(super) spoiled: &'a HashMap<LockName, Error>,
-    pub(super) glances: &'a HashMap<LockName, Result<Glance>>,
-    pub(super) touched: &'a mut HashMap<LockName, u64>,
-    pub(super) tokens: &'a mut Tokens,
+    /// What other connections had stored when the transaction began; `None` if nothing loaded is trusted.
+    pub(in crate::sqlite) version: Option<i64>,
+    /// Of a name with rows that cannot be read, why: it alone is out of order.
+    pub(super) names: HashMap<LockName, Result<NameState>>,
+    /// Who holds names of which no more is loaded.
+    pub(super) glances: HashMap<LockName, Result<Glance>>,
+    /// The names that the transaction may have changed, and which job was the last to do so.
+    pub(super) touched: HashMap<LockName, u64>,
+    pub(super) tokens: Option<Tokens>,
     /// What the fence gate has answered to the job that runs.
     pub(in crate::sqlite) gate: Option<Result<GateAnswer>>,
-    pub(in crate::sqlite) ended: &'a mut Ended,
-    pub(in crate::sqlite) watchers: &'a mut Watchers,
+    pub(in crate::sqlite) ended: Ended,
+    pub(in crate::sqlite) watchers: Watchers,
 }
 
-impl View<'_> {
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            now: Timestamp::ZERO,
+            turn: 0,
+            version: None,
+            names: HashMap::new(),
+            glances: HashMap::new(),
+            touched: HashMap::new(),
+            tokens: None,
+            gate: None,
+            ended: Ended::default(),
+            watchers: Watchers::default(),
+        }
+    }
+}
+
+impl View {
+    /// Nothing loaded is trusted any more.
+    pub(super) fn forget(&mut self) {
+        self.names.clear();
+        self.glances.clear();
+        self.ended.running.clear();
+        self.touched.clear();
+        self.tokens = None;
+        self.version = None;
+    }
+
+    /// Takes in what was loaded; those who watch are told what somebody else has changed.
+    pub(super) fn take_in(&mut self, loaded: HashMap<LockName, Result<NameState>>) {
+        let now = Timestamp::now();
+        for (name, state) in &loaded {
+            if let Ok(state) = state {
+                self.watchers.compare(name, state, now);
+            }
+        }
+        self.names.extend(loaded);
+    }
+
     /// The state of a name, settled, to be changed.
     ///
     /// # Errors
@@ -38,14 +77,18 @@ impl View<'_> {
         &mut self,
         name: &LockName,
     ) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
-        self.refuse_spoiled(name)?;
+        let state = self
+            .names
+            .entry(name.clone())
+            .or_insert_with(|| Ok(NameState::default()));
+        let state = state.as_mut().map_err(|e| e.clone())?;
         match self.touched.get_mut(name) {
             Some(turn) => *turn = self.turn,
             None => drop(self.touched.insert(name.clone(), self.turn)),
         }
-        let state = self.names.entry(name.clone()).or_default();
-        state.settle(self.now, self.tokens);
-        Ok((state, self.now, self.tokens))
+        let tokens = self.tokens.get_or_insert_default();
+        state.settle(self.now, tokens);
+        Ok((state, self.now, tokens))
     }
 
     /// The state of a name as it is stored, to be looked at.
@@ -53,8 +96,11 @@ impl View<'_> {
     /// # Errors
     /// `BackendData` if its rows cannot be read.
     pub(in crate::sqlite) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
-        self.refuse_spoiled(name)?;
-        Ok((self.names.entry(name.clone()).or_default(), self.watchers))
+        let state = self
+            .names
+            .entry(name.clone())
+            .or_insert_with(|| Ok(NameState::default()));
+        Ok((state.as_ref().map_err(|e| e.clone())?, &mut self.watchers))
     }
 
     /// Who holds a name.
@@ -63,13 +109,67 @@ impl View<'_> {
     /// `BackendData` if that cannot be read.
     pub(in crate::sqlite) fn glance(&self, name: &LockName) -> Result<Glance> {
         match (self.names.get(name), self.glances.get(name)) {
-            (Some(state), _) => Ok(state.glance()),
+            (Some(state), _) => state.as_ref().map(NameState::glance).map_err(|e| e.clone()),
             (None, Some(glance)) => glance.clone(),
-            (None, None) => self.refuse_spoiled(name).map(|()| Glance::default()),
+            (None, None) => Ok(Glance::default()),
         }
     }
+}
 
-    fn refuse_spoiled(&self, name: &LockName) -> Result<()> {
-        self.spoiled.get(name).map_or(Ok(()), |e| Err(e.clone()))
+/// The keys that were abandoned, and those that were released. In memory: whatever could still arrive under a
+/// key comes through the channel of this very task, and dies with it.
+///
+///  What is forgotten of the latter costs an exact
+/// answer to a very late retry, and no safety.
+pub(in crate::sqlite) struct Ended {
+    pub(in crate::sqlite) abandoned: Tombstones<LeaseKey>,
+    released: Tombstones<LeaseKey>,
+    /// Released in the transaction that is running: a release whose commit fails has not happened, and its
+    /// lease is there to be asked for and released again.
+    pub(in crate::sqlite) running: Vec<LeaseKey>,
+}
+
+impl Default for Ended {
+    fn default() -> Self {
+        Self {
+            // A request can be late only inside this process, where it overtakes nothing: a minute is ample.
+            abandoned: Tombstones::new(Duration::from_secs(60), 100_000),
+            released: Tombstones::new(Duration::from_secs(60 * 60), 1024),
+            running: Vec::new(),
+        }
     }
+}
+
+impl Ended {
+    pub(in crate::sqlite) fn was_released(&self, key: &LeaseKey) -> bool {
+        self.released.has(key) || self.running.contains(key)
+    }
+
+    /// The running transaction has committed.
+    pub(super) fn committed(&mut self) {
+        let now = Timestamp::now();
+        for key in self.running.drain(..) {
+            self.released.bury(key, now);
+        }
+    }
+}
+
+/// What a job asks of the gate: what is stored, or to let a holder pass.
+#[derive(Clone, Debug)]
+pub(in crate::sqlite) struct AskGate {
+    pub(in crate::sqlite) resource: LockName,
+    pub(in crate::sqlite) pass: Option<Pass>,
+}
+
+#[derive(Clone, Debug)]
+pub(in crate::sqlite) struct Pass {
+    pub(in crate::sqlite) token: Token,
+    pub(in crate::sqlite) access: Access,
+    pub(in crate::sqlite) value: Option<Vec<u8>>,
+}
+
+/// What the gate answers.
+pub(in crate::sqlite) enum GateAnswer {
+    Value(Option<FencedValue>),
+    Admission(Admission),
 }

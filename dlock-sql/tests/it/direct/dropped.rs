@@ -9,7 +9,7 @@ macro_rules! tests {
 
         use dlock_core::LockName;
         use dlock_sql::direct::Tables;
-        use dlock_sql::direct::optimistic::{Change, Retry, Versioned};
+        use dlock_sql::direct::optimistic::{Change, TRIES, Versioned};
         use dlock_sql::direct::reentrant::ReentrantRows;
         use sqlx::pool::PoolOptions;
         use sqlx::{Pool, Row as _};
@@ -75,7 +75,7 @@ macro_rules! tests {
                 let stock = Versioned::<Db>::new("stock", "id", "version", "n");
                 let (mut dropped, mut told) = (0, 0);
                 for n in 1..=40 {
-                    let update = stock.update(&small, &*site.runtime, Retry::default(), 7_i64, |row| {
+                    let update = stock.update(&small, &*site.runtime, TRIES, 7_i64, |row| {
                         let n: i64 = row.get("n");
                         Ok::<_, dlock_sql::direct::Error>(Some(Change::new().set("n", n + 1)))
                     });

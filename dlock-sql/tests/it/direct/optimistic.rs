@@ -9,7 +9,7 @@ macro_rules! tests {
         use std::sync::atomic::{AtomicU32, Ordering};
 
         use dlock_sql::direct::Error;
-        use dlock_sql::direct::optimistic::{Change, Retry, Updated, Versioned};
+        use dlock_sql::direct::optimistic::{Change, TRIES, Updated, Versioned};
         use sqlx::Row as _;
 
         use crate::direct::site::{Site, run};
@@ -75,7 +75,7 @@ macro_rules! tests {
                     let (pool, runtime, calls) = (site.pool.clone(), site.runtime.clone(), calls.clone());
                     tokio::spawn(async move {
                         let stock = Versioned::<Db>::new("stock", "id", "version", "n");
-                        let retry = Retry::default().attempts(NonZeroU32::new(10_000).unwrap());
+                        let retry = NonZeroU32::new(10_000).unwrap();
                         let mut told = 0;
                         for _ in 0..10 {
                             let done = stock.update(&pool, &*runtime, retry, 7_i64, |row| {
@@ -108,7 +108,7 @@ macro_rules! tests {
         fn what_is_not_written_is_told_apart() {
             run(async {
                 let (site, stock) = open().await;
-                let retry = Retry::default();
+                let retry = TRIES;
                 let nobody = stock.update(&site.pool, &*site.runtime, retry, 8_i64, |_| {
                     Ok::<_, Error>(Some(Change::new()))
                 });
@@ -131,7 +131,7 @@ macro_rules! tests {
         fn it_gives_up_after_as_many_tries_as_were_said() {
             run(async {
                 let (site, stock) = open().await;
-                let retry = Retry::default().attempts(NonZeroU32::new(3).unwrap());
+                let retry = NonZeroU32::new(3).unwrap();
                 let mut calls = 0;
                 let pool = site.pool.clone();
                 let handle = tokio::runtime::Handle::current();

@@ -29,10 +29,7 @@ macro_rules! tests {
         }
 
         fn row(id: i64) -> Rows<Db> {
-            Rows::of("stock")
-                .columns("n")
-                .filter(concat!("id = ", $one))
-                .bind(id)
+            Rows::of("stock", concat!("SELECT n FROM stock WHERE id = ", $one)).bind(id)
         }
 
         async fn n(site: &Site<Db>, id: i64) -> i64 {
@@ -233,9 +230,7 @@ macro_rules! tests {
                     assert!(matches!(found, Locked::Nothing), "{wait:?} {found:?}");
                 }
                 let mut tx = begin(&site).await;
-                let all = Rows::<Db>::of("stock")
-                    .order_by("id DESC")
-                    .limit(2)
+                let all = Rows::<Db>::of("stock", "SELECT * FROM stock ORDER BY id DESC LIMIT 2")
                     .lock(&mut tx)
                     .await
                     .unwrap();
@@ -275,10 +270,11 @@ mod one_by_one {
                     let mut open = Vec::new();
                     for _ in 0..4 {
                         let mut tx = site.pool.begin().await.unwrap();
-                        let job = Rows::of("job")
-                            .order_by("id")
-                            .limit(1)
-                            .wait(Wait::SkipLocked);
+                        let job = Rows::of(
+                            "job",
+                            "SELECT * FROM job ORDER BY id LIMIT 1 -- the next one",
+                        )
+                        .wait(Wait::SkipLocked);
                         match job.lock(&mut tx).await.unwrap() {
                             Locked::Held(held) => taken.push(held.rows()[0].get::<i64, _>("id")),
                             other => assert!(

@@ -22,7 +22,6 @@ pub(crate) const SHORT: Duration = Duration::from_secs(1);
 pub(crate) struct Site<DB: sqlx::Database> {
     pub(crate) pool: Pool<DB>,
     pub(crate) runtime: Arc<dyn Runtime>,
-    #[cfg(feature = "sqlite")]
     _files: Option<tempfile::TempDir>,
 }
 
@@ -89,34 +88,26 @@ pub(crate) async fn pooled(
     use crate::servers::{PgBouncer, PoolMode};
     let pooler = tokio::task::block_in_place(|| PgBouncer::start(server, PoolMode::Transaction, 2).unwrap());
     let options: sqlx::postgres::PgConnectOptions = pooler.url().parse().unwrap();
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
-    let site = Site {
-        pool: pool
-            .acquire_timeout(PATIENCE)
-            .connect_with(options)
-            .await
-            .unwrap(),
-        runtime: runtime(),
-        #[cfg(feature = "sqlite")]
-        _files: None,
-    };
+    let site = site(options, None).await;
     (site, pooler)
 }
 
 #[cfg(feature = "postgres")]
 pub(crate) async fn postgres_at(url: &str, database: &str) -> Site<sqlx::Postgres> {
     let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
-    let options = options.database(database);
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(10);
+    site(options.database(database), None).await
+}
+
+async fn site<DB: sqlx::Database>(
+    options: <DB::Connection as sqlx::Connection>::Options,
+    files: Option<tempfile::TempDir>,
+) -> Site<DB> {
+    let pool = sqlx::pool::PoolOptions::new().max_connections(10);
+    let pool = pool.acquire_timeout(PATIENCE).connect_with(options);
     Site {
-        pool: pool
-            .acquire_timeout(PATIENCE)
-            .connect_with(options)
-            .await
-            .unwrap(),
+        pool: pool.await.unwrap(),
         runtime: runtime(),
-        #[cfg(feature = "sqlite")]
-        _files: None,
+        _files: files,
     }
 }
 
@@ -139,18 +130,7 @@ pub(crate) async fn mysql() -> Site<sqlx::MySql> {
 #[cfg(feature = "mysql")]
 pub(crate) async fn mysql_at(url: &str, database: &str) -> Site<sqlx::MySql> {
     let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
-    let options = options.database(database);
-    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(10);
-    Site {
-        pool: pool
-            .acquire_timeout(PATIENCE)
-            .connect_with(options)
-            .await
-            .unwrap(),
-        runtime: runtime(),
-        #[cfg(feature = "sqlite")]
-        _files: None,
-    }
+    site(options.database(database), None).await
 }
 
 #[cfg(feature = "sqlite")]
@@ -161,16 +141,7 @@ pub(crate) async fn sqlite() -> Site<sqlx::Sqlite> {
         .create_if_missing(true)
         .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
         .busy_timeout(LONG);
-    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(10);
-    Site {
-        pool: pool
-            .acquire_timeout(PATIENCE)
-            .connect_with(options)
-            .await
-            .unwrap(),
-        runtime: runtime(),
-        _files: Some(files),
-    }
+    site(options, Some(files)).await
 }
 
 /// Makes of the tests in the macro `$tests` a module for each database. It is given the database, how a site

@@ -10,28 +10,11 @@ use sqlx::MySql;
 use crate::direct::site::{Site, mysql, mysql_at, run};
 use crate::servers::{MariaDbOptions, MariaDbServer, ReadOnly};
 
-async fn open() -> Site<MySql> {
-    let site = mysql().await;
-    table(&site).await;
-    site
-}
-
-async fn table(site: &Site<MySql>) {
-    for text in [
-        "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
-        "INSERT INTO stock VALUES (1, 10), (2, 20)",
-    ] {
-        sqlx::query(text).execute(&site.pool).await.unwrap();
-    }
-}
-
-fn row() -> Rows<MySql> {
-    Rows::of("stock").filter("id = ?").bind(1_i64)
-}
+stock!(MySql, mysql, "?");
 
 #[test]
 fn of_two_in_a_deadlock_one_is_told() {
-    run(async { deadlock!(mysql().await, "?") });
+    run(async { deadlock!(open().await, "?") });
 }
 
 #[test]
@@ -64,7 +47,7 @@ async fn limits(site: &Site<MySql>) {
     let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
     let short = Wait::AtMost(Duration::from_millis(20));
     for (id, busy) in [(1_i64, true), (2, false)] {
-        let row = Rows::of("stock").filter("id = ?").bind(id);
+        let row = Rows::of("stock", "SELECT * FROM stock WHERE id = ?").bind(id);
         let asked = row.wait(short).lock(&mut tx).await.unwrap();
         assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
         let shown: i64 = sqlx::query_scalar("SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)")
@@ -108,17 +91,8 @@ fn who_reads_an_old_snapshot_is_told_where_the_server_looks() {
         let mut conn = site.pool.acquire().await.unwrap();
         let strict = "SET SESSION innodb_snapshot_isolation = ON";
         sqlx::query(strict).execute(&mut *conn).await.unwrap();
-        let mut old = sqlx::Connection::begin(&mut *conn).await.unwrap();
-        sqlx::query("SELECT n FROM stock")
-            .fetch_all(&mut *old)
-            .await
-            .unwrap();
-        sqlx::query("UPDATE stock SET n = n + 1")
-            .execute(&site.pool)
-            .await
-            .unwrap();
-        let e = row().lock(&mut old).await.unwrap_err();
-        assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
+        let old = sqlx::Connection::begin(&mut *conn).await.unwrap();
+        stale!(site, old);
     });
 }
 

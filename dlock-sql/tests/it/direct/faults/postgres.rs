@@ -11,28 +11,11 @@ use sqlx::Postgres;
 use crate::direct::site::{LONG, SHORT, Site, polled, pooled, postgres, postgres_at, run};
 use crate::servers::{PostgresServer, ReadOnly};
 
-async fn open() -> Site<Postgres> {
-    let site = postgres().await;
-    table(&site).await;
-    site
-}
-
-async fn table(site: &Site<Postgres>) {
-    for text in [
-        "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
-        "INSERT INTO stock VALUES (1, 10), (2, 20)",
-    ] {
-        sqlx::query(text).execute(&site.pool).await.unwrap();
-    }
-}
-
-fn row() -> Rows<Postgres> {
-    Rows::of("stock").filter("id = $1").bind(1_i64)
-}
+stock!(Postgres, postgres, "$1");
 
 #[test]
 fn of_two_in_a_deadlock_one_is_told() {
-    run(async { deadlock!(postgres().await, "$1") });
+    run(async { deadlock!(open().await, "$1") });
 }
 
 #[test]
@@ -78,7 +61,7 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
             .unwrap();
         let short = Wait::AtMost(Duration::from_millis(20));
         for (id, busy) in [(1_i64, true), (2, false)] {
-            let row = Rows::of("stock").filter("id = $1").bind(id);
+            let row = Rows::of("stock", "SELECT * FROM stock WHERE id = $1").bind(id);
             let asked = row.wait(short).lock(&mut tx).await.unwrap();
             assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
             let shown: String = sqlx::query_scalar("SHOW lock_timeout")
@@ -126,21 +109,9 @@ fn a_request_that_is_dropped_leaves_the_transaction_whole() {
 fn who_reads_an_old_snapshot_is_told() {
     run(async {
         let site = open().await;
-        let mut old = site
-            .pool
-            .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            .await
-            .unwrap();
-        sqlx::query("SELECT n FROM stock")
-            .fetch_all(&mut *old)
-            .await
-            .unwrap();
-        sqlx::query("UPDATE stock SET n = 11")
-            .execute(&site.pool)
-            .await
-            .unwrap();
-        let e = row().lock(&mut old).await.unwrap_err();
-        assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
+        let old = site.pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ");
+        let old = old.await.unwrap();
+        stale!(site, old);
     });
 }
 

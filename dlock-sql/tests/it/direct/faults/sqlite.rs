@@ -9,20 +9,7 @@ use sqlx::sqlite::SqlitePoolOptions;
 use super::Failure;
 use crate::direct::site::{Site, run, sqlite};
 
-async fn open() -> Site<Sqlite> {
-    let site = sqlite().await;
-    for text in [
-        "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
-        "INSERT INTO stock VALUES (1, 10)",
-    ] {
-        sqlx::query(text).execute(&site.pool).await.unwrap();
-    }
-    site
-}
-
-fn row() -> Rows<Sqlite> {
-    Rows::of("stock").filter("id = ?").bind(1_i64)
-}
+stock!(Sqlite, sqlite, "?");
 
 #[test]
 fn a_wait_that_is_too_long_is_told() {
@@ -68,17 +55,8 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
 fn who_read_before_somebody_wrote_is_told() {
     run(async {
         let site = open().await;
-        let mut old = site.pool.begin().await.unwrap();
-        sqlx::query("SELECT n FROM stock")
-            .fetch_all(&mut *old)
-            .await
-            .unwrap();
-        sqlx::query("UPDATE stock SET n = 11")
-            .execute(&site.pool)
-            .await
-            .unwrap();
-        let e = row().lock(&mut old).await.unwrap_err();
-        assert_eq!((e.failure(), e.is_retryable()), (Failure::Serialization, true));
+        let old = site.pool.begin().await.unwrap();
+        stale!(site, old);
     });
 }
 

@@ -1,0 +1,114 @@
+//! Who watches which name of this connection, and what they are told.
+
+use std::collections::HashMap;
+
+use dlock_core::{Change, Error, LockName, Result, Timestamp};
+use futures::channel::mpsc;
+
+use crate::admit::{NameState, Told};
+
+/// How many changes wait for a slow consumer before it is told that some were skipped.
+const BACKLOG: usize = 1024;
+
+/// Who watches which name, and what they have been told last.
+#[derive(Default)]
+pub(in crate::sqlite) struct Watchers(HashMap<LockName, Watched>);
+
+struct Watched {
+    told: Told,
+    to: Vec<Watcher>,
+}
+
+struct Watcher {
+    send: mpsc::Sender<Result<Change>>,
+    skipped: bool,
+}
+
+impl Watcher {
+    /// After changes were skipped: the state as a whole, as soon as there is room.
+    fn tell(&mut self, changes: &[Change], state: &NameState, now: Timestamp) {
+        for change in changes {
+            self.skipped = self.skipped || self.send.try_send(Ok(change.clone())).is_err();
+        }
+        if self.skipped {
+            let (now, skipped) = (state.inspect(now), true);
+            self.skipped = self.send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
+        }
+    }
+}
+
+impl Watchers {
+    pub(in crate::sqlite) fn names(&self) -> impl Iterator<Item = LockName> {
+        self.0.keys().cloned()
+    }
+
+    pub(in crate::sqlite) fn add(
+        &mut self,
+        name: &LockName,
+        state: &NameState,
+        now: Timestamp,
+    ) -> mpsc::Receiver<Result<Change>> {
+        let (mut send, receive) = mpsc::channel(BACKLOG);
+        let (now, skipped) = (state.inspect(now), false);
+        let skipped = send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
+        let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
+            told: Told::of(state),
+            to: Vec::new(),
+        });
+        watched.to.push(Watcher { send, skipped });
+        receive
+    }
+
+    /// Tells what was committed on this connection.
+    pub(in crate::sqlite) fn tell(
+        &mut self,
+        name: &LockName,
+        changes: &[Change],
+        state: &NameState,
+        now: Timestamp,
+    ) {
+        if let Some(watched) = self.0.get_mut(name) {
+            // Whatever others had stored was compared when it was loaded, in this same transaction.
+            watched.told = Told::of(state);
+            self.pass_on(name, changes, state, now);
+        }
+    }
+
+    /// Tells what somebody else has changed, as far as it shows in what was loaded.
+    pub(in crate::sqlite) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
+        if let Some(watched) = self.0.get_mut(name) {
+            let changes = watched.told.compare(state, now);
+            if changes.is_none() {
+                watched.to.iter_mut().for_each(|w| w.skipped = true);
+            }
+            self.pass_on(name, &changes.unwrap_or_default(), state, now);
+        }
+    }
+
+    pub(in crate::sqlite) fn pass_on(
+        &mut self,
+        name: &LockName,
+        changes: &[Change],
+        state: &NameState,
+        now: Timestamp,
+    ) {
+        let Some(watched) = self.0.get_mut(name) else {
+            return;
+        };
+        watched.to.retain_mut(|watcher| {
+            watcher.tell(changes, state, now);
+            !watcher.send.is_closed()
+        });
+        if watched.to.is_empty() {
+            self.0.remove(name);
+        }
+    }
+
+    /// Ends every stream with that error.
+    pub(in crate::sqlite) fn end(&mut self, e: &Error) {
+        for mut watcher in self.0.drain().flat_map(|(_, w)| w.to) {
+            // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
+            let _ = watcher.send.try_send(Err(e.clone()));
+        }
+    }
+}

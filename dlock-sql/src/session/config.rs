@@ -1,13 +1,12 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result, Runtime, Strength};
+use dlock_core::{Error, ErrorKind, Result, Runtime};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
@@ -16,15 +15,13 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
-use super::connection::Timing;
-use super::connections::Connections;
-use super::dialect::Server;
-use super::lock::{SessionLock, invalid};
+use super::dialect::{Limits, Opened, Settings, Timing};
+use super::failure::{invalid, shut_down, unavailable};
+use super::lock::SessionLock;
 #[cfg(feature = "mysql")]
 use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres::{self, TransactionLocks};
-use super::restart::Grace;
 
 /// What the names of what dlock makes in the database begin with unless another prefix is set.
 pub const DEFAULT_PREFIX: &str = "dlock_";
@@ -55,11 +52,11 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[must_use]
 pub struct Config {
     database: Database,
-    pub(super) ttl: Duration,
+    ttl: Duration,
     prefix: String,
-    pub(super) schema: Option<String>,
+    schema: Option<String>,
     most_waiting: usize,
-    pub(super) timeout: Duration,
+    timeout: Duration,
     /// The ttl unless something else is set.
     restart_grace: Option<Duration>,
 }
@@ -71,28 +68,6 @@ enum Database {
     Postgres(Box<PgConnectOptions>),
     #[cfg(feature = "mysql")]
     Mysql(Box<MySqlConnectOptions>),
-}
-
-/// What a server takes.
-pub(super) struct Limits {
-    /// What the backend is called.
-    pub(super) name: &'static str,
-    pub(super) shortest_ttl: Duration,
-    /// What the server counts a ttl in.
-    pub(super) granularity: Duration,
-    /// How much of a key it takes.
-    pub(super) key_bytes: usize,
-}
-
-/// What the tokens come from.
-#[derive(Clone)]
-pub(super) struct Tokens {
-    /// Part of each key: two clients that exclude one another draw from one sequence.
-    pub(super) space: String,
-    /// The sequence or table, as it is quoted in statements.
-    pub(super) quoted: String,
-    pub(super) strength: Strength,
-    pub(super) grace: Grace,
 }
 
 impl Config {
@@ -115,29 +90,22 @@ impl Config {
     /// `InvalidInput` if it is not such a URL; `Unsupported` if the build has no driver for it.
     pub fn from_url(url: &str) -> Result<Self> {
         // No error quotes the URL: there may be a password in it.
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        match scheme {
+        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => url.parse().map(Self::from_postgres_options).map_err(|_| {
-                invalid(
-                    "this is no URL of a PostgreSQL database; it looks like \
-                     postgres://user:password@host:5432/database",
-                )
-            }),
+            "postgres" | "postgresql" => url
+                .parse()
+                .map(Self::from_postgres_options)
+                .map_err(|_| no_url("postgres://user:password@host:5432/database")),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => url.parse().map(Self::from_mysql_options).map_err(|_| {
-                invalid(
-                    "this is no URL of a MySQL database; it looks like \
-                     mysql://user:password@host:3306/database",
-                )
-            }),
+            "mysql" | "mariadb" => url
+                .parse()
+                .map(Self::from_mysql_options)
+                .map_err(|_| no_url("mysql://user:password@host:3306/database")),
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(no_driver("postgres")),
             #[cfg(not(feature = "mysql"))]
             "mysql" | "mariadb" => Err(no_driver("mysql")),
-            _ => Err(invalid(
-                "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
-            )),
+            _ => Err(no_url("postgres://... or mysql://...")),
         }
     }
 
@@ -235,7 +203,7 @@ impl Config {
     /// # Errors
     /// `InvalidInput`.
     pub fn check(&self) -> Result<()> {
-        self.clone().checked().map(drop)
+        self.checked().map(drop)
     }
 
     /// Connects.
@@ -248,17 +216,10 @@ impl Config {
     /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let config = self.checked()?;
-        let limits = config.database.limits();
-        let (tokens, server) = config.open(&runtime).await?;
-        let timing = Timing {
-            ttl: config.ttl,
-            turn: config.turn(),
-            timeout: config.timeout,
-            ping: server.ping_every(config.ttl),
-        };
-        let connections = Connections::open(server, runtime, timing, config.most_waiting).await?;
-        Ok(SessionLock::new(connections, &limits, config.ttl, &tokens))
+        let settings = self.checked()?;
+        let (limits, timing) = (self.database.limits(), settings.timing);
+        let opened = self.open(settings, &runtime).await?;
+        SessionLock::connect(opened, &limits, runtime, timing, self.most_waiting).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
@@ -272,51 +233,51 @@ impl Config {
     /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let config = self.checked()?;
+        let settings = self.checked()?;
         #[cfg(feature = "mysql")]
-        if let Database::Mysql(_) = config.database {
+        if let Database::Mysql(_) = self.database {
             let message = "MySQL and MariaDB have no locks that end with a transaction";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let (tokens, server) = config.open(&runtime).await?;
-        Ok(TransactionLocks::new(&tokens, server.at()))
+        let opened = self.open(settings, &runtime).await?;
+        Ok(TransactionLocks::new(&opened))
     }
 
-    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<(Tokens, Arc<dyn Server>)> {
-        let config = self.clone();
+    /// With a time limit, in a task of the given runtime: the driver connects on the one that is current.
+    async fn open(&self, settings: Settings, runtime: &Arc<dyn Runtime>) -> Result<Opened> {
+        let (limit, database) = (self.timeout, self.database.clone());
+        let (mut send, receive) = oneshot::channel();
         let opening = async move {
-            match &config.database {
-                #[cfg(feature = "postgres")]
-                Database::Postgres(options) => postgres::open(options, &config).await,
-                #[cfg(feature = "mysql")]
-                Database::Mysql(options) => mysql::open(options, &config).await,
-            }
+            // Whoever is not waited for any more does not go on.
+            let opened = match select(pin!(database.open(settings)), send.cancellation()).await {
+                Either::Left((opened, _)) => opened,
+                Either::Right(_) => return,
+            };
+            let _ = send.send(opened);
         };
-        in_time(runtime, self.timeout, opening).await
+        runtime.spawn(opening.boxed());
+        match select(receive, runtime.sleep(limit)).await {
+            Either::Left((opened, _)) => opened.unwrap_or_else(|_| Err(shut_down())),
+            Either::Right(_) => Err(unavailable(format!(
+                "the database was not opened within {limit:?}"
+            ))),
+        }
     }
 
-    /// The settings with the ttl rounded up to what the server counts in.
+    /// With the ttl rounded up to what the server counts in.
     ///
     /// # Errors
     /// `InvalidInput`.
-    fn checked(mut self) -> Result<Self> {
-        let Limits {
-            shortest_ttl,
-            granularity,
-            ..
-        } = self.database.limits();
-        if self.ttl < shortest_ttl || self.ttl > LONGEST_TTL {
+    fn checked(&self) -> Result<Settings> {
+        let limits = self.database.limits();
+        let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
+        if ttl < shortest || ttl > LONGEST_TTL {
             return Err(invalid(format!(
-                "a session ttl of {:?} is not between {shortest_ttl:?} and {LONGEST_TTL:?}",
-                self.ttl
+                "a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}"
             )));
         }
-        let over = self.ttl.as_nanos() % granularity.as_nanos();
-        if over > 0 {
-            let missing = u64::try_from(granularity.as_nanos() - over).unwrap_or(0);
-            self.ttl += Duration::from_nanos(missing);
-        }
-        if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
+        let grace = self.restart_grace;
+        if grace.is_some_and(|grace| grace > LONGEST_TTL) {
             return Err(invalid(format!(
                 "a grace of {grace:?} after a restart is longer than any session lives, which is \
                  {LONGEST_TTL:?}"
@@ -341,29 +302,21 @@ impl Config {
                 "MySQL and MariaDB have no `schema`: session locks are of the database that is connected to",
             ));
         }
-        Ok(self)
-    }
-
-    /// For how long a server that has started grants nothing.
-    pub(super) fn grace(&self, made_in: Option<String>) -> Grace {
-        Grace {
-            lasts: self.restart_grace.unwrap_or(self.ttl),
-            made_in,
-        }
-    }
-
-    /// For how long a wait is sent: a third of the ttl, in what the server counts in.
-    pub(super) fn turn(&self) -> Duration {
-        let (third, granularity) = (self.ttl / 3, self.database.limits().granularity);
-        if granularity < Duration::from_secs(1) {
-            return third;
-        }
-        Duration::from_secs(third.as_secs().max(1))
-    }
-
-    /// The name of the sequence, or table, that the tokens come from.
-    pub(super) fn sequence(&self) -> String {
-        format!("{}session_token", self.prefix)
+        let unit = limits.granularity.as_millis();
+        let in_units = |units: u128| Duration::from_millis(u64::try_from(units * unit).unwrap_or(u64::MAX));
+        let rounded = in_units(ttl.as_nanos().div_ceil(unit * 1_000_000));
+        let third = rounded.as_millis() / 3;
+        Ok(Settings {
+            timing: Timing {
+                ttl: rounded,
+                turn: in_units((third / unit).max(1)),
+                timeout: self.timeout,
+                ping: limits.ping.min(rounded / 3),
+            },
+            schema: self.schema.clone(),
+            sequence: format!("{}session_token", self.prefix),
+            grace: grace.unwrap_or(rounded),
+        })
     }
 }
 
@@ -376,12 +329,27 @@ impl Database {
             Self::Mysql(_) => mysql::LIMITS,
         }
     }
+
+    async fn open(self, settings: Settings) -> Result<Opened> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => postgres::open(*options, settings).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(options) => mysql::open(*options, settings).await,
+        }
+    }
 }
 
 #[cfg(not(all(feature = "postgres", feature = "mysql")))]
 fn no_driver(feature: &str) -> Error {
     let message = format!("this build has no driver for that database: enable the feature `{feature}`");
     Error::new(ErrorKind::Unsupported, message)
+}
+
+fn no_url(example: &str) -> Error {
+    invalid(format!(
+        "this is no URL of a database server; it looks like {example}"
+    ))
 }
 
 /// Without the options of the driver, which show the password.
@@ -395,41 +363,6 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Runs that with a time limit, in a task of the given runtime: the driver connects on the one that is
-/// current.
-///
-/// # Errors
-/// `Unavailable` if it takes longer; what it has done by then stays.
-async fn in_time<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
-    limit: Duration,
-    what: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (mut send, receive) = oneshot::channel();
-    let doing = async move {
-        let done = {
-            // Who is not waited for any more is not gone on with.
-            match select(pin!(what), send.cancellation()).await {
-                Either::Left((done, _)) => done,
-                Either::Right(_) => return,
-            }
-        };
-        let _ = send.send(done);
-    };
-    runtime.spawn(doing.boxed());
-    match select(receive, runtime.sleep(limit)).await {
-        Either::Left((Ok(done), _)) => done,
-        Either::Left((Err(oneshot::Canceled), _)) => Err(Error::new(
-            ErrorKind::Unavailable,
-            "the runtime that was given has been shut down",
-        )),
-        Either::Right(_) => Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("the database was not opened within {limit:?}"),
-        )),
-    }
-}
-
 #[cfg(all(test, feature = "mysql"))]
 mod tests {
     use super::*;
@@ -438,7 +371,7 @@ mod tests {
     fn what_was_chosen_is_checked_and_rounded_up() {
         let config = || Config::from_url("mysql://there/shop").unwrap();
         let rounded = config().session_ttl(Duration::from_millis(3100)).checked();
-        assert_eq!(rounded.unwrap().ttl, Duration::from_secs(4));
+        assert_eq!(rounded.unwrap().timing.ttl, Duration::from_secs(4));
         let short = config().session_ttl(Duration::from_secs(1)).check().unwrap_err();
         assert_eq!(short.kind(), ErrorKind::InvalidInput);
         for prefix in ["", "1a", "a-b", "a\"b", "A"] {

@@ -81,8 +81,9 @@ mod connection;
 mod connections;
 mod dialect;
 mod failure;
+mod handle;
 mod keys;
-mod life;
+
 mod lock;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -90,6 +91,9 @@ pub mod mysql;
 pub mod postgres;
 mod renew;
 mod restart;
+#[cfg(test)]
+mod tests;
+mod wait;
 
 pub use self::config::{Config, DEFAULT_MOST_WAITING, DEFAULT_PREFIX, DEFAULT_TTL};
 pub use self::lock::SessionLock;

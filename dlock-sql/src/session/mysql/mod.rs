@@ -40,19 +40,39 @@
 
 mod connection;
 mod failure;
-mod run;
 mod schema;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::session) use self::schema::open;
-use crate::session::config::Limits;
-use crate::session::keys::MYSQL_BYTES;
+use dlock_core::Result;
+use sqlx::mysql::MySqlConnectOptions;
 
-/// The servers count in seconds, and a turn of waiting is a third of the ttl.
-pub(in crate::session) const LIMITS: Limits = Limits {
+use super::dialect::{Limits, Opened, Settings, shown};
+use super::keys::MYSQL_BYTES;
+
+/// The servers count in seconds, and a turn of waiting is a third of the ttl. The end of a session is seen by
+/// a ping only.
+pub(super) const LIMITS: Limits = Limits {
     name: "mysql-session",
     shortest_ttl: Duration::from_secs(3),
     granularity: Duration::from_secs(1),
+    ping: Duration::from_secs(1),
     key_bytes: MYSQL_BYTES,
 };
+
+/// Finds out which server it is, and finds or makes what the tokens come from.
+pub(super) async fn open(options: MySqlConnectOptions, settings: Settings) -> Result<Opened> {
+    let database = options.get_database().unwrap_or_default();
+    let at = shown(
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+        database,
+    );
+    let timing = settings.timing;
+    let (product, tokens) = schema::prepare(&options, &at, settings).await?;
+    let server = connection::MySqlServer::new(options, at, timing, &tokens, product);
+    let server = Arc::new(server);
+    Ok(Opened { server, tokens })
+}

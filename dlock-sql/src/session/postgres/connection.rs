@@ -4,79 +4,65 @@
 //!   so the token is drawn by whoever has the lock, later than that of any holder before. Its sequence is not
 //!   cached by sessions, and its values are durable before they are seen (`synchronous_commit` is on here,
 //!   whatever the role's default is), so they go on after a crash.
-//! * *The session's limits are parameters of its start*: what sets them is refused or dropped by a pooler,
-//!   and that is looked at. A `SET` would be carried out by whichever server session the pooler has at hand,
-//!   and stay there.
-//! * *A `PgListener` is used as a plain connection*: of all that the driver has it alone reads while nothing
-//!   was asked, and so sees at once that the server has ended the session. It is never let connect again by
-//!   itself: after its first end it is not used any more; and each answer names its backend.
+//! * *The session's limits are parameters of its start*: a pooler refuses or drops such, and that is looked
+//!   at. A `SET` would be carried out by any server session of the pooler, and stay there.
+//! * *A `PgListener` is used as a plain connection*: nothing else in the driver reads while nothing was
+//!   asked, and so sees at once that the server has ended the session. It never connects again by itself:
+//!   after its first end it is not used any more; and each answer names its backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::{Error, ErrorKind, Result, Token};
+use dlock_core::{ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlSafeStr as _, SqlStr};
 
 use super::failure::{failed, is_not_yet};
-use super::run::{AGE, RUN};
-use crate::session::config::{Config, Tokens};
-use crate::session::dialect::{Backend, Server, Waited, Wire, token as drawn};
+use super::schema::{AGE, RUN};
+use crate::session::dialect::{Backend, Request, Server, Timing, Tokens, Wire, deaf};
 use crate::session::failure::{Answer, Failed};
-use crate::session::keys::Key;
 use crate::session::restart::Grace;
 
 /// Where sessions come from.
-#[derive(Debug)]
 pub(super) struct PgServer {
     options: PgConnectOptions,
     at: String,
-    ttl: Duration,
-    turn: Duration,
-    timeout: Duration,
+    timing: Timing,
     grace: Grace,
-    sql: Arc<Statements>,
+    sql: Statements,
     /// A connection has ended, and the server was not seen since.
     away: Arc<AtomicBool>,
 }
 
-/// The statements, with the sequence filled in once.
-#[derive(Debug)]
-pub(super) struct Statements {
-    try_lock: Arc<str>,
-    wait_lock: Arc<str>,
-}
-
-impl Statements {
-    /// For a sequence whose quoted name that is.
-    pub(super) fn new(sequence: &str) -> Self {
-        let token = format!("nextval('{}'::regclass)", sequence.replace('\'', "''"));
-        Self {
-            try_lock: format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()")
-                .into(),
-            // It is never null, and evaluated before what depends on that.
-            wait_lock: format!(
-                "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
-            )
-            .into(),
-        }
-    }
+/// The statements with the sequence in them.
+#[derive(Clone)]
+struct Statements {
+    try_lock: SqlStr,
+    wait_lock: SqlStr,
 }
 
 impl PgServer {
-    pub(super) fn new(options: &PgConnectOptions, at: String, config: &Config, tokens: &Tokens) -> Self {
-        // Not logged: a wait is slow by design.
-        let options = options.clone().disable_statement_logging();
+    pub(super) fn new(options: PgConnectOptions, at: String, timing: Timing, tokens: &Tokens) -> Self {
+        let shared = |sql: String| AssertSqlSafe(Arc::<str>::from(sql)).into_sql_str();
+        let token = super::schema::draw(&tokens.quoted);
         Self {
-            options,
+            // Not logged: a wait is slow by design.
+            options: options.disable_statement_logging(),
             at,
-            ttl: config.ttl,
-            turn: config.turn(),
-            timeout: config.timeout,
+            timing,
             grace: tokens.grace.clone(),
-            sql: Statements::new(&tokens.quoted).into(),
+            sql: Statements {
+                try_lock: shared(format!(
+                    "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()"
+                )),
+                // It is never null, and evaluated before what depends on that.
+                wait_lock: shared(format!(
+                    "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, \
+                     pg_backend_pid()"
+                )),
+            },
             away: Arc::default(),
         }
     }
@@ -88,19 +74,19 @@ impl PgServer {
 /// cut off believes in its locks for the ttl, and with the connection they would go to the next one. Its own
 /// limits for TCP may be shorter.
 fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
-    let whole = ttl.as_millis().div_ceil(1000).to_string();
+    let ms = ttl.as_millis().to_string();
     vec![
-        ("idle_session_timeout", ttl.as_millis().to_string()),
+        ("idle_session_timeout", ms.clone()),
         ("lock_timeout", turn.as_millis().to_string()),
         ("statement_timeout", "0".to_owned()),
         ("default_transaction_read_only", "off".to_owned()),
         ("synchronous_commit", "on".to_owned()),
-        // A client whose machine has gone is found out while its session waits, and an answer that nobody
+        // A client whose machine is down is found out while its session waits, and an answer that nobody
         // takes ends it.
-        ("tcp_keepalives_idle", whole),
+        ("tcp_keepalives_idle", ttl.as_millis().div_ceil(1000).to_string()),
         ("tcp_keepalives_interval", "1".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
-        ("tcp_user_timeout", ttl.as_millis().to_string()),
+        ("tcp_user_timeout", ms),
     ]
 }
 
@@ -109,23 +95,21 @@ impl Server for PgServer {
     async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
         let told = |e| failed(e, &self.at).error;
         if self.away.load(Ordering::Relaxed) {
-            // A pool tries again and again where nobody listens. That is for the caller to decide, who is
-            // told at once.
+            // A pool tries again and again where nobody listens. The caller is to hear of it at once.
             let seen = PgConnection::connect_with(&self.options).await.map_err(told)?;
             self.away.store(false, Ordering::Relaxed);
-            // What goes wrong in closing it concerns nobody.
             let _ = seen.close().await;
         }
         // Three quarters of it at least.
-        let turn = self.turn - self.turn * u32::from(spread) / 1024;
+        let turn = self.timing.turn - self.timing.turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .acquire_timeout(self.timeout)
+            .acquire_timeout(self.timing.timeout)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
-            .connect_lazy_with(self.options.clone().options(start(self.ttl, turn)));
+            .connect_lazy_with(self.options.clone().options(start(self.timing.ttl, turn)));
         let mut listener = PgListener::connect_with(&pool).await.map_err(|e| {
             self.away.store(true, Ordering::Relaxed);
             told(e)
@@ -144,16 +128,14 @@ impl Server for PgServer {
             sql: self.sql.clone(),
             away: self.away.clone(),
         };
-        wire.greet(self.ttl, &self.grace).await.map_err(|f| f.error)?;
+        wire.greet(self.timing.ttl, &self.grace)
+            .await
+            .map_err(|f| f.error)?;
         Ok(Box::new(wire))
     }
 
     fn at(&self) -> &str {
         &self.at
-    }
-
-    fn ping_every(&self, ttl: Duration) -> Duration {
-        ttl / 3
     }
 }
 
@@ -163,7 +145,7 @@ struct PgWire {
     backend: Backend,
     at: String,
     closed_for: Duration,
-    sql: Arc<Statements>,
+    sql: Statements,
     away: Arc<AtomicBool>,
 }
 
@@ -176,17 +158,12 @@ impl PgWire {
              (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
              pg_is_in_recovery(), {RUN}, {AGE}"
         );
-        let row = sqlx::query(AssertSqlSafe(who))
+        let who = sqlx::query_as(AssertSqlSafe(who))
             .fetch_one(&mut self.listener)
             .await;
-        let row = row.map_err(|e| failed(e, &self.at))?;
-        let told = |e| failed(e, &self.at);
-        let pid: i32 = row.try_get(0).map_err(told)?;
-        let since: Option<String> = row.try_get(1).map_err(told)?;
-        let limit: Option<String> = row.try_get(2).map_err(told)?;
-        let is_standby: bool = row.try_get(3).map_err(told)?;
-        let run: String = row.try_get(4).map_err(told)?;
-        let age: f64 = row.try_get(5).map_err(told)?;
+        let who: (i32, Option<String>, Option<String>, bool, String, f64) =
+            who.map_err(|e| self.failed(e))?;
+        let (pid, since, limit, is_standby, run, age) = who;
         let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
         self.closed_for = grace.left(&run, age);
         self.backend = Backend {
@@ -194,37 +171,28 @@ impl PgWire {
             since: since.unwrap_or_default(),
         };
         if limit.is_none_or(|limit| limit != ttl.as_millis().to_string()) {
-            let message = format!(
-                "the session at {} was started without the settings that it was asked for: there is a \
-                 pooler in between. Connect to the server itself, or use the lease strategy",
-                self.at
-            );
-            return Err(Failed::fatal(Error::new(ErrorKind::Unsupported, message)));
+            return Err(deaf(&self.at));
         }
         if is_standby {
             let message = format!(
                 "{} is a standby, whose locks exclude nobody on the primary",
                 self.at
             );
-            return Err(Failed::fatal(Error::new(ErrorKind::Unavailable, message)));
+            return Err(Failed::fatal(ErrorKind::Unavailable, message));
         }
         // Of version 17, and meant for transactions that do something.
         const NO_LIMIT: &str =
             "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
         let lifted = sqlx::query(NO_LIMIT).fetch_optional(&mut self.listener).await;
-        lifted.map_err(|e| failed(e, &self.at))?;
-        // Not every system can: then a waiter whose client has gone waits to the end of its turn.
+        lifted.map_err(|e| self.failed(e))?;
+        // Not every system can: then a waiter whose client is gone waits to the end of its turn.
         const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
         let every = (ttl.as_millis() / 3).to_string();
         let looked = sqlx::query(LOOK).bind(every).fetch_one(&mut self.listener).await;
-        match looked.map_err(|e| failed(e, &self.at)) {
+        match looked.map_err(|e| self.failed(e)) {
             Err(failed) if failed.fatal => Err(failed),
             _ => Ok(()),
         }
-    }
-
-    fn check(&self, pid: i32) -> Answer<()> {
-        self.backend.check(&self.at, pid.into())
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
@@ -246,67 +214,33 @@ impl Wire for PgWire {
         self.closed_for
     }
 
-    async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>> {
-        let sql = AssertSqlSafe(self.sql.try_lock.clone());
-        let asked = sqlx::query_as::<_, (Option<i64>, i32)>(sql).bind(key.as_i64());
-        let answer = asked.fetch_one(&mut self.listener).await;
-        let (token, pid) = answer.map_err(|e| self.failed(e))?;
-        self.check(pid)?;
-        token.map(|value| drawn(value, &self.at)).transpose()
-    }
-
-    async fn wait_lock(&mut self, key: &Key) -> Answer<Waited> {
-        let sql = AssertSqlSafe(self.sql.wait_lock.clone());
-        let asked = sqlx::query_as::<_, (Option<i64>, i32)>(sql).bind(key.as_i64());
-        let (token, pid) = match asked.fetch_one(&mut self.listener).await {
-            Ok(answer) => answer,
-            Err(e) if is_not_yet(&e) => return Ok(Waited::NotYet),
-            Err(e) => return Err(self.failed(e)),
-        };
-        self.check(pid)?;
-        match token {
-            Some(value) => Ok(Waited::Locked(drawn(value, &self.at)?)),
-            None => Ok(Waited::NotYet),
-        }
-    }
-
-    async fn unlock(&mut self, key: &Key) -> Answer<bool> {
-        const UNLOCK: &str = "SELECT pg_advisory_unlock($1), pg_backend_pid()";
-        let asked = sqlx::query_as::<_, (bool, i32)>(UNLOCK).bind(key.as_i64());
-        let answer = asked.fetch_one(&mut self.listener).await;
-        let (was_held, pid) = answer.map_err(|e| self.failed(e))?;
-        self.check(pid)?;
-        Ok(was_held)
-    }
-
-    async fn clean(&mut self) -> Answer<()> {
+    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+        const UNLOCK: &str = "SELECT CASE WHEN pg_advisory_unlock($1) THEN 1::int8 END, pg_backend_pid()";
         const CLEAN: &str =
-            "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN 0 ELSE pg_backend_pid() END";
-        let answer = sqlx::query_scalar::<_, i32>(CLEAN)
-            .fetch_one(&mut self.listener)
-            .await;
-        let pid = answer.map_err(|e| self.failed(e))?;
-        self.check(pid)
-    }
-
-    async fn ping(&mut self) -> Answer<()> {
-        let answer = sqlx::query_scalar::<_, i32>("SELECT pg_backend_pid()");
-        let answer = answer.fetch_one(&mut self.listener).await;
-        let pid = answer.map_err(|e| self.failed(e))?;
-        self.check(pid)
-    }
-
-    async fn cancel(&mut self, other: &Backend) -> Answer<()> {
+            "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN NULL ELSE 1::int8 END, pg_backend_pid()";
         // Of that start: numbers of processes come again.
         const CANCEL: &str = "SELECT count(pg_cancel_backend(pid)), pg_backend_pid() FROM pg_stat_activity \
              WHERE pid = $1 AND backend_start = $2::timestamptz";
-        let pid = i32::try_from(other.id).unwrap_or(0);
-        let asked = sqlx::query_as::<_, (i64, i32)>(CANCEL)
-            .bind(pid)
-            .bind(other.since.as_str());
-        let answer = asked.fetch_one(&mut self.listener).await;
-        let (_, pid) = answer.map_err(|e| self.failed(e))?;
-        self.check(pid)
+        let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, i32)>(sql);
+        let asked = match request {
+            Request::Try(key) => sql(self.sql.try_lock.clone()).bind(key.as_i64()),
+            Request::Wait(key) => sql(self.sql.wait_lock.clone()).bind(key.as_i64()),
+            Request::Unlock(key) => sql(UNLOCK.into_sql_str()).bind(key.as_i64()),
+            Request::Clean => sql(CLEAN.into_sql_str()),
+            Request::Ping => sql("SELECT NULL::int8, pg_backend_pid()".into_sql_str()),
+            Request::Cancel(other) => sql(CANCEL.into_sql_str())
+                .bind(i32::try_from(other.id).unwrap_or(0))
+                .bind(other.since.as_str()),
+        };
+        match asked.fetch_one(&mut self.listener).await {
+            Ok((value, pid)) => {
+                self.backend.check(&self.at, pid.into())?;
+                // No token is negative or zero.
+                Ok(value.map(|value| u64::try_from(value).unwrap_or(0)))
+            }
+            Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok(None),
+            Err(e) => Err(self.failed(e)),
+        }
     }
 
     async fn broken(&mut self) -> Failed {
@@ -321,18 +255,17 @@ impl Wire for PgWire {
                          this connection",
                         self.at
                     );
-                    return Failed::fatal(Error::new(ErrorKind::Unavailable, message));
+                    return Failed::fatal(ErrorKind::Unavailable, message);
                 }
-                Err(e) => return Failed::fatal(self.failed(e).error),
+                Err(e) => return self.failed(e).into_fatal(),
             }
         }
     }
 
-    async fn end(self: Box<Self>) {
-        let Self { listener, pool, .. } = *self;
+    async fn close(self: Box<Self>) {
         // Its connection goes back to its own pool, which is closed.
-        drop(listener);
-        pool.close().await;
+        drop(self.listener);
+        self.pool.close().await;
     }
 }
 
@@ -343,11 +276,8 @@ mod tests {
     #[test]
     fn no_connection_is_given_up_before_its_session() {
         let ttl = Duration::from_millis(2500);
-        let settings = start(ttl, ttl / 3);
-        let value = |name| -> u64 {
-            let found = settings.iter().find(|(n, _)| *n == name);
-            found.unwrap().1.parse().unwrap()
-        };
+        let settings: std::collections::HashMap<_, _> = start(ttl, ttl / 3).into_iter().collect();
+        let value = |name| settings[name].parse::<u64>().unwrap();
         assert_eq!(value("idle_session_timeout"), 2500);
         assert!(value("tcp_user_timeout") >= 2500 && value("tcp_keepalives_idle") * 1000 >= 2500);
     }

@@ -14,8 +14,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Locks are those of one *database*: clients of another one on the same server have nothing to do with them,
-//! nor have those on a standby, which is refused.
+//! Locks are those of one *database*; a standby is refused, since its locks exclude nobody on the primary.
 //!
 //! In the database there is one sequence, `<schema>.<prefix>session_token`. Whoever is to lock needs `USAGE`
 //! on it and nothing else; whoever opens first needs `CREATE` on the schema, or an operator makes it: `CREATE
@@ -26,21 +25,39 @@
 
 mod connection;
 mod failure;
-mod run;
 mod schema;
 mod transaction;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::session) use self::schema::open;
+use dlock_core::Result;
+use sqlx::postgres::PgConnectOptions;
+
 pub use self::transaction::TransactionLocks;
-use crate::session::config::Limits;
-use crate::session::keys::POSTGRES_BYTES;
+use super::dialect::{Limits, Opened, Settings, shown};
+use super::keys::POSTGRES_BYTES;
 
 /// A third of the ttl is a turn of waiting, and a ping.
-pub(in crate::session) const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     name: "postgres-session",
     shortest_ttl: Duration::from_millis(300),
     granularity: Duration::from_millis(1),
+    ping: Duration::MAX,
     key_bytes: POSTGRES_BYTES,
 };
+
+/// Finds or makes the sequence of the tokens.
+pub(super) async fn open(options: PgConnectOptions, settings: Settings) -> Result<Opened> {
+    let database = options.get_database().unwrap_or(options.get_username());
+    let at = shown(
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+        database,
+    );
+    let timing = settings.timing;
+    let tokens = schema::prepare(&options, &at, settings).await?;
+    let server = Arc::new(connection::PgServer::new(options, at, timing, &tokens));
+    Ok(Opened { server, tokens })
+}

@@ -1,12 +1,11 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::{Result, Runtime};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
@@ -15,22 +14,11 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
-use super::dialect::{Limits, Opened, Settings, Timing};
-use super::failure::{invalid, shut_down, unavailable};
+use super::dialect::{Database, Server, Settings};
+use super::failure::{invalid, shut_down, unavailable, unsupported};
 use super::lock::SessionLock;
-#[cfg(feature = "mysql")]
-use super::mysql;
 #[cfg(feature = "postgres")]
-use super::postgres::{self, TransactionLocks};
-
-/// What the names of what dlock makes in the database begin with unless another prefix is set.
-pub const DEFAULT_PREFIX: &str = "dlock_";
-
-/// How long a session lives unheard of unless something else is set.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-/// How many connections may wait, unless something else is set.
-pub const DEFAULT_MOST_WAITING: usize = 16;
+use super::postgres::TransactionLocks;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -51,7 +39,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    database: Database,
+    database: Arc<dyn Database>,
     ttl: Duration,
     prefix: String,
     schema: Option<String>,
@@ -61,23 +49,14 @@ pub struct Config {
     restart_grace: Option<Duration>,
 }
 
-/// How the driver connects.
-#[derive(Clone)]
-enum Database {
-    #[cfg(feature = "postgres")]
-    Postgres(Box<PgConnectOptions>),
-    #[cfg(feature = "mysql")]
-    Mysql(Box<MySqlConnectOptions>),
-}
-
 impl Config {
-    fn new(database: Database) -> Self {
+    fn new(database: Arc<dyn Database>) -> Self {
         Self {
             database,
-            ttl: DEFAULT_TTL,
-            prefix: DEFAULT_PREFIX.to_owned(),
+            ttl: Duration::from_secs(30),
+            prefix: "dlock_".to_owned(),
             schema: None,
-            most_waiting: DEFAULT_MOST_WAITING,
+            most_waiting: 16,
             timeout: Duration::from_secs(5),
             restart_grace: None,
         }
@@ -90,48 +69,34 @@ impl Config {
     /// `InvalidInput` if it is not such a URL; `Unsupported` if the build has no driver for it.
     pub fn from_url(url: &str) -> Result<Self> {
         // No error quotes the URL: there may be a password in it.
-        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        let database: Option<Arc<dyn Database>> = match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => url
-                .parse()
-                .map(Self::from_postgres_options)
-                .map_err(|_| no_url("postgres://user:password@host:5432/database")),
+            "postgres" | "postgresql" => url.parse::<PgConnectOptions>().ok().map(|o| Arc::new(o) as _),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => url
-                .parse()
-                .map(Self::from_mysql_options)
-                .map_err(|_| no_url("mysql://user:password@host:3306/database")),
+            "mysql" | "mariadb" => url.parse::<MySqlConnectOptions>().ok().map(|o| Arc::new(o) as _),
             #[cfg(not(feature = "postgres"))]
-            "postgres" | "postgresql" => Err(no_driver("postgres")),
+            "postgres" | "postgresql" => return Err(no_driver("postgres")),
             #[cfg(not(feature = "mysql"))]
-            "mysql" | "mariadb" => Err(no_driver("mysql")),
-            _ => Err(no_url("postgres://... or mysql://...")),
-        }
+            "mysql" | "mariadb" => return Err(no_driver("mysql")),
+            _ => None,
+        };
+        let no_url = "this is no URL of a database server; it looks like \
+                      postgres://user:password@host:5432/database or mysql://user:password@host:3306/database";
+        database.map(Self::new).ok_or_else(|| invalid(no_url))
     }
 
     /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::from_postgres_options(pool.connect_options().as_ref().clone())
+        Self::new(pool.connect_options())
     }
 
-    /// The database of those options.
-    #[cfg(feature = "postgres")]
-    pub fn from_postgres_options(options: PgConnectOptions) -> Self {
-        Self::new(Database::Postgres(Box::new(options)))
-    }
-
-    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
+    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
+    /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::from_mysql_options(pool.connect_options().as_ref().clone())
-    }
-
-    /// The database of those options. They must name one.
-    #[cfg(feature = "mysql")]
-    pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
-        Self::new(Database::Mysql(Box::new(options)))
+        Self::new(pool.connect_options())
     }
 
     /// Sets what the query of that URL sets: `session_ttl`, `most_waiting`, `timeout`, `restart_grace`.
@@ -148,8 +113,8 @@ impl Config {
         Ok(self)
     }
 
-    /// After how long without a request the server ends a session, and gives its locks away. It is how long a
-    /// lock stays taken at most when its client has vanished, and the smallest ttl of a lock.
+    /// After how long without a request the server ends a session, and gives its locks away. So long a lock
+    /// stays taken at most when its client has vanished; it is the smallest ttl of a lock.
     ///
     /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with
     /// PostgreSQL; at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
@@ -158,8 +123,8 @@ impl Config {
         self
     }
 
-    /// Draws tokens from the sequence or table `<prefix>session_token`. [`DEFAULT_PREFIX`] unless set;
-    /// lower-case letters, digits and underscores. Two prefixes are two sets of locks.
+    /// Draws tokens from the sequence or table `<prefix>session_token`. `dlock_` unless set; lower-case
+    /// letters, digits and underscores. Two prefixes are two sets of locks.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -190,9 +155,8 @@ impl Config {
     /// believe in a lock of before for its session ttl.
     ///
     /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session
-    /// ttls, set the longest for all. With less, a client that is stopped or cut off during a restart may
-    /// believe in a lock that was granted to somebody else. With zero there is only what a closed connection
-    /// tells.
+    /// ttls, set the longest for all: with less, a client that is stopped or cut off during a restart may
+    /// believe in a lock that was granted to somebody else.
     pub fn restart_grace(mut self, grace: Duration) -> Self {
         self.restart_grace = Some(grace);
         self
@@ -217,14 +181,12 @@ impl Config {
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
         let settings = self.checked()?;
-        let (limits, timing) = (self.database.limits(), settings.timing);
-        let opened = self.open(settings, &runtime).await?;
-        SessionLock::connect(opened, &limits, runtime, timing, self.most_waiting).await
+        let server = self.open(&settings, &runtime).await?;
+        SessionLock::connect(server, runtime, settings).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
-    /// the settings only the prefix, the schema and the [grace](Self::restart_grace) count. The grace has to
-    /// be the longest session ttl of those who use the same names; without one, set the session ttl here too.
+    /// the settings only the prefix, the schema, and the session ttl or [grace](Self::restart_grace) count.
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
@@ -234,22 +196,22 @@ impl Config {
     #[cfg(feature = "postgres")]
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
         let settings = self.checked()?;
-        #[cfg(feature = "mysql")]
-        if let Database::Mysql(_) = self.database {
-            let message = "MySQL and MariaDB have no locks that end with a transaction";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        if !settings.limits.is_postgres {
+            return Err(unsupported(
+                "MySQL and MariaDB have no locks that end with a transaction",
+            ));
         }
-        let opened = self.open(settings, &runtime).await?;
-        Ok(TransactionLocks::new(&opened))
+        let server = self.open(&settings, &runtime).await?;
+        Ok(TransactionLocks::new(server.site()))
     }
 
     /// With a time limit, in a task of the given runtime: the driver connects on the one that is current.
-    async fn open(&self, settings: Settings, runtime: &Arc<dyn Runtime>) -> Result<Opened> {
-        let (limit, database) = (self.timeout, self.database.clone());
+    async fn open(&self, settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
+        let (limit, database, settings) = (self.timeout, self.database.clone(), settings.clone());
         let (mut send, receive) = oneshot::channel();
         let opening = async move {
             // Whoever is not waited for any more does not go on.
-            let opened = match select(pin!(database.open(settings)), send.cancellation()).await {
+            let opened = match select(database.open(settings), send.cancellation()).await {
                 Either::Left((opened, _)) => opened,
                 Either::Right(_) => return,
             };
@@ -268,7 +230,7 @@ impl Config {
     ///
     /// # Errors
     /// `InvalidInput`.
-    fn checked(&self) -> Result<Settings> {
+    pub(super) fn checked(&self) -> Result<Settings> {
         let limits = self.database.limits();
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
         if ttl < shortest || ttl > LONGEST_TTL {
@@ -276,11 +238,9 @@ impl Config {
                 "a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}"
             )));
         }
-        let grace = self.restart_grace;
-        if grace.is_some_and(|grace| grace > LONGEST_TTL) {
+        if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
             return Err(invalid(format!(
-                "a grace of {grace:?} after a restart is longer than any session lives, which is \
-                 {LONGEST_TTL:?}"
+                "a grace of {grace:?} after a restart is longer than {LONGEST_TTL:?}, the longest session ttl"
             )));
         }
         if self.timeout.is_zero() {
@@ -296,8 +256,7 @@ impl Config {
                 self.prefix.escape_default()
             )));
         }
-        #[cfg(feature = "mysql")]
-        if let (Database::Mysql(_), Some(_)) = (&self.database, &self.schema) {
+        if self.schema.is_some() && !limits.is_postgres {
             return Err(invalid(
                 "MySQL and MariaDB have no `schema`: session locks are of the database that is connected to",
             ));
@@ -305,50 +264,23 @@ impl Config {
         let unit = limits.granularity.as_millis();
         let in_units = |units: u128| Duration::from_millis(u64::try_from(units * unit).unwrap_or(u64::MAX));
         let rounded = in_units(ttl.as_nanos().div_ceil(unit * 1_000_000));
-        let third = rounded.as_millis() / 3;
         Ok(Settings {
-            timing: Timing {
-                ttl: rounded,
-                turn: in_units((third / unit).max(1)),
-                timeout: self.timeout,
-                ping: limits.ping.min(rounded / 3),
-            },
+            limits,
+            ttl: rounded,
+            turn: in_units((rounded.as_millis() / 3 / unit).max(1)),
+            timeout: self.timeout,
+            grace: self.restart_grace.unwrap_or(rounded),
             schema: self.schema.clone(),
             sequence: format!("{}session_token", self.prefix),
-            grace: grace.unwrap_or(rounded),
+            most_waiting: self.most_waiting,
         })
     }
 }
 
-impl Database {
-    fn limits(&self) -> Limits {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => postgres::LIMITS,
-            #[cfg(feature = "mysql")]
-            Self::Mysql(_) => mysql::LIMITS,
-        }
-    }
-
-    async fn open(self, settings: Settings) -> Result<Opened> {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(options) => postgres::open(*options, settings).await,
-            #[cfg(feature = "mysql")]
-            Self::Mysql(options) => mysql::open(*options, settings).await,
-        }
-    }
-}
-
 #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-fn no_driver(feature: &str) -> Error {
-    let message = format!("this build has no driver for that database: enable the feature `{feature}`");
-    Error::new(ErrorKind::Unsupported, message)
-}
-
-fn no_url(example: &str) -> Error {
-    invalid(format!(
-        "this is no URL of a database server; it looks like {example}"
+fn no_driver(feature: &str) -> dlock_core::Error {
+    unsupported(format!(
+        "this build has no driver for that database: enable the feature `{feature}`"
     ))
 }
 
@@ -360,34 +292,5 @@ impl fmt::Debug for Config {
             .field("prefix", &self.prefix)
             .field("session_ttl", &self.ttl)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(all(test, feature = "mysql"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_chosen_is_checked_and_rounded_up() {
-        let config = || Config::from_url("mysql://there/shop").unwrap();
-        let rounded = config().session_ttl(Duration::from_millis(3100)).checked();
-        assert_eq!(rounded.unwrap().timing.ttl, Duration::from_secs(4));
-        let short = config().session_ttl(Duration::from_secs(1)).check().unwrap_err();
-        assert_eq!(short.kind(), ErrorKind::InvalidInput);
-        for prefix in ["", "1a", "a-b", "a\"b", "A"] {
-            assert!(config().prefix(prefix).check().is_err(), "{prefix}");
-        }
-        assert!(config().schema("locks").check().is_err());
-    }
-
-    #[test]
-    fn a_url_is_of_a_server_that_is_known_and_is_not_quoted() {
-        for url in ["http://a:secret@b", "secret", "mysql://a:secret@b:port/x"] {
-            let refused = Config::from_url(url).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-            assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
-        }
-        let config = Config::from_url("mysql://a:secret@b/x").unwrap();
-        assert!(!format!("{config:?}").contains("secret"));
     }
 }

@@ -21,14 +21,14 @@ use std::time::Duration;
 use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use futures::StreamExt as _;
-use futures::channel::{mpsc, oneshot};
+use futures::channel::mpsc;
 use futures::future::{BoxFuture, Either, select};
 
 use super::board::Stopped;
 use super::connections::Connections;
-use super::dialect::{Request, Wire};
+use super::dialect::{Backend, Request, Session, Wire, pooled};
 use super::failure::{Answer, Failed, ended, no_token, perhaps_done};
-use super::handle::{Handle, Job, Life};
+use super::handle::{Handle, Job, Life, Reply};
 use super::keys::Key;
 
 /// How long a waiting connection is kept that nobody needs.
@@ -47,6 +47,7 @@ pub(super) enum Kind {
 pub(super) struct Connection {
     pub(super) client: Arc<Connections>,
     pub(super) wire: Box<dyn Wire>,
+    pub(super) backend: Backend,
     kind: Kind,
     jobs: mpsc::UnboundedReceiver<Job>,
     /// None of its own: it would never end.
@@ -63,14 +64,14 @@ pub(super) struct Connection {
     /// Before that nothing is to be locked in it: see [`restart`](super::restart).
     pub(super) opens: Timestamp,
     /// Who asked for the sign of life that did not come: told when the board knows.
-    unheard: Option<oneshot::Sender<Result<()>>>,
+    unheard: Option<Reply<()>>,
     /// When to look whether a ping is due, at the latest.
     timer: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
 enum Event {
     Job(Option<Job>),
-    Broken(Failed),
+    Broken(sqlx::Error),
     Due,
 }
 
@@ -78,17 +79,18 @@ impl Connection {
     /// A connection that was asked for at that time.
     pub(super) fn new(
         client: Arc<Connections>,
-        wire: Box<dyn Wire>,
+        session: Session,
         kind: Kind,
         id: u64,
         asked: Timestamp,
     ) -> (Self, Arc<Handle>) {
-        let (handle, jobs) = Handle::new(id, asked, client.timing.ttl);
+        let (handle, jobs) = Handle::new(id, asked, client.settings.ttl);
         let now = client.now();
         let connection = Self {
-            opens: now + wire.closed_for(),
+            opens: now + session.closed_for,
             client,
-            wire,
+            wire: session.wire,
+            backend: session.backend,
             kind,
             jobs,
             me: Arc::downgrade(&handle),
@@ -120,7 +122,7 @@ impl Connection {
             self.refuse(job, why.clone());
         }
         // A server that does not answer is not waited for.
-        let limit = self.client.runtime.sleep(self.client.timing.timeout);
+        let limit = self.client.runtime.sleep(self.client.settings.timeout);
         select(self.wire.close(), limit).await;
     }
 
@@ -132,7 +134,7 @@ impl Connection {
                     self.run(job).await?;
                     self.used = self.now();
                 }
-                Event::Broken(failed) => return Err(failed),
+                Event::Broken(e) => return Err(self.client.server.failed(e).into_fatal()),
                 Event::Due if self.is_idle() && self.client.board.retire(self.id) => return Ok(()),
                 Event::Due => {
                     self.lapse().await?;
@@ -159,7 +161,7 @@ impl Connection {
             let broken = self.wire.broken();
             match select(job, select(broken, due.as_mut())).await {
                 Either::Left((job, _)) => return Event::Job(job),
-                Either::Right((Either::Left((failed, _)), _)) => return Event::Broken(failed),
+                Either::Right((Either::Left((e, _)), _)) => return Event::Broken(e),
                 Either::Right((Either::Right(_), _)) => {}
             }
             self.timer = None;
@@ -185,7 +187,7 @@ impl Connection {
     fn ping_at(&self) -> Timestamp {
         let every = match self.held.is_empty() {
             true => self.life.ttl / 3,
-            false => self.client.timing.ping,
+            false => self.client.settings.limits.ping.min(self.life.ttl / 3),
         };
         self.life.confirmed() + every
     }
@@ -196,17 +198,12 @@ impl Connection {
 
     async fn run(&mut self, job: Job) -> Answer<()> {
         match job {
-            Job::Try { key, lease, reply } => {
+            Job::Try(key, lease, reply) => {
                 let (got, done) = self.try_lock(&key, &lease).await;
                 let _ = reply.send(got);
                 done
             }
-            Job::Wait {
-                key,
-                lease,
-                cancel,
-                connection,
-            } => {
+            Job::Wait(key, lease, cancel, connection) => {
                 let done = self.wait(&key, &lease, &cancel, connection).await;
                 if done.is_err() {
                     self.doubt(&lease);
@@ -214,12 +211,12 @@ impl Connection {
                 }
                 done
             }
-            Job::Unlock { key, id, reply } => {
+            Job::Unlock(key, id, reply) => {
                 let done = self.unlock(&key, id).await;
                 let _ = reply.send(told(&done));
                 done.map(drop)
             }
-            Job::Ping { since, reply } => {
+            Job::Ping(since, reply) => {
                 if self.life.confirmed() < since
                     && let Err(failed) = self.must(Request::Ping).await
                 {
@@ -229,13 +226,10 @@ impl Connection {
                 let _ = reply.send(Ok(()));
                 Ok(())
             }
-            Job::Cancel { other, reply } => {
+            Job::Cancel(other, reply) => {
                 let answer = self.ask(Request::Cancel(&other)).await.map(drop);
                 let _ = reply.send(told(&answer));
-                answer.or_else(|failed| match failed.fatal {
-                    true => Err(failed),
-                    false => Ok(()),
-                })
+                answer.or_else(|failed| if failed.fatal { Err(failed) } else { Ok(()) })
             }
         }
     }
@@ -243,13 +237,13 @@ impl Connection {
     /// The job was not begun.
     fn refuse(&self, job: Job, why: Error) {
         match job {
-            Job::Try { key, lease, reply } => {
+            Job::Try(key, lease, reply) => {
                 self.client.board.tried(&key, &lease, None);
                 let _ = reply.send(Err(why));
             }
-            Job::Wait { key, lease, .. } => self.client.board.stopped(&key, &lease, Stopped::Failed),
-            Job::Unlock { reply, .. } => drop(reply.send(Err(why))),
-            Job::Ping { reply, .. } | Job::Cancel { reply, .. } => drop(reply.send(Err(why))),
+            Job::Wait(key, lease, ..) => self.client.board.stopped(&key, &lease, Stopped::Failed),
+            Job::Unlock(.., reply) => drop(reply.send(Err(why))),
+            Job::Ping(_, reply) | Job::Cancel(_, reply) => drop(reply.send(Err(why))),
         }
     }
 
@@ -258,11 +252,22 @@ impl Connection {
         let (sent, limit) = (self.now(), self.limit());
         let asked = self.wire.ask(request);
         let answer = match select(asked, self.client.runtime.sleep(limit)).await {
-            Either::Left((answer, _)) => answer?,
+            Either::Left((answer, _)) => answer,
             Either::Right(_) => return Err(no_answer(limit)),
         };
+        let answer = self.read(answer)?;
         self.life.confirm(sent);
         Ok(answer)
+    }
+
+    /// Each answer has to be of the session that was asked from the beginning.
+    pub(super) fn read(&self, answer: sqlx::Result<(Option<u64>, Option<i64>)>) -> Answer<Option<u64>> {
+        let server = &self.client.server;
+        let (value, by) = answer.map_err(|e| server.failed(e))?;
+        match by.is_none_or(|by| by == self.backend.id) {
+            true => Ok(value),
+            false => Err(pooled(&server.site().at)),
+        }
     }
 
     /// Where that is not done, the session has to end.
@@ -274,7 +279,7 @@ impl Connection {
     fn limit(&self) -> Duration {
         let believed = self.now().until(self.life.lapses());
         match self.held.is_empty() {
-            true => believed.min(self.client.timing.timeout),
+            true => believed.min(self.client.settings.timeout),
             false => believed,
         }
     }
@@ -327,7 +332,7 @@ impl Connection {
             return Ok(None);
         };
         Token::new(value).map(Some).ok_or_else(|| Failed {
-            error: no_token(self.client.server.at()),
+            error: no_token(&self.client.server.site().at),
             fatal: false,
         })
     }
@@ -367,14 +372,15 @@ impl Connection {
             Err(failed) if !failed.fatal => self.must(Request::Unlock(key)).await?,
             answer => answer?,
         };
+        let was_held = answer == Some(1);
         self.held.remove(key);
         // Whoever asked for it may have gone, and the board forgets it now.
         let me = self.me.upgrade();
-        self.client.board.unlocked(key, id, answer.is_some(), self.now());
+        self.client.board.unlocked(key, id, was_held, self.now());
         if let Some(me) = me {
             self.put_back(me);
         }
-        Ok(answer.is_some())
+        Ok(was_held)
     }
 
     /// A waiting connection that has nothing to do is anybody's to take.

@@ -14,7 +14,7 @@ use futures::future::{Either, Shared, select};
 
 use super::board::Board;
 use super::connection::{Connection, Kind};
-use super::dialect::{Server, Timing};
+use super::dialect::{Server, Settings};
 use super::failure::{shut_down, unavailable};
 use super::handle::Handle;
 
@@ -23,7 +23,7 @@ pub(super) struct Connections {
     pub(super) board: Arc<Board>,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) server: Arc<dyn Server>,
-    pub(super) timing: Timing,
+    pub(super) settings: Settings,
     ids: AtomicU64,
     making: Mutex<Option<Making>>,
 }
@@ -32,17 +32,12 @@ pub(super) struct Connections {
 type Making = Shared<oneshot::Receiver<Result<Arc<Handle>>>>;
 
 impl Connections {
-    pub(super) fn new(
-        server: Arc<dyn Server>,
-        runtime: Arc<dyn Runtime>,
-        timing: Timing,
-        most_waiting: usize,
-    ) -> Self {
+    pub(super) fn new(server: Arc<dyn Server>, runtime: Arc<dyn Runtime>, settings: Settings) -> Self {
         Self {
-            board: Arc::new(Board::new(most_waiting)),
+            board: Arc::new(Board::new(settings.most_waiting)),
             runtime,
             server,
-            timing,
+            settings,
             ids: AtomicU64::new(1),
             making: Mutex::default(),
         }
@@ -96,18 +91,19 @@ impl Connections {
     /// A new connection, and its task. To be called in a task of the given runtime, since the driver spawns
     /// on the one that is current.
     pub(super) async fn make(self: &Arc<Self>, kind: Kind) -> Result<Arc<Handle>> {
-        let (asked, limit) = (self.now(), self.timing.timeout);
+        let (asked, limit) = (self.now(), self.settings.timeout);
         let mut spread = [0];
         self.runtime.fill_random(&mut spread);
         let connect = self.server.connect(spread[0]);
-        let Either::Left((wire, _)) = select(connect, self.runtime.sleep(limit)).await else {
-            let at = self.server.at();
+        let Either::Left((session, _)) = select(connect, self.runtime.sleep(limit)).await else {
+            let at = &self.server.site().at;
             return Err(unavailable(format!(
                 "{at} could not be connected to within {limit:?}"
             )));
         };
+        let session = session.map_err(|failed| failed.error)?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let (connection, handle) = Connection::new(self.clone(), wire?, kind, id, asked);
+        let (connection, handle) = Connection::new(self.clone(), session, kind, id, asked);
         self.runtime.spawn(connection.serve().boxed());
         Ok(handle)
     }

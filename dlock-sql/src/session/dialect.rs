@@ -1,6 +1,5 @@
 //! What a server has to do for session locks: seven requests on a connection.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::keys::Key;
 use super::restart::Grace;
 
 /// What a kind of server takes.
+#[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// What the backend is called.
     pub(super) name: &'static str,
@@ -24,40 +24,33 @@ pub(super) struct Limits {
     pub(super) ping: Duration,
     /// How much of a key it takes.
     pub(super) key_bytes: usize,
+    /// It has schemas, and locks that end with a transaction.
+    pub(super) is_postgres: bool,
 }
 
-/// What a server is opened with.
-#[derive(Clone, Debug)]
+/// What a client is opened with.
+#[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) timing: Timing,
-    pub(super) schema: Option<String>,
-    /// The sequence or table that the tokens come from.
-    pub(super) sequence: String,
-    /// For how long a server that has started grants nothing.
-    pub(super) grace: Duration,
-}
-
-/// How long things take, for all connections of a client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timing {
+    pub(super) limits: Limits,
     /// After which the server ends a session that it hears nothing of.
     pub(super) ttl: Duration,
     /// How long a wait is sent for.
     pub(super) turn: Duration,
     /// How long an answer is waited for, where no lock depends on it.
     pub(super) timeout: Duration,
-    /// How often a session is asked that holds something.
-    pub(super) ping: Duration,
+    /// For how long a server that has started grants nothing.
+    pub(super) grace: Duration,
+    pub(super) schema: Option<String>,
+    /// The sequence or table that the tokens come from.
+    pub(super) sequence: String,
+    /// How many connections may wait.
+    pub(super) most_waiting: usize,
 }
 
-/// A server with its sequence or table of tokens.
-pub(super) struct Opened {
-    pub(super) server: Arc<dyn Server>,
-    pub(super) tokens: Tokens,
-}
-
-/// What the tokens come from.
-pub(super) struct Tokens {
+/// Where a server is, and what the tokens come from there.
+pub(super) struct Site {
+    /// For messages; without a password.
+    pub(super) at: String,
     /// Part of each key: two clients that exclude one another draw from one sequence.
     pub(super) space: String,
     /// The sequence or table, as it is quoted in statements.
@@ -66,34 +59,49 @@ pub(super) struct Tokens {
     pub(super) grace: Grace,
 }
 
-/// Where connections come from.
+/// How the driver connects.
+#[async_trait]
+pub(super) trait Database: Send + Sync {
+    fn limits(&self) -> Limits;
+
+    /// Finds or makes what the tokens come from.
+    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>>;
+}
+
+/// Where sessions come from.
 #[async_trait]
 pub(super) trait Server: Send + Sync + 'static {
-    /// Makes a connection whose session ends after the ttl without a request. It has answered at least once,
-    /// the last time to a request that was sent after this call began.
+    fn site(&self) -> &Site;
+
+    /// Begins a session that ends after the ttl without a request. It has answered at least once, the last
+    /// time to a request that was sent after this call began.
     ///
     /// `spread` is a random number by which turns of waiting differ: those of many clients are not to end
     /// together, release after release.
-    async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>>;
+    async fn connect(&self, spread: u8) -> Answer<Session>;
 
-    /// For messages; without a password.
-    fn at(&self) -> &str;
+    /// What an error of a session means.
+    fn failed(&self, e: sqlx::Error) -> Failed;
 }
 
-/// A connection, which is one session of the server.
+/// A session that has begun.
+pub(super) struct Session {
+    pub(super) wire: Box<dyn Wire>,
+    pub(super) backend: Backend,
+    /// For how long from now on, at most, nothing is to be locked in it: see [`restart`](super::restart).
+    pub(super) closed_for: Duration,
+}
+
+/// The connection of a session.
 #[async_trait]
 pub(super) trait Wire: Send {
-    fn backend(&self) -> &Backend;
-
-    /// For how long from now on, at most, nothing is to be locked in it: see [`restart`](super::restart).
-    fn closed_for(&self) -> Duration;
-
-    /// Sends a request and reads the answer. A future of it that is dropped leaves the connection useless.
-    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>>;
+    /// Sends a request and reads the answer: a number, and which session it is of, where that is told. A
+    /// future of it that is dropped leaves the connection useless.
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)>;
 
     /// Completes when the idle connection is found to have ended, as far as the driver can see that. May be
     /// dropped at any poll.
-    async fn broken(&mut self) -> Failed;
+    async fn broken(&mut self) -> sqlx::Error;
 
     /// Closes it.
     async fn close(self: Box<Self>);
@@ -105,10 +113,10 @@ pub(super) enum Request<'a> {
     /// To take the lock if it is free, and draw a token behind it. Never waits. The session must not hold it:
     /// it would be let in again.
     Try(&'a Key),
-    /// To wait for the lock for one turn, which the connection was made with, and draw a token behind it.
-    /// After any other answer than a token the lock may be held all the same: [`Clean`](Self::Clean) it.
+    /// To wait for the lock for one turn, and draw a token behind it. After any other answer than a token the
+    /// lock may be held all the same: [`Clean`](Self::Clean) it.
     Wait(&'a Key),
-    /// To give the lock back. The answer is some number if the session held it.
+    /// To give the lock back. The answer is 1 if the session held it.
     Unlock(&'a Key),
     /// To give back whatever the session holds.
     Clean,
@@ -119,7 +127,7 @@ pub(super) enum Request<'a> {
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,
@@ -127,34 +135,13 @@ pub(super) struct Backend {
     pub(super) since: String,
 }
 
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Backend({})", self.id)
-    }
-}
-
-impl Backend {
-    /// Whether the answer is of the session that has been asked from the beginning. What was held in that one
-    /// is out of reach otherwise.
-    pub(super) fn check(&self, at: &str, answered: i64) -> Answer<()> {
-        if answered == self.id {
-            return Ok(());
-        }
-        let message = format!(
-            "{at} answered by session {answered} what session {} was asked: there is a pooler in between \
-             that shares sessions, which breaks locks that hang on them. Connect to the server itself, or \
-             use the lease strategy",
-            self.id
-        );
-        Err(Failed::fatal(ErrorKind::Unsupported, message))
-    }
-}
-
-/// The settings of a session did not arrive.
-pub(super) fn deaf(at: &str) -> Failed {
+/// A pooler drops settings, or lets other sessions answer: what was held in the one that was asked is out of
+/// reach then.
+pub(super) fn pooled(at: &str) -> Failed {
     let message = format!(
-        "the session at {at} did not take the settings that it was given: there is a pooler in between that \
-         shares sessions. Connect to the server itself, or use the lease strategy"
+        "{at} did not take the settings of a session, or answered by another one: there is a pooler in \
+         between that shares sessions, which breaks locks that hang on them. Connect to the server itself, \
+         or use the lease strategy"
     );
     Failed::fatal(ErrorKind::Unsupported, message)
 }

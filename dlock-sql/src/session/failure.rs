@@ -44,6 +44,12 @@ fn of_driver(e: &sqlx::Error) -> Meaning {
             "cannot be reached by TLS; check the certificates",
             true,
         ),
+        // Said of a connection that was idle.
+        sqlx::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => (
+            Unavailable,
+            "has ended the session: it was stopped, or somebody has ended this connection",
+            true,
+        ),
         // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
             (BackendData, "answered what is no answer", false)
@@ -61,6 +67,10 @@ fn of_driver(e: &sqlx::Error) -> Meaning {
 
 pub(super) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, message.into())
+}
+
+pub(super) fn unsupported(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, message.into())
 }
 
 pub(super) fn unavailable(message: impl Into<String>) -> Error {

@@ -57,7 +57,7 @@ impl Handle {
         self.jobs.unbounded_send(job).map_err(|e| e.into_inner())
     }
 
-    async fn call<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
+    async fn call<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         // Where it is given back it is dropped, and the reply with it.
         let _ = self.send(job(reply));
@@ -67,7 +67,7 @@ impl Handle {
     /// # Errors
     /// `Unknown` if the session ended meanwhile.
     pub(super) async fn unlock(&self, key: Key, id: RequestId) -> Result<bool> {
-        self.call(|reply| Job::Unlock { key, id, reply })
+        self.call(|reply| Job::Unlock(key, id, reply))
             .await
             .map_err(perhaps_done)
     }
@@ -75,44 +75,27 @@ impl Handle {
     /// Sees to it that the session was heard of since that time. All that was asked before has been answered
     /// by then.
     pub(super) async fn be_heard(&self, since: Timestamp) -> Result<()> {
-        self.call(|reply| Job::Ping { since, reply }).await
+        self.call(|reply| Job::Ping(since, reply)).await
     }
 
     pub(super) async fn cancel(&self, other: Backend) -> Result<()> {
-        self.call(|reply| Job::Cancel { other, reply }).await
+        self.call(|reply| Job::Cancel(other, reply)).await
     }
 }
 
 /// What is asked of a connection. The board is told of what has become of it before the caller is.
 #[derive(Debug)]
 pub(super) enum Job {
-    Try {
-        key: Key,
-        lease: LeaseKey,
-        reply: oneshot::Sender<Result<Option<Token>>>,
-    },
-    /// Waits turn after turn; only the board is told. Keeps the connection.
-    Wait {
-        key: Key,
-        lease: LeaseKey,
-        cancel: Arc<Cancel>,
-        connection: Arc<Handle>,
-    },
-    Unlock {
-        key: Key,
-        id: RequestId,
-        reply: oneshot::Sender<Result<bool>>,
-    },
-    /// Nothing, if it was heard of since.
-    Ping {
-        since: Timestamp,
-        reply: oneshot::Sender<Result<()>>,
-    },
-    Cancel {
-        other: Backend,
-        reply: oneshot::Sender<Result<()>>,
-    },
+    Try(Key, LeaseKey, Reply<Option<Token>>),
+    /// Waits turn after turn on this connection, which it keeps; only the board is told.
+    Wait(Key, LeaseKey, Arc<Cancel>, Arc<Handle>),
+    Unlock(Key, RequestId, Reply<bool>),
+    /// For a sign of life since then.
+    Ping(Timestamp, Reply<()>),
+    Cancel(Backend, Reply<()>),
 }
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// Tells a connection to stop its wait.
 #[derive(Debug, Default)]
@@ -161,20 +144,5 @@ impl Life {
     /// Whether enough is left to hand out a lock without another request.
     pub(super) fn is_ample(&self, now: Timestamp) -> bool {
         now.since(self.confirmed()) <= self.ttl / 2
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_answer_takes_back_nothing() {
-        let t = |n| Timestamp::ZERO + Duration::from_secs(n);
-        let life = Handle::new(1, t(100), Duration::from_secs(10)).0.life.clone();
-        life.confirm(t(103));
-        life.confirm(t(101));
-        assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));
-        assert!(life.is_ample(t(108)) && !life.is_ample(t(109)));
     }
 }

@@ -64,23 +64,3 @@ impl fmt::Debug for Key {
         write!(f, "Key({:02x?}..)", &self.0[..8])
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_of_name_and_space_and_as_long_as_the_server_takes() {
-        let key = |space: &str, name: &str, bytes| Key::new(space, &LockName::new(name).unwrap(), bytes);
-        assert_ne!(key("a", "bc", 28), key("ab", "c", 28));
-        assert_eq!(key("a", "b", 8), key("a", "b", 8));
-        assert_ne!(key("a", "b", 8), key("a", "b", 28));
-        #[cfg(feature = "postgres")]
-        assert_eq!(key("a", "b", 8).as_i64(), key("a", "b", 28).as_i64());
-        #[cfg(feature = "mysql")]
-        assert_eq!(
-            key("a", "B", 28).as_text(),
-            key("a", "B", 32).as_text().to_lowercase()
-        );
-    }
-}

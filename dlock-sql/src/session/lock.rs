@@ -9,8 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
 use dlock_core::{
-    Capabilities, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Runtime, Strength, Timestamp,
-    Token,
+    Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength, Timestamp, Token,
 };
 use futures::StreamExt as _;
 use futures::channel::oneshot;
@@ -19,8 +18,8 @@ use futures::stream::{self, BoxStream};
 
 use super::board::{Asked, Found};
 use super::connections::Connections;
-use super::dialect::{Limits, Opened, Timing};
-use super::failure::{ended, invalid, perhaps_done};
+use super::dialect::{Server, Settings};
+use super::failure::{ended, invalid, perhaps_done, unsupported};
 use super::handle::{Handle, Job};
 use super::keys::Key;
 
@@ -28,42 +27,36 @@ use super::keys::Key;
 pub struct SessionLock {
     pub(super) client: Arc<Connections>,
     capabilities: Capabilities,
-    strength: Strength,
-    /// Where the tokens come from: part of each key.
-    space: String,
-    /// How much of a key the server takes.
-    key_bytes: usize,
 }
 
 impl SessionLock {
     /// Makes the shared connection, to see whether that can be done.
     pub(super) async fn connect(
-        Opened { server, tokens }: Opened,
-        limits: &Limits,
+        server: Arc<dyn Server>,
         runtime: Arc<dyn Runtime>,
-        timing: Timing,
-        most_waiting: usize,
+        settings: Settings,
     ) -> Result<Self> {
-        let mut capabilities = Capabilities::new(limits.name)
+        let bits = settings.limits.key_bytes * 8;
+        let mut capabilities = Capabilities::new(settings.limits.name)
             .with_nature(Nature::Session)
             .with_ttl(
-                timing.ttl..=Duration::from_secs(24 * 3600),
+                settings.ttl..=Duration::from_secs(24 * 3600),
                 Duration::from_millis(1),
             );
-        capabilities.name_hash_bits = u32::try_from(limits.key_bytes * 8).ok();
-        let lock = Self {
-            client: Arc::new(Connections::new(server, runtime, timing, most_waiting)),
-            capabilities,
-            strength: tokens.strength,
-            space: tokens.space,
-            key_bytes: limits.key_bytes,
-        };
+        capabilities.name_hash_bits = u32::try_from(bits).ok();
+        let client = Arc::new(Connections::new(server, runtime, settings));
+        let lock = Self { client, capabilities };
         lock.client.shared().await?;
         Ok(lock)
     }
 
     pub(super) fn key(&self, name: &LockName) -> Key {
-        Key::new(&self.space, name, self.key_bytes)
+        let client = &self.client;
+        Key::new(
+            &client.server.site().space,
+            name,
+            client.settings.limits.key_bytes,
+        )
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
@@ -79,20 +72,15 @@ impl SessionLock {
                 "a ttl of {ttl:?} is not between {min:?}, after which a session ends, and {max:?}"
             )));
         }
-        if request.mode != Mode::Exclusive {
-            return Err(unsupported(
-                "session locks are exclusive; the lease strategy has the other modes",
-            ));
-        }
-        if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported(
-                "session locks have no priorities; the lease strategy has",
-            ));
-        }
-        if request.owner.is_some() {
-            return Err(unsupported("session locks keep no label of their owner"));
-        }
-        Ok(())
+        Err(unsupported(if request.mode != Mode::Exclusive {
+            "session locks are exclusive; the lease strategy has the other modes"
+        } else if request.priority != Acquire::DEFAULT_PRIORITY {
+            "session locks have no priorities; the lease strategy has"
+        } else if request.owner.is_some() {
+            "session locks keep no label of their owner"
+        } else {
+            return Ok(());
+        }))
     }
 
     /// Believed in from now on for as long as its session is. `None` if it is not held any more.
@@ -134,12 +122,7 @@ impl SessionLock {
             Asked::Expect => true,
             Asked::Try => {
                 let (reply, answer) = oneshot::channel();
-                let job = Job::Try {
-                    key,
-                    lease: lease.clone(),
-                    reply,
-                };
-                if shared.send(job).is_err() {
+                if shared.send(Job::Try(key, lease.clone(), reply)).is_err() {
                     board.tried(&key, lease, None);
                     return Err(ended());
                 }
@@ -245,7 +228,7 @@ impl Lock for SessionLock {
 #[async_trait]
 impl Fencing for SessionLock {
     fn strength(&self) -> Strength {
-        self.strength
+        self.client.server.site().strength
     }
 }
 
@@ -259,11 +242,7 @@ impl Drop for SessionLock {
 impl fmt::Debug for SessionLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionLock")
-            .field("at", &self.client.server.at())
+            .field("at", &self.client.server.site().at)
             .finish_non_exhaustive()
     }
-}
-
-fn unsupported(message: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
 }

@@ -2,24 +2,21 @@
 //!
 //! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
 //! in its locks until their deadline, and so does one whose driver does not read while nothing is asked
-//! (MySQL), for up to a second. The server, back in no time, would give them to the next one who asks. So for
-//! a *grace*, counted from the start of the server, nobody here asks: every name is taken to be held. The
-//! grace is the ttl of sessions. What was believed in when the server ended counts from a request that it had
-//! answered before, so it is over when the grace is.
+//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name is
+//! taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts from
+//! a request that it had answered before.
 //!
-//! A server on which the sequence of the tokens was made *in this run* has no clients of before: whoever made
-//! the sequence has noted the run in its comment, and then there is no grace. So a new prefix does not wait.
+//! A server on which the sequence of the tokens was made *in this run* has no clients of before: the run is
+//! noted in the comment of the sequence, and then there is no grace. So a new prefix does not wait.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *A server starts again without its process having ended*: PostgreSQL, when one of its processes has
-//!   crashed. It forgets its statistics then; so a run begins when they do, if that is later. One kind of
-//!   them can be reset by an operator, so two are looked at.
+//!   crashed. It forgets its statistics then; so a run begins when they do, if that is later.
 //! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
 //!   in less. Nothing is made in the second in which a run began.
-//! * *The clock of the server is set* between its start and the connection. MySQL and PostgreSQL count their
-//!   age by it: set forward, the grace is shorter. So is a session of PostgreSQL, as the head of the
-//!   [module](super) says.
+//! * *The clock of the server is set* forward between its start and the connection: the grace is shorter, as
+//!   a session of PostgreSQL is. The [docs](super) say so.
 //! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since.
 //! * *The age is old when it arrives.* It counts from the arrival, so the grace ends late, never early.
 //! * *A primary that takes over* has been running for long and has never known anything. This is no defence

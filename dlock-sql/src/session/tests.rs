@@ -325,3 +325,39 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
     table.release(1);
     assert_eq!(table.ask(3, true, 2), "try");
 }
+
+#[test]
+fn a_late_answer_takes_back_nothing() {
+    let t = |seconds| at(seconds * 1000);
+    let life = Handle::new(1, t(100), Duration::from_secs(10)).0.life.clone();
+    life.confirm(t(103));
+    life.confirm(t(101));
+    assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));
+    assert!(life.is_ample(t(108)) && !life.is_ample(t(109)));
+}
+
+#[test]
+fn a_key_is_of_name_and_space_as_far_as_the_server_sees() {
+    let key = |space: &str, name: &str, bytes| Key::new(space, &LockName::new(name).unwrap(), bytes);
+    assert_ne!(key("a", "bc", 28), key("ab", "c", 28));
+    assert_eq!(key("a", "b", 8), key("a", "b", 8));
+    assert_ne!(key("a", "b", 8), key("a", "b", 28));
+    #[cfg(feature = "postgres")]
+    assert_eq!(key("a", "b", 8).as_i64(), key("a", "b", 28).as_i64());
+    #[cfg(feature = "mysql")]
+    assert_eq!(
+        key("a", "B", 28).as_text(),
+        key("a", "B", 32).as_text().to_lowercase()
+    );
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn a_ttl_is_rounded_up_to_what_the_server_counts_in() {
+    let config = super::Config::from_url("mysql://there/shop").unwrap();
+    let settings = config.session_ttl(Duration::from_millis(3100)).checked().unwrap();
+    assert_eq!(
+        (settings.ttl, settings.turn),
+        (Duration::from_secs(4), Duration::from_secs(1))
+    );
+}

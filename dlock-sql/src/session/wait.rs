@@ -35,7 +35,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::board::{Seat, Step, Stopped};
 use super::connection::{Connection, Kind, no_answer};
 use super::connections::Connections;
-use super::dialect::Request;
+use super::dialect::{Request, Settings};
 use super::failure::{Answer, Failed};
 use super::handle::{Cancel, Handle, Job};
 use super::keys::Key;
@@ -100,12 +100,7 @@ impl Connections {
     }
 
     fn wait_on(&self, connection: Arc<Handle>, key: Key, lease: &LeaseKey, cancel: Arc<Cancel>) {
-        let job = Job::Wait {
-            key,
-            lease: lease.clone(),
-            cancel,
-            connection: connection.clone(),
-        };
+        let job = Job::Wait(key, lease.clone(), cancel, connection.clone());
         if connection.send(job).is_err() {
             // It has just ended.
             self.board.stopped(&key, lease, Stopped::Failed);
@@ -161,17 +156,17 @@ impl Connection {
         if cancel.by().is_some() {
             return Ok(());
         }
-        let turn = self.client.timing.turn;
+        let turn = self.client.settings.turn;
         select(cancelled, self.client.runtime.sleep(left.min(turn))).await;
         self.must(Request::Ping).await.map(drop)
     }
 
     /// One turn, which is cut short when it is cancelled.
     async fn turn(&mut self, key: &Key, cancel: &Cancel) -> Answer<Option<Token>> {
-        let timing = self.client.timing;
-        let limit = timing.turn * 2 + timing.timeout.min(timing.turn);
+        let Settings { turn, timeout, .. } = self.client.settings;
+        let limit = turn * 2 + timeout.min(turn);
         let mut over = self.client.runtime.sleep(limit);
-        let backend = self.wire.backend().clone();
+        let backend = self.backend.clone();
         let mut waiting = self.wire.ask(Request::Wait(key));
         let answer = loop {
             let cancelled = cancel.event.listen();
@@ -194,7 +189,7 @@ impl Connection {
             }
         };
         drop(waiting);
-        answer.and_then(|value| self.token(value))
+        self.read(answer).and_then(|value| self.token(value))
     }
 }
 

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::Result;
 use futures::future::pending;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
@@ -29,16 +28,14 @@ use sqlx::{SqlSafeStr as _, SqlStr};
 
 use super::failure::{failed, is_interrupted, is_no_thread};
 use super::schema::{Product, age, run};
-use crate::session::dialect::{Backend, Request, Server, Timing, Tokens, Wire, deaf};
+use crate::session::dialect::{Backend, Request, Server, Session, Settings, Site, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
-use crate::session::restart::Grace;
 
 /// Where sessions come from.
 pub(super) struct MySqlServer {
     options: MySqlConnectOptions,
-    at: String,
-    timing: Timing,
-    grace: Grace,
+    settings: Settings,
+    site: Site,
     product: Product,
     sql: Statements,
 }
@@ -65,8 +62,7 @@ impl Statements {
                      CAST(CONNECTION_ID() AS SIGNED)"
                 )),
                 Product::MySql => {
-                    "SELECT NULLIF(CAST(GET_LOCK(?, 0) AS SIGNED), 0), CAST(CONNECTION_ID() AS SIGNED)"
-                        .into_sql_str()
+                    "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)".into_sql_str()
                 }
             },
             token: shared(format!(
@@ -79,25 +75,24 @@ impl Statements {
 
 impl MySqlServer {
     pub(super) fn new(
-        options: MySqlConnectOptions,
-        at: String,
-        timing: Timing,
-        tokens: &Tokens,
+        options: &MySqlConnectOptions,
+        settings: Settings,
+        site: Site,
         product: Product,
     ) -> Self {
         Self {
             // Not logged: a wait is slow by design.
-            options: options.disable_statement_logging(),
-            at,
-            timing,
-            grace: tokens.grace.clone(),
+            options: options.clone().disable_statement_logging(),
+            settings,
+            sql: Statements::new(product, &site.quoted),
+            site,
             product,
-            sql: Statements::new(product, &tokens.quoted),
         }
     }
 
-    async fn begin(&self, connection: &mut MySqlConnection) -> sqlx::Result<(i64, i64, i64, i64)> {
-        let (ttl, product) = (self.timing.ttl.as_secs(), self.product);
+    async fn begin(&self) -> sqlx::Result<(MySqlConnection, (i64, i64, i64, i64))> {
+        let mut connection = MySqlConnection::connect_with(&self.options).await?;
+        let (ttl, product) = (self.settings.ttl.as_secs(), self.product);
         let limit = match product {
             Product::MariaDb => "max_statement_time",
             Product::MySql => "max_execution_time",
@@ -112,63 +107,59 @@ impl MySqlServer {
             run(product),
             age(product)
         );
-        sqlx::query_as(AssertSqlSafe(who)).fetch_one(connection).await
+        let who = sqlx::query_as(AssertSqlSafe(who))
+            .fetch_one(&mut connection)
+            .await?;
+        Ok((connection, who))
     }
 }
 
 #[async_trait]
 impl Server for MySqlServer {
-    async fn connect(&self, _: u8) -> Result<Box<dyn Wire>> {
-        let told = |e| failed(e, &self.at).error;
-        let mut connection = MySqlConnection::connect_with(&self.options).await.map_err(told)?;
-        let (id, limit, run, age) = self.begin(&mut connection).await.map_err(told)?;
-        if u64::try_from(limit) != Ok(self.timing.ttl.as_secs()) {
-            return Err(deaf(&self.at).error);
+    fn site(&self) -> &Site {
+        &self.site
+    }
+
+    async fn connect(&self, _: u8) -> Answer<Session> {
+        let (connection, (id, limit, run, age)) = self.begin().await.map_err(|e| self.failed(e))?;
+        if u64::try_from(limit) != Ok(self.settings.ttl.as_secs()) {
+            return Err(pooled(&self.site.at));
         }
         // In whole seconds, of which the last one may not be over.
         let age = Duration::from_secs(u64::try_from(age - 1).unwrap_or(0));
-        Ok(Box::new(MySqlWire {
-            connection,
-            backend: Backend {
-                id,
-                // Numbers of sessions do not come again while the server runs.
-                since: String::new(),
-            },
-            at: self.at.clone(),
-            closed_for: self.grace.left(&run.to_string(), age),
-            turn: self.timing.turn.as_secs(),
-            sql: self.sql.clone(),
-        }))
+        let (turn, sql) = (self.settings.turn.as_secs(), self.sql.clone());
+        // Numbers of sessions do not come again while the server runs.
+        let since = String::new();
+        Ok(Session {
+            wire: Box::new(MySqlWire {
+                connection,
+                turn,
+                sql,
+            }),
+            backend: Backend { id, since },
+            closed_for: self.site.grace.left(&run.to_string(), age),
+        })
     }
 
-    fn at(&self) -> &str {
-        &self.at
+    fn failed(&self, e: sqlx::Error) -> Failed {
+        failed(e, &self.site.at)
     }
 }
 
 struct MySqlWire {
     connection: MySqlConnection,
-    backend: Backend,
-    at: String,
-    closed_for: Duration,
     turn: u64,
     sql: Statements,
 }
 
 impl MySqlWire {
-    fn failed(&self, e: sqlx::Error) -> Failed {
-        failed(e, &self.at)
-    }
-
     /// One number, and the session that has answered it.
-    async fn fetch(&mut self, request: Request<'_>) -> sqlx::Result<(Option<i64>, i64)> {
-        const WAIT: &str =
-            "SELECT NULLIF(CAST(GET_LOCK(?, ?) AS SIGNED), 0), CAST(CONNECTION_ID() AS SIGNED)";
-        const UNLOCK: &str =
-            "SELECT NULLIF(CAST(RELEASE_LOCK(?) AS SIGNED), 0), CAST(CONNECTION_ID() AS SIGNED)";
+    async fn fetch(&mut self, request: Request<'_>) -> sqlx::Result<(Option<i64>, Option<i64>)> {
+        const WAIT: &str = "SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
+        const UNLOCK: &str = "SELECT CAST(RELEASE_LOCK(?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const CLEAN: &str = "SELECT CAST(RELEASE_ALL_LOCKS() AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const PING: &str = "SELECT CAST(NULL AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
-        let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, i64)>(sql);
+        let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, Option<i64>)>(sql);
         let asked = match request {
             Request::Try(key) => sql(self.sql.try_lock.clone()).bind(key.as_text()),
             Request::Wait(key) => match &self.sql.sequence {
@@ -197,7 +188,7 @@ impl MySqlWire {
                 let kill = AssertSqlSafe(format!("KILL QUERY {}", other.id));
                 return match self.connection.execute(kill).await {
                     Err(e) if !is_no_thread(&e) => Err(e),
-                    _ => Ok((None, self.backend.id)),
+                    _ => Ok((None, None)),
                 };
             }
         };
@@ -220,34 +211,23 @@ impl MySqlWire {
 
 #[async_trait]
 impl Wire for MySqlWire {
-    fn backend(&self) -> &Backend {
-        &self.backend
-    }
-
-    fn closed_for(&self) -> Duration {
-        self.closed_for
-    }
-
-    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)> {
         let mut answer = self.fetch(request).await;
         if matches!(request, Request::Clean) && answer.as_ref().is_err_and(is_interrupted) {
             answer = self.fetch(request).await;
         }
-        let (value, id) = match answer {
-            Err(e) if matches!(request, Request::Wait(_)) && is_interrupted(&e) => return Ok(None),
-            answer => answer.map_err(|e| self.failed(e))?,
-        };
-        self.backend.check(&self.at, id)?;
-        match (request, value) {
-            (Request::Try(_) | Request::Wait(_), Some(_)) if self.sql.sequence.is_none() => {
-                self.draw().await.map(Some).map_err(|e| self.failed(e))
-            }
+        match (request, answer) {
+            (Request::Wait(_), Err(e)) if is_interrupted(&e) => Ok((None, None)),
+            (Request::Try(_) | Request::Wait(_), Ok((got, by))) if self.sql.sequence.is_none() => match got {
+                Some(1) => Ok((Some(self.draw().await?), by)),
+                _ => Ok((None, by)),
+            },
             // No token is negative or zero.
-            (_, value) => Ok(value.map(|value| u64::try_from(value).unwrap_or(0))),
+            (_, answer) => answer.map(|(value, by)| (value.map(|v| u64::try_from(v).unwrap_or(0)), by)),
         }
     }
 
-    async fn broken(&mut self) -> Failed {
+    async fn broken(&mut self) -> sqlx::Error {
         // The driver cannot read while nothing was asked.
         pending().await
     }

@@ -33,19 +33,13 @@ pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
 fn of_number(number: u16) -> Meaning {
     use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
     match number {
-        1053 => (Unavailable, "is being stopped", true),
-        1927 => (
+        1053 | 1152..=1161 | 1184 | 1927 | 4031 => (
             Unavailable,
-            "has ended the session: somebody has killed this connection",
-            true,
-        ),
-        4031 => (
-            Unavailable,
-            "has ended the session: nothing was heard of this client for a ttl",
+            "has ended the session: it is being stopped, somebody has killed this connection, or nothing was \
+             heard of this client for a ttl",
             true,
         ),
         1047 => (Unavailable, "is a node that is cut off from its cluster", false),
-        1152..=1161 | 1184 => (Unavailable, "has closed the connection", true),
         1040 | 1203 | 1226 => (
             LimitReached,
             "has no connection left for this user; raise its limit",
@@ -78,11 +72,6 @@ fn of_number(number: u16) -> Meaning {
             "keeps the tokens locked; look for a backup, or who changes them",
             false,
         ),
-        1213 | 3058 => (
-            Unavailable,
-            "ended the statement for a conflict with others",
-            false,
-        ),
         1290 | 1836 | 1792 => (
             Unavailable,
             "is read-only: a replica, or set so; take locks from the primary",
@@ -95,8 +84,6 @@ fn of_number(number: u16) -> Meaning {
              to ROW or MIXED, and open the locks anew",
             false,
         ),
-        1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
-        INTERRUPTED | 3024 | 1969 => (Unavailable, "was told by somebody to end the statement", false),
         _ => (Unavailable, "did not do what it was asked", false),
     }
 }

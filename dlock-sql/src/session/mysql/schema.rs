@@ -5,8 +5,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
-use crate::session::dialect::{Settings, Tokens};
-use crate::session::failure::invalid;
+use crate::session::dialect::{Settings, Site, shown};
+use crate::session::failure::{invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
 /// Which of the two it is.
@@ -31,11 +31,14 @@ pub(super) fn run(product: Product) -> String {
     format!("CAST(UNIX_TIMESTAMP() AS SIGNED) - {}", age(product))
 }
 
-pub(super) async fn prepare(
-    options: &MySqlConnectOptions,
-    at: &str,
-    settings: Settings,
-) -> Result<(Product, Tokens)> {
+pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) -> Result<(Product, Site)> {
+    let database = options.get_database().unwrap_or_default();
+    let at = &shown(
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+        database,
+    );
     let told = |e| failed(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \
@@ -44,8 +47,9 @@ pub(super) async fn prepare(
     let who = sqlx::query_as::<_, (String, i64, Option<String>)>(WHO);
     let (version, flush, database) = who.fetch_one(&mut connection).await.map_err(told)?;
     let product = product(&version).ok_or_else(|| {
-        let message = format!("{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
-        Error::new(ErrorKind::Unsupported, message)
+        unsupported(format!(
+            "{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5"
+        ))
     })?;
     let database = database.ok_or_else(|| {
         invalid(format!(
@@ -63,7 +67,8 @@ pub(super) async fn prepare(
         Error::new(ErrorKind::BackendData, message)
     })?;
     let _ = connection.close().await;
-    let tokens = Tokens {
+    let site = Site {
+        at: at.clone(),
         space: format!("{database}.{name}"),
         quoted,
         strength: match flush {
@@ -73,7 +78,7 @@ pub(super) async fn prepare(
         },
         grace: Grace::new(settings.grace, Some(&noted)),
     };
-    Ok((product, tokens))
+    Ok((product, site))
 }
 
 /// Which it is, if it is new enough.

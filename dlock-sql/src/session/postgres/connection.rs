@@ -15,56 +15,86 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::{ErrorKind, Result};
+use dlock_core::ErrorKind;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlSafeStr as _, SqlStr};
 
 use super::failure::{failed, is_not_yet};
-use super::schema::{AGE, RUN};
-use crate::session::dialect::{Backend, Request, Server, Timing, Tokens, Wire, deaf};
+use super::schema::{AGE, RUN, draw};
+use crate::session::dialect::{Backend, Request, Server, Session, Settings, Site, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
-use crate::session::restart::Grace;
 
 /// Where sessions come from.
 pub(super) struct PgServer {
     options: PgConnectOptions,
-    at: String,
-    timing: Timing,
-    grace: Grace,
-    sql: Statements,
-    /// A connection has ended, and the server was not seen since.
-    away: Arc<AtomicBool>,
-}
-
-/// The statements with the sequence in them.
-#[derive(Clone)]
-struct Statements {
+    settings: Settings,
+    site: Site,
     try_lock: SqlStr,
     wait_lock: SqlStr,
+    /// A connection has ended, and the server was not seen since.
+    away: AtomicBool,
 }
 
 impl PgServer {
-    pub(super) fn new(options: PgConnectOptions, at: String, timing: Timing, tokens: &Tokens) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, settings: Settings, site: Site) -> Self {
         let shared = |sql: String| AssertSqlSafe(Arc::<str>::from(sql)).into_sql_str();
-        let token = super::schema::draw(&tokens.quoted);
+        let token = draw(&site.quoted);
         Self {
             // Not logged: a wait is slow by design.
-            options: options.disable_statement_logging(),
-            at,
-            timing,
-            grace: tokens.grace.clone(),
-            sql: Statements {
-                try_lock: shared(format!(
-                    "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()"
-                )),
-                // It is never null, and evaluated before what depends on that.
-                wait_lock: shared(format!(
-                    "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, \
-                     pg_backend_pid()"
-                )),
-            },
-            away: Arc::default(),
+            options: options.clone().disable_statement_logging(),
+            settings,
+            site,
+            try_lock: shared(format!(
+                "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()"
+            )),
+            // It is never null, and evaluated before what depends on that.
+            wait_lock: shared(format!(
+                "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
+            )),
+            away: AtomicBool::new(false),
         }
+    }
+
+    /// Who it is that answers, and whether it has taken what the session was started with.
+    async fn greet(&self, listener: &mut PgListener) -> Answer<(Backend, Duration)> {
+        let (at, ttl) = (&self.site.at, self.settings.ttl);
+        let who = format!(
+            "SELECT pg_backend_pid(), \
+             (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+             (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
+             pg_is_in_recovery(), {RUN}, {AGE}"
+        );
+        let who = sqlx::query_as(AssertSqlSafe(who)).fetch_one(&mut *listener).await;
+        let who: (i32, Option<String>, Option<String>, bool, String, f64) =
+            who.map_err(|e| self.failed(e))?;
+        let (pid, since, limit, is_standby, run, age) = who;
+        if limit.is_none_or(|limit| limit != ttl.as_millis().to_string()) {
+            return Err(pooled(at));
+        }
+        if is_standby {
+            let message = format!("{at} is a standby, whose locks exclude nobody on the primary");
+            return Err(Failed::fatal(ErrorKind::Unavailable, message));
+        }
+        // Of version 17, and meant for transactions that do something.
+        const NO_LIMIT: &str =
+            "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
+        let lifted = sqlx::query(NO_LIMIT).fetch_optional(&mut *listener).await;
+        lifted.map_err(|e| self.failed(e))?;
+        // Not every system can: then a waiter whose client is gone waits to the end of its turn.
+        const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
+        let every = (ttl.as_millis() / 3).to_string();
+        let looked = sqlx::query(LOOK).bind(every).fetch_one(&mut *listener).await;
+        if let Err(failed) = looked.map_err(|e| self.failed(e))
+            && failed.fatal
+        {
+            return Err(failed);
+        }
+        let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
+        let backend = Backend {
+            id: pid.into(),
+            since: since.unwrap_or_default(),
+        };
+        Ok((backend, self.site.grace.left(&run, age)))
     }
 }
 
@@ -92,111 +122,53 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
 
 #[async_trait]
 impl Server for PgServer {
-    async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>> {
-        let told = |e| failed(e, &self.at).error;
+    fn site(&self) -> &Site {
+        &self.site
+    }
+
+    async fn connect(&self, spread: u8) -> Answer<Session> {
+        let Settings {
+            ttl, turn, timeout, ..
+        } = self.settings;
         if self.away.load(Ordering::Relaxed) {
             // A pool tries again and again where nobody listens. The caller is to hear of it at once.
-            let seen = PgConnection::connect_with(&self.options).await.map_err(told)?;
+            let seen = PgConnection::connect_with(&self.options).await;
+            let seen = seen.map_err(|e| self.failed(e))?;
             self.away.store(false, Ordering::Relaxed);
             let _ = seen.close().await;
         }
         // Three quarters of it at least.
-        let turn = self.timing.turn - self.timing.turn * u32::from(spread) / 1024;
+        let turn = turn - turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .acquire_timeout(self.timing.timeout)
+            .acquire_timeout(timeout)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
-            .connect_lazy_with(self.options.clone().options(start(self.timing.ttl, turn)));
+            .connect_lazy_with(self.options.clone().options(start(ttl, turn)));
         let mut listener = PgListener::connect_with(&pool).await.map_err(|e| {
             self.away.store(true, Ordering::Relaxed);
-            told(e)
+            self.failed(e)
         })?;
         listener.eager_reconnect(false);
         listener.ignore_pool_close_event(true);
-        let mut wire = PgWire {
-            listener,
-            pool,
-            backend: Backend {
-                id: 0,
-                since: String::new(),
-            },
-            at: self.at.clone(),
-            closed_for: Duration::ZERO,
-            sql: self.sql.clone(),
-            away: self.away.clone(),
-        };
-        wire.greet(self.timing.ttl, &self.grace)
-            .await
-            .map_err(|f| f.error)?;
-        Ok(Box::new(wire))
-    }
-
-    fn at(&self) -> &str {
-        &self.at
-    }
-}
-
-struct PgWire {
-    listener: PgListener,
-    pool: PgPool,
-    backend: Backend,
-    at: String,
-    closed_for: Duration,
-    sql: Statements,
-    away: Arc<AtomicBool>,
-}
-
-impl PgWire {
-    /// Who it is that answers, and whether it has taken what the session was started with.
-    async fn greet(&mut self, ttl: Duration, grace: &Grace) -> Answer<()> {
-        let who = format!(
-            "SELECT pg_backend_pid(), \
-             (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
-             (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
-             pg_is_in_recovery(), {RUN}, {AGE}"
-        );
-        let who = sqlx::query_as(AssertSqlSafe(who))
-            .fetch_one(&mut self.listener)
-            .await;
-        let who: (i32, Option<String>, Option<String>, bool, String, f64) =
-            who.map_err(|e| self.failed(e))?;
-        let (pid, since, limit, is_standby, run, age) = who;
-        let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
-        self.closed_for = grace.left(&run, age);
-        self.backend = Backend {
-            id: pid.into(),
-            since: since.unwrap_or_default(),
-        };
-        if limit.is_none_or(|limit| limit != ttl.as_millis().to_string()) {
-            return Err(deaf(&self.at));
-        }
-        if is_standby {
-            let message = format!(
-                "{} is a standby, whose locks exclude nobody on the primary",
-                self.at
-            );
-            return Err(Failed::fatal(ErrorKind::Unavailable, message));
-        }
-        // Of version 17, and meant for transactions that do something.
-        const NO_LIMIT: &str =
-            "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
-        let lifted = sqlx::query(NO_LIMIT).fetch_optional(&mut self.listener).await;
-        lifted.map_err(|e| self.failed(e))?;
-        // Not every system can: then a waiter whose client is gone waits to the end of its turn.
-        const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
-        let every = (ttl.as_millis() / 3).to_string();
-        let looked = sqlx::query(LOOK).bind(every).fetch_one(&mut self.listener).await;
-        match looked.map_err(|e| self.failed(e)) {
-            Err(failed) if failed.fatal => Err(failed),
-            _ => Ok(()),
-        }
+        let (backend, closed_for) = self.greet(&mut listener).await?;
+        let (try_lock, wait_lock) = (self.try_lock.clone(), self.wait_lock.clone());
+        Ok(Session {
+            wire: Box::new(PgWire {
+                listener,
+                pool,
+                try_lock,
+                wait_lock,
+            }),
+            backend,
+            closed_for,
+        })
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        let failed = failed(e, &self.at);
+        let failed = failed(e, &self.site.at);
         if failed.fatal {
             self.away.store(true, Ordering::Relaxed);
         }
@@ -204,60 +176,49 @@ impl PgWire {
     }
 }
 
+struct PgWire {
+    listener: PgListener,
+    pool: PgPool,
+    try_lock: SqlStr,
+    wait_lock: SqlStr,
+}
+
 #[async_trait]
 impl Wire for PgWire {
-    fn backend(&self) -> &Backend {
-        &self.backend
-    }
-
-    fn closed_for(&self) -> Duration {
-        self.closed_for
-    }
-
-    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)> {
         const UNLOCK: &str = "SELECT CASE WHEN pg_advisory_unlock($1) THEN 1::int8 END, pg_backend_pid()";
         const CLEAN: &str =
             "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN NULL ELSE 1::int8 END, pg_backend_pid()";
+        const PING: &str = "SELECT NULL::int8, pg_backend_pid()";
         // Of that start: numbers of processes come again.
         const CANCEL: &str = "SELECT count(pg_cancel_backend(pid)), pg_backend_pid() FROM pg_stat_activity \
              WHERE pid = $1 AND backend_start = $2::timestamptz";
         let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, i32)>(sql);
         let asked = match request {
-            Request::Try(key) => sql(self.sql.try_lock.clone()).bind(key.as_i64()),
-            Request::Wait(key) => sql(self.sql.wait_lock.clone()).bind(key.as_i64()),
+            Request::Try(key) => sql(self.try_lock.clone()).bind(key.as_i64()),
+            Request::Wait(key) => sql(self.wait_lock.clone()).bind(key.as_i64()),
             Request::Unlock(key) => sql(UNLOCK.into_sql_str()).bind(key.as_i64()),
             Request::Clean => sql(CLEAN.into_sql_str()),
-            Request::Ping => sql("SELECT NULL::int8, pg_backend_pid()".into_sql_str()),
+            Request::Ping => sql(PING.into_sql_str()),
             Request::Cancel(other) => sql(CANCEL.into_sql_str())
                 .bind(i32::try_from(other.id).unwrap_or(0))
                 .bind(other.since.as_str()),
         };
         match asked.fetch_one(&mut self.listener).await {
-            Ok((value, pid)) => {
-                self.backend.check(&self.at, pid.into())?;
-                // No token is negative or zero.
-                Ok(value.map(|value| u64::try_from(value).unwrap_or(0)))
-            }
-            Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok(None),
-            Err(e) => Err(self.failed(e)),
+            // No token is negative or zero.
+            Ok((value, pid)) => Ok((value.map(|v| u64::try_from(v).unwrap_or(0)), Some(pid.into()))),
+            Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok((None, None)),
+            Err(e) => Err(e),
         }
     }
 
-    async fn broken(&mut self) -> Failed {
+    async fn broken(&mut self) -> sqlx::Error {
         loop {
             match self.listener.try_recv().await {
                 // Nobody listens to anything here.
                 Ok(Some(_)) => {}
-                Ok(None) => {
-                    self.away.store(true, Ordering::Relaxed);
-                    let message = format!(
-                        "PostgreSQL at {} has ended the session: it was stopped, or somebody has ended \
-                         this connection",
-                        self.at
-                    );
-                    return Failed::fatal(ErrorKind::Unavailable, message);
-                }
-                Err(e) => return self.failed(e).into_fatal(),
+                Ok(None) => return std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into(),
+                Err(e) => return e,
             }
         }
     }

@@ -47,13 +47,10 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             Unavailable,
             "has ended the session: it is being stopped, or an operator has ended it",
         ),
-        "57P02" => (Unavailable, "has ended all sessions after a crash"),
-        "57P03" => (Unavailable, "is starting or stopping"),
         "57P05" => (
             Unavailable,
             "has ended the session: nothing was heard of this client for a ttl",
         ),
-        CANCELED => (Unavailable, "was told by somebody to cancel the statement"),
         TURN_OVER => (
             Unavailable,
             "keeps the sequence of the tokens locked; look for who changes it",
@@ -70,7 +67,6 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
         ),
         "53300" => (LimitReached, "has no connection left; raise `max_connections`"),
         "2200H" => (LimitReached, "has used up the sequence of the tokens"),
-        "53100" => (Unavailable, "is on a full disk; free some space"),
         "25006" => (
             Unavailable,
             "is read-only: a standby, or set so; take locks from the primary",
@@ -93,7 +89,6 @@ fn of_code(code: &str) -> (ErrorKind, &'static str) {
             BackendData,
             "does not have the sequence of the tokens; was it removed?",
         ),
-        "40001" | "40P01" => (Unavailable, "ended the statement for a conflict with others"),
         _ if code.starts_with("28") => (PermissionDenied, "refuses this user or password"),
         _ if code.starts_with("08") => (Unavailable, "has closed the connection"),
         _ => (Unavailable, "did not do what it was asked"),

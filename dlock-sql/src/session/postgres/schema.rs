@@ -5,7 +5,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::failure::{code, failed};
-use crate::session::dialect::{Settings, Tokens};
+use crate::session::dialect::{Settings, Site, shown};
 use crate::session::failure::invalid;
 use crate::session::restart::{Grace, comment};
 
@@ -33,12 +33,19 @@ pub(super) fn draw(quoted: &str) -> String {
 }
 
 /// Finds or makes the sequence.
-pub(super) async fn prepare(options: &PgConnectOptions, at: &str, settings: Settings) -> Result<Tokens> {
+pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> Result<Site> {
+    let database = options.get_database().unwrap_or(options.get_username());
+    let at = &shown(
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+        database,
+    );
     let told = |e| failed(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
     let mut tx = connection.begin().await.map_err(told)?;
-    let schema = match settings.schema {
+    let schema = match settings.schema.clone() {
         Some(schema) => schema,
         None => {
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
@@ -72,7 +79,8 @@ pub(super) async fn prepare(options: &PgConnectOptions, at: &str, settings: Sett
         );
         return Err(Error::new(ErrorKind::BackendData, message));
     };
-    Ok(Tokens {
+    Ok(Site {
+        at: at.clone(),
         space: format!("{schema}.{}", settings.sequence),
         quoted,
         strength: Strength::AcrossRestart,
@@ -103,14 +111,4 @@ async fn make(tx: &mut PgConnection, quoted: &str) -> sqlx::Result<()> {
 
 fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted_for_statements() {
-        assert_eq!(quote("a\"b"), "\"a\"\"b\"");
-    }
 }

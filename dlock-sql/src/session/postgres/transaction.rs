@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
 use super::schema::{AGE, RUN, draw};
-use crate::session::dialect::Opened;
+use crate::session::dialect::Site;
 use crate::session::failure::{invalid, no_token};
 use crate::session::keys::{Key, POSTGRES_BYTES};
 
@@ -41,8 +41,8 @@ pub struct TransactionLocks {
 }
 
 impl TransactionLocks {
-    pub(in crate::session) fn new(Opened { server, tokens }: &Opened) -> Self {
-        let (token, grace) = (draw(&tokens.quoted), &tokens.grace);
+    pub(in crate::session) fn new(site: &Site) -> Self {
+        let (token, grace) = (draw(&site.quoted), &site.grace);
         // How many seconds are left of the grace after a restart.
         let mut left = format!("greatest({} - {AGE}, 0)", grace.lasts.as_secs_f64());
         if let Some(run) = &grace.made_in {
@@ -59,10 +59,10 @@ impl TransactionLocks {
              THEN NULL ELSE {token} END"
         );
         Self {
-            space: tokens.space.as_str().into(),
+            space: site.space.as_str().into(),
             try_lock: try_lock.into(),
             lock: lock.into(),
-            at: server.at().into(),
+            at: site.at.as_str().into(),
         }
     }
 

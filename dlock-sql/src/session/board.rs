@@ -29,8 +29,8 @@
 //!   back (it is `leaving`), or its session was ended and we have not been told: then it has lost its lock,
 //!   and is told before the next one.
 //! * *A waiter is gone without a word.* A request that is answered `Held` may leave nothing behind. It keeps
-//!   its place while its [seat](Seat) lives; the engine asks again now and then, and is away for a moment. Who
-//!   is away for longer than [`GRACE`] is passed over, and what it was let in to lapses.
+//!   its place while its [seat](Seat) lives, and for a [`GRACE`], since the engine is away for a moment when
+//!   it asks again. Then it is passed over, and what it was let in to lapses.
 //! * *A connection ends.* All that hung on it is taken out in one step, and told as lost before the
 //!   connection is closed from this side.
 

@@ -81,7 +81,7 @@ impl Config {
             _ => None,
         };
         let no_url = "this is no URL of a database server; it looks like \
-                      postgres://user:password@host:5432/database or mysql://user:password@host:3306/database";
+                      postgres://user:password@host:5432/database, or mysql://user:password@host/database";
         database.map(Self::new).ok_or_else(|| invalid(no_url))
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
 //! in its locks until their deadline, and so does one whose driver does not read while nothing is asked
-//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name is
-//! taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts from
-//! a request that it had answered before.
+//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name
+//! is taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts
+//! from a request that it had answered before.
 //!
 //! A server on which the sequence of the tokens was made *in this run* has no clients of before: the run is
 //! noted in the comment of the sequence, and then there is no grace. So a new prefix does not wait.

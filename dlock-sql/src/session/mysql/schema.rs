@@ -149,7 +149,8 @@ async fn make(
     let is_good = match product {
         Product::MariaDb => {
             let sql = format!(
-                "SELECT CAST(increment = 1 AND cycle_option = 0 AND minimum_value > 0 AS SIGNED) FROM {quoted}"
+                "SELECT CAST(increment = 1 AND cycle_option = 0 AND minimum_value > 0 AS SIGNED) \
+                 FROM {quoted}"
             );
             let good = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql));
             good.fetch_one(connection).await? == 1

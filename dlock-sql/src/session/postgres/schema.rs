@@ -61,7 +61,7 @@ pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> 
     let mut found = look(&mut tx, &quoted).await.map_err(told)?;
     if found.is_none() {
         match make(&mut tx, &quoted).await {
-            // Somebody else has just made it (unique_violation, duplicate_table), which ends this transaction.
+            // unique_violation, duplicate_table: somebody has just made it, which ends this transaction.
             Err(e) if matches!(code(&e), Some("23505" | "42P07")) => {
                 tx.rollback().await.map_err(told)?;
                 tx = connection.begin().await.map_err(told)?;

@@ -374,12 +374,11 @@ impl Connection {
         };
         let was_held = answer == Some(1);
         self.held.remove(key);
-        // Whoever asked for it may have gone, and the board forgets it now.
-        let me = self.me.upgrade();
-        self.client.board.unlocked(key, id, was_held, self.now());
-        if let Some(me) = me {
+        // First this: the next waiter, who is rung by the other, finds it.
+        if let Some(me) = self.me.upgrade() {
             self.put_back(me);
         }
+        self.client.board.unlocked(key, id, was_held, self.now());
         Ok(was_held)
     }
 

@@ -144,8 +144,9 @@ impl Connection {
             // It may have been let in at the last moment.
             self.give_back(key).await?;
         }
-        board.stopped(key, lease, why);
+        // First this, so that the next waiter, who is rung by the other, finds it.
         self.put_back(connection);
+        board.stopped(key, lease, why);
         Ok(())
     }
 

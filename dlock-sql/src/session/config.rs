@@ -270,6 +270,7 @@ impl Config {
             turn: in_units((rounded.as_millis() / 3 / unit).max(1)),
             timeout: self.timeout,
             grace: self.restart_grace.unwrap_or(rounded),
+            #[cfg(feature = "postgres")]
             schema: self.schema.clone(),
             sequence: format!("{}session_token", self.prefix),
             most_waiting: self.most_waiting,

@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     /// For how long a server that has started grants nothing.
     pub(super) grace: Duration,
+    #[cfg(feature = "postgres")]
     pub(super) schema: Option<String>,
     /// The sequence or table that the tokens come from.
     pub(super) sequence: String,
@@ -127,7 +128,7 @@ pub(super) enum Request<'a> {
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,

@@ -1,13 +1,11 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result, Runtime, Strength};
+use dlock_core::{Result, Runtime};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
@@ -16,24 +14,11 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
-use super::connection::Timing;
-use super::connections::Connections;
-use super::dialect::Server;
-use super::lock::{SessionLock, invalid};
-#[cfg(feature = "mysql")]
-use super::mysql;
+use super::dialect::{Database, Server, Settings};
+use super::failure::{invalid, shut_down, unavailable, unsupported};
+use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
-use super::postgres::{self, TransactionLocks};
-use super::restart::Grace;
-
-/// What the names of what dlock makes in the database begin with unless another prefix is set.
-pub const DEFAULT_PREFIX: &str = "dlock_";
-
-/// How long a session lives unheard of unless something else is set.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-/// How many connections may wait, unless something else is set.
-pub const DEFAULT_MOST_WAITING: usize = 16;
+use super::postgres::TransactionLocks;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -54,55 +39,24 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    database: Database,
-    pub(super) ttl: Duration,
+    database: Arc<dyn Database>,
+    ttl: Duration,
     prefix: String,
-    pub(super) schema: Option<String>,
+    schema: Option<String>,
     most_waiting: usize,
-    pub(super) timeout: Duration,
+    timeout: Duration,
     /// The ttl unless something else is set.
     restart_grace: Option<Duration>,
 }
 
-/// How the driver connects.
-#[derive(Clone)]
-enum Database {
-    #[cfg(feature = "postgres")]
-    Postgres(Box<PgConnectOptions>),
-    #[cfg(feature = "mysql")]
-    Mysql(Box<MySqlConnectOptions>),
-}
-
-/// What a server takes.
-pub(super) struct Limits {
-    /// What the backend is called.
-    pub(super) name: &'static str,
-    pub(super) shortest_ttl: Duration,
-    /// What the server counts a ttl in.
-    pub(super) granularity: Duration,
-    /// How much of a key it takes.
-    pub(super) key_bytes: usize,
-}
-
-/// What the tokens come from.
-#[derive(Clone)]
-pub(super) struct Tokens {
-    /// Part of each key: two clients that exclude one another draw from one sequence.
-    pub(super) space: String,
-    /// The sequence or table, as it is quoted in statements.
-    pub(super) quoted: String,
-    pub(super) strength: Strength,
-    pub(super) grace: Grace,
-}
-
 impl Config {
-    fn new(database: Database) -> Self {
+    fn new(database: Arc<dyn Database>) -> Self {
         Self {
             database,
-            ttl: DEFAULT_TTL,
-            prefix: DEFAULT_PREFIX.to_owned(),
+            ttl: Duration::from_secs(30),
+            prefix: "dlock_".to_owned(),
             schema: None,
-            most_waiting: DEFAULT_MOST_WAITING,
+            most_waiting: 16,
             timeout: Duration::from_secs(5),
             restart_grace: None,
         }
@@ -115,55 +69,34 @@ impl Config {
     /// `InvalidInput` if it is not such a URL; `Unsupported` if the build has no driver for it.
     pub fn from_url(url: &str) -> Result<Self> {
         // No error quotes the URL: there may be a password in it.
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        match scheme {
+        let database: Option<Arc<dyn Database>> = match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => url.parse().map(Self::from_postgres_options).map_err(|_| {
-                invalid(
-                    "this is no URL of a PostgreSQL database; it looks like \
-                     postgres://user:password@host:5432/database",
-                )
-            }),
+            "postgres" | "postgresql" => url.parse::<PgConnectOptions>().ok().map(|o| Arc::new(o) as _),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => url.parse().map(Self::from_mysql_options).map_err(|_| {
-                invalid(
-                    "this is no URL of a MySQL database; it looks like \
-                     mysql://user:password@host:3306/database",
-                )
-            }),
+            "mysql" | "mariadb" => url.parse::<MySqlConnectOptions>().ok().map(|o| Arc::new(o) as _),
             #[cfg(not(feature = "postgres"))]
-            "postgres" | "postgresql" => Err(no_driver("postgres")),
+            "postgres" | "postgresql" => return Err(no_driver("postgres")),
             #[cfg(not(feature = "mysql"))]
-            "mysql" | "mariadb" => Err(no_driver("mysql")),
-            _ => Err(invalid(
-                "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
-            )),
-        }
+            "mysql" | "mariadb" => return Err(no_driver("mysql")),
+            _ => None,
+        };
+        let no_url = "this is no URL of a database server; it looks like \
+                      postgres://user:password@host:5432/database, or mysql://user:password@host/database";
+        database.map(Self::new).ok_or_else(|| invalid(no_url))
     }
 
     /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::from_postgres_options(pool.connect_options().as_ref().clone())
+        Self::new(pool.connect_options())
     }
 
-    /// The database of those options.
-    #[cfg(feature = "postgres")]
-    pub fn from_postgres_options(options: PgConnectOptions) -> Self {
-        Self::new(Database::Postgres(Box::new(options)))
-    }
-
-    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
+    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
+    /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::from_mysql_options(pool.connect_options().as_ref().clone())
-    }
-
-    /// The database of those options. They must name one.
-    #[cfg(feature = "mysql")]
-    pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
-        Self::new(Database::Mysql(Box::new(options)))
+        Self::new(pool.connect_options())
     }
 
     /// Sets what the query of that URL sets: `session_ttl`, `most_waiting`, `timeout`, `restart_grace`.
@@ -180,8 +113,8 @@ impl Config {
         Ok(self)
     }
 
-    /// After how long without a request the server ends a session, and gives its locks away. It is how long a
-    /// lock stays taken at most when its client has vanished, and the smallest ttl of a lock.
+    /// After how long without a request the server ends a session, and gives its locks away. So long a lock
+    /// stays taken at most when its client has vanished; it is the smallest ttl of a lock.
     ///
     /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with
     /// PostgreSQL; at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
@@ -190,8 +123,8 @@ impl Config {
         self
     }
 
-    /// Draws tokens from the sequence or table `<prefix>session_token`. [`DEFAULT_PREFIX`] unless set;
-    /// lower-case letters, digits and underscores. Two prefixes are two sets of locks.
+    /// Draws tokens from the sequence or table `<prefix>session_token`. `dlock_` unless set; lower-case
+    /// letters, digits and underscores. Two prefixes are two sets of locks.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -222,9 +155,8 @@ impl Config {
     /// believe in a lock of before for its session ttl.
     ///
     /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session
-    /// ttls, set the longest for all. With less, a client that is stopped or cut off during a restart may
-    /// believe in a lock that was granted to somebody else. With zero there is only what a closed connection
-    /// tells.
+    /// ttls, set the longest for all: with less, a client that is stopped or cut off during a restart may
+    /// believe in a lock that was granted to somebody else.
     pub fn restart_grace(mut self, grace: Duration) -> Self {
         self.restart_grace = Some(grace);
         self
@@ -235,7 +167,7 @@ impl Config {
     /// # Errors
     /// `InvalidInput`.
     pub fn check(&self) -> Result<()> {
-        self.clone().checked().map(drop)
+        self.checked().map(drop)
     }
 
     /// Connects.
@@ -248,22 +180,13 @@ impl Config {
     /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let config = self.checked()?;
-        let limits = config.database.limits();
-        let (tokens, server) = config.open(&runtime).await?;
-        let timing = Timing {
-            ttl: config.ttl,
-            turn: config.turn(),
-            timeout: config.timeout,
-            ping: server.ping_every(config.ttl),
-        };
-        let connections = Connections::open(server, runtime, timing, config.most_waiting).await?;
-        Ok(SessionLock::new(connections, &limits, config.ttl, &tokens))
+        let settings = self.checked()?;
+        let server = self.open(&settings, &runtime).await?;
+        SessionLock::connect(server, runtime, settings).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
-    /// the settings only the prefix, the schema and the [grace](Self::restart_grace) count. The grace has to
-    /// be the longest session ttl of those who use the same names; without one, set the session ttl here too.
+    /// the settings only the prefix, the schema, and the session ttl or [grace](Self::restart_grace) count.
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
@@ -272,54 +195,52 @@ impl Config {
     /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let config = self.checked()?;
-        #[cfg(feature = "mysql")]
-        if let Database::Mysql(_) = config.database {
-            let message = "MySQL and MariaDB have no locks that end with a transaction";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        let settings = self.checked()?;
+        if !settings.limits.is_postgres {
+            return Err(unsupported(
+                "MySQL and MariaDB have no locks that end with a transaction",
+            ));
         }
-        let (tokens, server) = config.open(&runtime).await?;
-        Ok(TransactionLocks::new(&tokens, server.at()))
+        let server = self.open(&settings, &runtime).await?;
+        Ok(TransactionLocks::new(server.site()))
     }
 
-    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<(Tokens, Arc<dyn Server>)> {
-        let config = self.clone();
+    /// With a time limit, in a task of the given runtime: the driver connects on the one that is current.
+    async fn open(&self, settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
+        let (limit, database, settings) = (self.timeout, self.database.clone(), settings.clone());
+        let (mut send, receive) = oneshot::channel();
         let opening = async move {
-            match &config.database {
-                #[cfg(feature = "postgres")]
-                Database::Postgres(options) => postgres::open(options, &config).await,
-                #[cfg(feature = "mysql")]
-                Database::Mysql(options) => mysql::open(options, &config).await,
-            }
+            // Whoever is not waited for any more does not go on.
+            let opened = match select(database.open(settings), send.cancellation()).await {
+                Either::Left((opened, _)) => opened,
+                Either::Right(_) => return,
+            };
+            let _ = send.send(opened);
         };
-        in_time(runtime, self.timeout, opening).await
+        runtime.spawn(opening.boxed());
+        match select(receive, runtime.sleep(limit)).await {
+            Either::Left((opened, _)) => opened.unwrap_or_else(|_| Err(shut_down())),
+            Either::Right(_) => Err(unavailable(format!(
+                "the database was not opened within {limit:?}"
+            ))),
+        }
     }
 
-    /// The settings with the ttl rounded up to what the server counts in.
+    /// With the ttl rounded up to what the server counts in.
     ///
     /// # Errors
     /// `InvalidInput`.
-    fn checked(mut self) -> Result<Self> {
-        let Limits {
-            shortest_ttl,
-            granularity,
-            ..
-        } = self.database.limits();
-        if self.ttl < shortest_ttl || self.ttl > LONGEST_TTL {
+    pub(super) fn checked(&self) -> Result<Settings> {
+        let limits = self.database.limits();
+        let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
+        if ttl < shortest || ttl > LONGEST_TTL {
             return Err(invalid(format!(
-                "a session ttl of {:?} is not between {shortest_ttl:?} and {LONGEST_TTL:?}",
-                self.ttl
+                "a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}"
             )));
-        }
-        let over = self.ttl.as_nanos() % granularity.as_nanos();
-        if over > 0 {
-            let missing = u64::try_from(granularity.as_nanos() - over).unwrap_or(0);
-            self.ttl += Duration::from_nanos(missing);
         }
         if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
             return Err(invalid(format!(
-                "a grace of {grace:?} after a restart is longer than any session lives, which is \
-                 {LONGEST_TTL:?}"
+                "a grace of {grace:?} after a restart is longer than {LONGEST_TTL:?}, the longest session ttl"
             )));
         }
         if self.timeout.is_zero() {
@@ -335,53 +256,33 @@ impl Config {
                 self.prefix.escape_default()
             )));
         }
-        #[cfg(feature = "mysql")]
-        if let (Database::Mysql(_), Some(_)) = (&self.database, &self.schema) {
+        if self.schema.is_some() && !limits.is_postgres {
             return Err(invalid(
                 "MySQL and MariaDB have no `schema`: session locks are of the database that is connected to",
             ));
         }
-        Ok(self)
-    }
-
-    /// For how long a server that has started grants nothing.
-    pub(super) fn grace(&self, made_in: Option<String>) -> Grace {
-        Grace {
-            lasts: self.restart_grace.unwrap_or(self.ttl),
-            made_in,
-        }
-    }
-
-    /// For how long a wait is sent: a third of the ttl, in what the server counts in.
-    pub(super) fn turn(&self) -> Duration {
-        let (third, granularity) = (self.ttl / 3, self.database.limits().granularity);
-        if granularity < Duration::from_secs(1) {
-            return third;
-        }
-        Duration::from_secs(third.as_secs().max(1))
-    }
-
-    /// The name of the sequence, or table, that the tokens come from.
-    pub(super) fn sequence(&self) -> String {
-        format!("{}session_token", self.prefix)
-    }
-}
-
-impl Database {
-    fn limits(&self) -> Limits {
-        match self {
+        let unit = limits.granularity.as_millis();
+        let in_units = |units: u128| Duration::from_millis(u64::try_from(units * unit).unwrap_or(u64::MAX));
+        let rounded = in_units(ttl.as_nanos().div_ceil(unit * 1_000_000));
+        Ok(Settings {
+            limits,
+            ttl: rounded,
+            turn: in_units((rounded.as_millis() / 3 / unit).max(1)),
+            timeout: self.timeout,
+            grace: self.restart_grace.unwrap_or(rounded),
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => postgres::LIMITS,
-            #[cfg(feature = "mysql")]
-            Self::Mysql(_) => mysql::LIMITS,
-        }
+            schema: self.schema.clone(),
+            sequence: format!("{}session_token", self.prefix),
+            most_waiting: self.most_waiting,
+        })
     }
 }
 
 #[cfg(not(all(feature = "postgres", feature = "mysql")))]
-fn no_driver(feature: &str) -> Error {
-    let message = format!("this build has no driver for that database: enable the feature `{feature}`");
-    Error::new(ErrorKind::Unsupported, message)
+fn no_driver(feature: &str) -> dlock_core::Error {
+    unsupported(format!(
+        "this build has no driver for that database: enable the feature `{feature}`"
+    ))
 }
 
 /// Without the options of the driver, which show the password.
@@ -392,69 +293,5 @@ impl fmt::Debug for Config {
             .field("prefix", &self.prefix)
             .field("session_ttl", &self.ttl)
             .finish_non_exhaustive()
-    }
-}
-
-/// Runs that with a time limit, in a task of the given runtime: the driver connects on the one that is
-/// current.
-///
-/// # Errors
-/// `Unavailable` if it takes longer; what it has done by then stays.
-async fn in_time<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
-    limit: Duration,
-    what: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (mut send, receive) = oneshot::channel();
-    let doing = async move {
-        let done = {
-            // Who is not waited for any more is not gone on with.
-            match select(pin!(what), send.cancellation()).await {
-                Either::Left((done, _)) => done,
-                Either::Right(_) => return,
-            }
-        };
-        let _ = send.send(done);
-    };
-    runtime.spawn(doing.boxed());
-    match select(receive, runtime.sleep(limit)).await {
-        Either::Left((Ok(done), _)) => done,
-        Either::Left((Err(oneshot::Canceled), _)) => Err(Error::new(
-            ErrorKind::Unavailable,
-            "the runtime that was given has been shut down",
-        )),
-        Either::Right(_) => Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("the database was not opened within {limit:?}"),
-        )),
-    }
-}
-
-#[cfg(all(test, feature = "mysql"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_chosen_is_checked_and_rounded_up() {
-        let config = || Config::from_url("mysql://there/shop").unwrap();
-        let rounded = config().session_ttl(Duration::from_millis(3100)).checked();
-        assert_eq!(rounded.unwrap().ttl, Duration::from_secs(4));
-        let short = config().session_ttl(Duration::from_secs(1)).check().unwrap_err();
-        assert_eq!(short.kind(), ErrorKind::InvalidInput);
-        for prefix in ["", "1a", "a-b", "a\"b", "A"] {
-            assert!(config().prefix(prefix).check().is_err(), "{prefix}");
-        }
-        assert!(config().schema("locks").check().is_err());
-    }
-
-    #[test]
-    fn a_url_is_of_a_server_that_is_known_and_is_not_quoted() {
-        for url in ["http://a:secret@b", "secret", "mysql://a:secret@b:port/x"] {
-            let refused = Config::from_url(url).unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-            assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
-        }
-        let config = Config::from_url("mysql://a:secret@b/x").unwrap();
-        assert!(!format!("{config:?}").contains("secret"));
     }
 }

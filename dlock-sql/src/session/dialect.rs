@@ -1,84 +1,134 @@
-//! What the two servers have in common: seven questions on a connection.
+//! What a server has to do for session locks: seven requests on a connection.
 
-use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::{Error, ErrorKind, Result, Token};
+use dlock_core::{ErrorKind, Result, Strength};
 
 use super::failure::{Answer, Failed};
 use super::keys::Key;
+use super::restart::Grace;
 
-/// Where connections come from.
-#[async_trait]
-pub(super) trait Server: Send + Sync + 'static {
-    /// Makes a connection whose session ends after the ttl without a request. It has answered at least once,
-    /// the last time to a request that was sent after this call began.
-    ///
-    /// `spread` is a random number, by which turns of waiting differ: those of many clients are not to end
-    /// together, release after release.
-    async fn connect(&self, spread: u8) -> Result<Box<dyn Wire>>;
-
-    /// For messages; without a password.
-    fn at(&self) -> &str;
-
-    /// How often a connection that holds something is asked whether it is there. Where its end is seen at
-    /// once, a third of the ttl.
-    fn ping_every(&self, ttl: Duration) -> Duration;
+/// What a kind of server takes.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// What the backend is called.
+    pub(super) name: &'static str,
+    pub(super) shortest_ttl: Duration,
+    /// What the server counts a ttl and a turn in.
+    pub(super) granularity: Duration,
+    /// The longest pause between two pings of a session that holds something. A third of the ttl is enough
+    /// where the end of a session is seen at once.
+    pub(super) ping: Duration,
+    /// How much of a key it takes.
+    pub(super) key_bytes: usize,
+    /// It has schemas, and locks that end with a transaction.
+    pub(super) is_postgres: bool,
 }
 
-/// A connection, which is one session of the server.
-///
-/// Each method but [`broken`](Self::broken) sends what it sends and reads the answer; a future of it that is
-/// dropped leaves the connection useless. Whoever owns the connection lets it end, or ends the connection.
+/// What a client is opened with.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    /// After which the server ends a session that it hears nothing of.
+    pub(super) ttl: Duration,
+    /// How long a wait is sent for.
+    pub(super) turn: Duration,
+    /// How long an answer is waited for, where no lock depends on it.
+    pub(super) timeout: Duration,
+    /// For how long a server that has started grants nothing.
+    pub(super) grace: Duration,
+    #[cfg(feature = "postgres")]
+    pub(super) schema: Option<String>,
+    /// The sequence or table that the tokens come from.
+    pub(super) sequence: String,
+    /// How many connections may wait.
+    pub(super) most_waiting: usize,
+}
+
+/// Where a server is, and what the tokens come from there.
+pub(super) struct Site {
+    /// For messages; without a password.
+    pub(super) at: String,
+    /// Part of each key: two clients that exclude one another draw from one sequence.
+    pub(super) space: String,
+    /// The sequence or table, as it is quoted in statements.
+    pub(super) quoted: String,
+    pub(super) strength: Strength,
+    pub(super) grace: Grace,
+}
+
+/// How the driver connects.
+#[async_trait]
+pub(super) trait Database: Send + Sync {
+    fn limits(&self) -> Limits;
+
+    /// Finds or makes what the tokens come from.
+    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>>;
+}
+
+/// Where sessions come from.
+#[async_trait]
+pub(super) trait Server: Send + Sync + 'static {
+    fn site(&self) -> &Site;
+
+    /// Begins a session that ends after the ttl without a request. It has answered at least once, the last
+    /// time to a request that was sent after this call began.
+    ///
+    /// `spread` is a random number by which turns of waiting differ: those of many clients are not to end
+    /// together, release after release.
+    async fn connect(&self, spread: u8) -> Answer<Session>;
+
+    /// What an error of a session means.
+    fn failed(&self, e: sqlx::Error) -> Failed;
+}
+
+/// A session that has begun.
+pub(super) struct Session {
+    pub(super) wire: Box<dyn Wire>,
+    pub(super) backend: Backend,
+    /// For how long from now on, at most, nothing is to be locked in it: see [`restart`](super::restart).
+    pub(super) closed_for: Duration,
+}
+
+/// The connection of a session.
 #[async_trait]
 pub(super) trait Wire: Send {
-    /// Which session it is.
-    fn backend(&self) -> &Backend;
-
-    /// For how long from now on, at most, nothing is to be locked in it: see [`restart`](super::restart).
-    fn closed_for(&self) -> Duration;
-
-    /// Takes the lock if it is free, and draws a token behind it. Never waits. The session must not hold it:
-    /// it would be let in again.
-    async fn try_lock(&mut self, key: &Key) -> Answer<Option<Token>>;
-
-    /// Waits for the lock for one turn, which the connection was made with, and draws a token behind it.
-    /// After any other answer than [`Waited::Locked`] the lock may be held all the same:
-    /// [`clean`](Self::clean) it.
-    async fn wait_lock(&mut self, key: &Key) -> Answer<Waited>;
-
-    /// Gives the lock back. `false` if the session did not hold it.
-    async fn unlock(&mut self, key: &Key) -> Answer<bool>;
-
-    /// Gives back whatever the session holds.
-    async fn clean(&mut self) -> Answer<()>;
-
-    /// Asks for nothing.
-    async fn ping(&mut self) -> Answer<()>;
-
-    /// Ends what another session waits for, if it waits. When this has been answered that one has been told,
-    /// or had ended.
-    async fn cancel(&mut self, other: &Backend) -> Answer<()>;
+    /// Sends a request and reads the answer: a number, and which session it is of, where that is told. A
+    /// future of it that is dropped leaves the connection useless.
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)>;
 
     /// Completes when the idle connection is found to have ended, as far as the driver can see that. May be
     /// dropped at any poll.
-    async fn broken(&mut self) -> Failed;
+    async fn broken(&mut self) -> sqlx::Error;
 
     /// Closes it.
-    async fn end(self: Box<Self>);
+    async fn close(self: Box<Self>);
 }
 
-/// The end of one turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waited {
-    Locked(Token),
-    /// The turn is over, or it was cancelled.
-    NotYet,
+/// What a session is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// To take the lock if it is free, and draw a token behind it. Never waits. The session must not hold it:
+    /// it would be let in again.
+    Try(&'a Key),
+    /// To wait for the lock for one turn, and draw a token behind it. After any other answer than a token the
+    /// lock may be held all the same: [`Clean`](Self::Clean) it.
+    Wait(&'a Key),
+    /// To give the lock back. The answer is 1 if the session held it.
+    Unlock(&'a Key),
+    /// To give back whatever the session holds.
+    Clean,
+    /// For a sign of life.
+    Ping,
+    /// To end what another session waits for. When this is answered that one has been told, or had ended.
+    Cancel(&'a Backend),
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,
@@ -86,37 +136,21 @@ pub(super) struct Backend {
     pub(super) since: String,
 }
 
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Backend({})", self.id)
-    }
+/// A pooler drops settings, or lets other sessions answer: what was held in the one that was asked is out of
+/// reach then.
+pub(super) fn pooled(at: &str) -> Failed {
+    let message = format!(
+        "{at} did not take the settings of a session, or answered by another one: there is a pooler in \
+         between that shares sessions, which breaks locks that hang on them. Connect to the server itself, \
+         or use the lease strategy"
+    );
+    Failed::fatal(ErrorKind::Unsupported, message)
 }
 
-impl Backend {
-    /// Whether the answer is of the session that has been asked from the beginning. Of another one, what was
-    /// held there is out of reach.
-    pub(super) fn check(&self, at: &str, answered: i64) -> Answer<()> {
-        if answered == self.id {
-            return Ok(());
-        }
-        let message = format!(
-            "{at} answered by session {answered} what session {} was asked: there is a pooler in between \
-             that shares sessions, which breaks locks that hang on them. Connect to the server itself, or \
-             use the lease strategy",
-            self.id
-        );
-        Err(Failed::fatal(Error::new(ErrorKind::Unsupported, message)))
+/// The address of a server, for messages.
+pub(super) fn shown(socket: Option<impl AsRef<Path>>, host: &str, port: u16, database: &str) -> String {
+    match socket {
+        Some(socket) => format!("{}/{database}", socket.as_ref().display()),
+        None => format!("{host}:{port}/{database}"),
     }
-}
-
-/// What was drawn as a token; no token is negative or zero. The connection is of use yet where it is none.
-pub(super) fn token(value: impl TryInto<u64>, at: &str) -> Answer<Token> {
-    let token = value.try_into().ok().and_then(Token::new);
-    token.ok_or_else(|| Failed {
-        error: Error::new(
-            ErrorKind::BackendData,
-            format!("the tokens at {at} gave none; has something changed their sequence or table?"),
-        ),
-        fatal: false,
-    })
 }

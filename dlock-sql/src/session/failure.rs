@@ -1,11 +1,6 @@
-//! Requests that failed: what is told to whom, and whether the connection is of use yet.
+//! Requests that failed: what the caller is told, and whether the connection is still of use.
 
-use std::future::Future;
-use std::pin::pin;
-use std::time::Duration;
-
-use dlock_core::{Error, ErrorKind, Result, Runtime};
-use futures::future::{Either, select};
+use dlock_core::{Error, ErrorKind, Result};
 
 pub(super) type Answer<T> = Result<T, Failed>;
 
@@ -17,101 +12,96 @@ pub(super) struct Failed {
     pub(super) fatal: bool,
 }
 
+/// What an error of a server means: its kind, what the server does, and whether the connection is lost.
+pub(super) type Meaning = (ErrorKind, &'static str, bool);
+
 impl Failed {
-    pub(super) fn fatal(error: Error) -> Self {
+    pub(super) fn fatal(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let error = Error::new(kind, message.into());
         Self { error, fatal: true }
     }
+
+    /// The error of a statement. `meaning` is that of the server's own error, where it is one.
+    pub(super) fn of(e: sqlx::Error, server: &str, at: &str, meaning: Option<Meaning>) -> Self {
+        let (kind, what, fatal) = meaning.unwrap_or_else(|| of_driver(&e));
+        let error = Error::new(kind, format!("{server} at {at} {what}")).with_source(e);
+        Self { error, fatal }
+    }
+
+    pub(super) fn into_fatal(self) -> Self {
+        Self { fatal: true, ..self }
+    }
 }
 
-/// What the driver itself says, whichever the server: the kind, what has happened, and whether that is fatal.
-pub(super) fn of_driver(e: &sqlx::Error, server: &str) -> (ErrorKind, String, bool) {
+fn of_driver(e: &sqlx::Error) -> Meaning {
+    use ErrorKind::{BackendData, InvalidInput, Unavailable};
     match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => (
-            ErrorKind::InvalidInput,
-            "cannot be connected to with these options".to_owned(),
-            true,
-        ),
+        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
+            (InvalidInput, "cannot be connected to with these options", true)
+        }
         sqlx::Error::Tls(_) => (
-            ErrorKind::Unavailable,
-            "cannot be reached by TLS; check the certificates".to_owned(),
+            Unavailable,
+            "cannot be reached by TLS; check the certificates",
             true,
         ),
-        // A value that cannot be decoded was read to its end. All else leaves the stream nobody knows where.
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => (
-            ErrorKind::BackendData,
-            "answered what is no answer".to_owned(),
-            false,
+        // Said of a connection that was idle.
+        sqlx::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => (
+            Unavailable,
+            "has ended the session: it was stopped, or somebody has ended this connection",
+            true,
         ),
-        // A proxy without a server, as during a fail-over, may send nothing, which is this error to the
-        // driver.
+        // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
+            (BackendData, "answered what is no answer", false)
+        }
+        // A proxy without a server, as during a fail-over, may send nothing, which is this error.
         sqlx::Error::Protocol(_) => (
-            ErrorKind::Unavailable,
-            format!(
-                "does not answer as {server} does; is there a proxy without a server, something else, or a \
-                 way to log in that the driver does not have?"
-            ),
+            Unavailable,
+            "does not answer as such a server does; is there a proxy without a server, something else, or a \
+             login method that the driver does not have?",
             true,
         ),
-        _ => (ErrorKind::Unavailable, "cannot be reached".to_owned(), true),
+        _ => (Unavailable, "cannot be reached", true),
     }
 }
 
-/// With a time limit, after which the connection is of no use.
-pub(super) async fn limited<T>(
-    runtime: &dyn Runtime,
-    limit: Duration,
-    answer: impl Future<Output = Answer<T>>,
-) -> Answer<T> {
-    match select(pin!(answer), runtime.sleep(limit)).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(_) => Err(no_answer(limit)),
-    }
+pub(super) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message.into())
 }
 
-pub(super) fn told<T: Copy>(answer: &Answer<T>) -> Result<T> {
-    match answer {
-        Ok(value) => Ok(*value),
-        Err(failed) => Err(failed.error.clone()),
-    }
+pub(super) fn unsupported(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, message.into())
 }
 
-pub(super) fn only_fatal<T>(answer: Answer<T>) -> Answer<()> {
-    match answer {
-        Err(failed) if failed.fatal => Err(failed),
-        _ => Ok(()),
-    }
+pub(super) fn unavailable(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unavailable, message.into())
 }
 
-/// What was sent may have been done.
-pub(super) fn perhaps(e: Error) -> Error {
+/// The connection has ended.
+pub(super) fn ended() -> Error {
+    unavailable("the connection to the database was closed")
+}
+
+/// The runtime has dropped the task that was to do it.
+pub(super) fn shut_down() -> Error {
+    unavailable("the runtime that was given has been shut down")
+}
+
+/// What was drawn is no token. The lock may be held all the same.
+pub(super) fn no_token(at: &str) -> Error {
+    let message = format!("the tokens at {at} gave none; has something changed their sequence or table?");
+    Error::new(ErrorKind::BackendData, message)
+}
+
+/// The request may have been done before its connection failed.
+pub(super) fn perhaps_done(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Unavailable => Error::new(
             ErrorKind::Unknown,
-            "the connection ended while the request was on its way; its session ends with it, at the \
-             latest after the ttl",
+            "the connection ended while the request was on its way, and the lock may be held; its session \
+             ends with it, at the latest after the ttl",
         )
         .with_source(e),
         _ => e,
     }
-}
-
-pub(super) fn gone() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the connection to the database was closed",
-    )
-}
-
-pub(super) fn no_answer(limit: Duration) -> Failed {
-    Failed::fatal(Error::new(
-        ErrorKind::Unavailable,
-        format!("the database did not answer within {limit:?}; the connection is given up"),
-    ))
-}
-
-pub(super) fn no_way_to_cancel() -> Failed {
-    Failed::fatal(Error::new(
-        ErrorKind::Unavailable,
-        "a wait was cancelled by closing its connection, since there was no other one to cancel it on",
-    ))
 }

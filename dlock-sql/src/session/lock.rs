@@ -1,4 +1,4 @@
-//! The SPI over the table and the connections.
+//! The SPI over the board and the connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
 use dlock_core::{
-    Capabilities, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result, Strength, Token,
+    Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength, Timestamp, Token,
 };
 use futures::StreamExt as _;
 use futures::channel::oneshot;
@@ -17,44 +17,46 @@ use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
 use super::board::{Asked, Found};
-use super::config::{Limits, Tokens};
-use super::connection::{Handle, Job};
 use super::connections::Connections;
+use super::dialect::{Server, Settings};
+use super::failure::{ended, invalid, perhaps_done, unsupported};
+use super::handle::{Handle, Job};
 use super::keys::Key;
 
 /// Locks that hang on a session of the database: see the [module](super).
 pub struct SessionLock {
-    pub(super) connections: Arc<Connections>,
+    pub(super) client: Arc<Connections>,
     capabilities: Capabilities,
-    strength: Strength,
-    /// Where the tokens come from: part of each key.
-    space: Arc<str>,
-    /// How much of a key the server takes.
-    key_bytes: usize,
 }
 
 impl SessionLock {
-    pub(super) fn new(
-        connections: Arc<Connections>,
-        limits: &Limits,
-        ttl: Duration,
-        tokens: &Tokens,
-    ) -> Self {
-        let mut capabilities = Capabilities::new(limits.name)
+    /// Makes the shared connection, to see whether that can be done.
+    pub(super) async fn connect(
+        server: Arc<dyn Server>,
+        runtime: Arc<dyn Runtime>,
+        settings: Settings,
+    ) -> Result<Self> {
+        let bits = settings.limits.key_bytes * 8;
+        let mut capabilities = Capabilities::new(settings.limits.name)
             .with_nature(Nature::Session)
-            .with_ttl(ttl..=Duration::from_secs(24 * 3600), Duration::from_millis(1));
-        capabilities.name_hash_bits = u32::try_from(limits.key_bytes * 8).ok();
-        Self {
-            connections,
-            capabilities,
-            strength: tokens.strength,
-            space: tokens.space.as_str().into(),
-            key_bytes: limits.key_bytes,
-        }
+            .with_ttl(
+                settings.ttl..=Duration::from_secs(24 * 3600),
+                Duration::from_millis(1),
+            );
+        capabilities.name_hash_bits = u32::try_from(bits).ok();
+        let client = Arc::new(Connections::new(server, runtime, settings));
+        let lock = Self { client, capabilities };
+        lock.client.shared().await?;
+        Ok(lock)
     }
 
     pub(super) fn key(&self, name: &LockName) -> Key {
-        Key::new(&self.space, name).cut(self.key_bytes)
+        let client = &self.client;
+        Key::new(
+            &client.server.site().space,
+            name,
+            client.settings.limits.key_bytes,
+        )
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
@@ -64,94 +66,85 @@ impl SessionLock {
                 "the name has {len} bytes, dlock takes at most {max}"
             )));
         }
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if request.ttl < min || request.ttl > max {
-            let ttl = request.ttl;
+        let (ttl, min, max) = (request.ttl, self.capabilities.min_ttl, self.capabilities.max_ttl);
+        if ttl < min || ttl > max {
             return Err(invalid(format!(
                 "a ttl of {ttl:?} is not between {min:?}, after which a session ends, and {max:?}"
             )));
         }
-        if request.mode != Mode::Exclusive {
-            return Err(unsupported(
-                "session locks are exclusive; the lease strategy has the other modes",
-            ));
-        }
-        if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported(
-                "session locks have no priorities; the lease strategy has",
-            ));
-        }
-        if request.owner.is_some() {
-            return Err(unsupported("session locks keep no label of their owner"));
-        }
-        Ok(())
+        Err(unsupported(if request.mode != Mode::Exclusive {
+            "session locks are exclusive; the lease strategy has the other modes"
+        } else if request.priority != Acquire::DEFAULT_PRIORITY {
+            "session locks have no priorities; the lease strategy has"
+        } else if request.owner.is_some() {
+            "session locks keep no label of their owner"
+        } else {
+            return Ok(());
+        }))
     }
 
-    /// A lease on that connection, which lasts for a while.
-    async fn grant(&self, lease: &LeaseKey, token: Token, connection: &Handle) -> Result<Grant> {
-        let now = self.connections.now();
+    /// Believed in from now on for as long as its session is. `None` if it is not held any more.
+    pub(super) fn believe(&self, lease: &LeaseKey, connection: &Handle) -> Option<(Timestamp, Duration)> {
+        let (from, span) = (connection.life.confirmed(), connection.life.ttl);
+        let is_held = self
+            .client
+            .board
+            .extend(&self.key(&lease.name), lease.id, from + span);
+        is_held.then_some((from, span))
+    }
+
+    /// A lease on that connection.
+    async fn grant(&self, lease: &LeaseKey, token: Token, connection: &Handle) -> Result<Attempt> {
+        let now = self.client.now();
         if !connection.life.is_ample(now) {
-            // It is held, whatever comes of this question.
-            connection.be_heard(now).await.map_err(held)?;
+            // It is held, whatever comes of this.
+            connection.be_heard(now).await.map_err(perhaps_done)?;
         }
-        let (from, span) = (connection.life.confirmed(), connection.life.span());
-        let key = self.key(&lease.name);
-        if !self.connections.board.extend(&key, lease.id, from + span) {
-            return Err(Error::lost(LossReason::SessionLost));
-        }
-        Ok(Grant::new(lease.clone(), Some(token), from, span))
-    }
-
-    fn wait(&self, key: Key, lease: &LeaseKey, expects: bool) -> Attempt {
-        let turn = self.connections.turn(key, lease.clone(), expects);
-        Attempt::Held(Wait::new(Wake::Push(turn)))
+        let believed = self.believe(lease, connection);
+        let (from, span) = believed.ok_or_else(|| Error::lost(LossReason::SessionLost))?;
+        Ok(Attempt::Granted(Grant::new(
+            lease.clone(),
+            Some(token),
+            from,
+            span,
+        )))
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let (lease, key) = (&request.key, self.key(&request.key.name));
-        // First the connection: between taking the place of who tries and sending the try nothing is waited
-        // for.
-        let shared = self.connections.shared().await?;
-        let board = &self.connections.board;
-        match board.ask(&key, lease, request.waits, self.connections.now())? {
-            Asked::Granted(holder) => {
-                let grant = self.grant(lease, holder.token, &holder.connection).await?;
-                return Ok(Attempt::Granted(grant));
+        // First the connection: nothing is awaited between taking the place of whoever tries and sending.
+        let shared = self.client.shared().await?;
+        let board = &self.client.board;
+        let expects = match board.ask(&key, lease, request.waits, self.client.now())? {
+            Asked::Granted(holder) => return self.grant(lease, holder.token, &holder.connection).await,
+            Asked::Wait => false,
+            Asked::Expect => true,
+            Asked::Try => {
+                let (reply, answer) = oneshot::channel();
+                if shared.send(Job::Try(key, lease.clone(), reply)).is_err() {
+                    board.tried(&key, lease, None);
+                    return Err(ended());
+                }
+                let answer = answer.await.unwrap_or_else(|_| Err(perhaps_done(ended())));
+                if let Some(token) = answer? {
+                    return self.grant(lease, token, &shared).await;
+                }
+                board.met_others(&key, self.client.now());
+                false
             }
-            Asked::Wait => return Ok(self.wait(key, lease, false)),
-            Asked::Expect => return Ok(self.wait(key, lease, true)),
-            Asked::Try => {}
-        }
-        let (reply, answer) = oneshot::channel();
-        let job = Job::Try {
-            key,
-            lease: lease.clone(),
-            reply,
         };
-        if shared.send(job).is_err() {
-            board.tried(&key, lease, None);
-            return Err(away(self.connections.at()));
-        }
-        match answer.await {
-            Ok(Ok(Some(token))) => Ok(Attempt::Granted(self.grant(lease, token, &shared).await?)),
-            Ok(Ok(None)) => {
-                board.met_others(&key, self.connections.now());
-                Ok(self.wait(key, lease, false))
-            }
-            Ok(Err(e)) => Err(e),
-            Err(oneshot::Canceled) => Err(held(away(self.connections.at()))),
-        }
+        let wait = self.client.wait(key, lease.clone(), expects);
+        Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
     }
 
     async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
-        let key = self.key(&lease.name);
-        let board = &self.connections.board;
-        let was_held = match board.leave(&key, lease.id, self.connections.now())? {
+        let (board, key) = (&self.client.board, self.key(&lease.name));
+        let was_held = match board.withdraw(&key, lease.id, self.client.now())? {
             // Once it is on its way it needs nobody who waits for its answer.
-            Some(holder) => holder.connection.unlock(key, lease.id).await?,
+            Found::Holding(holder) => holder.connection.unlock(key, lease.id).await?,
             // Or it was given back before, and the answer was lost.
-            None => board.was_released(lease.id),
+            _ => board.was_released(lease.id),
         };
         match was_held {
             true => Ok(Released::Released),
@@ -160,43 +153,29 @@ impl SessionLock {
     }
 
     async fn abandon_one(&self, lease: &LeaseKey) -> Result<Abandoned> {
-        let (board, key) = (&self.connections.board, self.key(&lease.name));
-        let mut withdrawn = false;
+        let (board, key) = (&self.client.board, self.key(&lease.name));
+        let mut nothing = Abandoned::Nothing;
         loop {
-            match board.abandon(&key, lease.id, self.connections.now())? {
-                Found::Nothing if withdrawn => return Ok(Abandoned::Withdrawn),
-                Found::Nothing => return Ok(Abandoned::Nothing),
+            match board.withdraw(&key, lease.id, self.client.now())? {
+                Found::Nothing => return Ok(nothing),
                 Found::InLine => return Ok(Abandoned::Withdrawn),
-                Found::Trying => {
-                    let Some(shared) = board.shared() else {
-                        // It is about to be told that its connection has ended.
-                        return Err(held(away(self.connections.at())));
-                    };
+                Found::Trying(shared) => {
+                    // Without one it is about to be told that its connection has ended.
+                    let shared = shared.ok_or_else(|| perhaps_done(ended()))?;
                     // The connection has given back what it was granted before it comes to this.
-                    shared.barrier().await.map_err(held)?;
-                    withdrawn = true;
+                    shared.be_heard(Timestamp::ZERO).await.map_err(perhaps_done)?;
                 }
-                Found::Contending(stopped) => {
-                    stopped.await;
-                    // Where it was let in just before, the next look finds it.
-                    withdrawn = true;
-                }
+                // Where it was let in just before, the next look finds it.
+                Found::Contending(stopped) => stopped.await,
                 Found::Holding(holder) => {
-                    return self.end(key, lease, &holder.connection, holder.token).await;
+                    return match holder.connection.unlock(key, lease.id).await? {
+                        true => Ok(Abandoned::WasGranted(Some(holder.token))),
+                        false => Ok(Abandoned::Nothing),
+                    };
                 }
             }
+            nothing = Abandoned::Withdrawn;
         }
-    }
-
-    async fn end(&self, key: Key, lease: &LeaseKey, connection: &Handle, token: Token) -> Result<Abandoned> {
-        match connection.unlock(key, lease.id).await? {
-            true => Ok(Abandoned::WasGranted(Some(token))),
-            false => Ok(Abandoned::Nothing),
-        }
-    }
-
-    pub(super) fn check_open(&self) -> Result<()> {
-        self.connections.board.check_open()
     }
 }
 
@@ -216,7 +195,7 @@ impl Lock for SessionLock {
 
     fn signals(&self) -> BoxStream<'static, Signal> {
         // It never ends, not even when there is nobody left to tell anything.
-        self.connections.board.signals().chain(stream::pending()).boxed()
+        self.client.board.signals().chain(stream::pending()).boxed()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -225,12 +204,11 @@ impl Lock for SessionLock {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        if how != Release::Now {
-            return Err(unsupported("a minimum hold is not for session locks").with_name(&lease.name));
-        }
-        self.try_release(lease)
-            .await
-            .map_err(|e| e.with_name(&lease.name))
+        let released = match how {
+            Release::Now => self.try_release(lease).await,
+            _ => Err(unsupported("a minimum hold is not for session locks")),
+        };
+        released.map_err(|e| e.with_name(&lease.name))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
@@ -242,7 +220,7 @@ impl Lock for SessionLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.connections.board.close();
+        self.client.board.close();
         Ok(())
     }
 }
@@ -250,42 +228,21 @@ impl Lock for SessionLock {
 #[async_trait]
 impl Fencing for SessionLock {
     fn strength(&self) -> Strength {
-        self.strength
+        self.client.server.site().strength
     }
 }
 
-/// Blocks for nothing; the connections end with the last of those who use them.
+/// The connections end, each when it has done what it was asked. Blocks for nothing.
+impl Drop for SessionLock {
+    fn drop(&mut self) {
+        self.client.board.close();
+    }
+}
+
 impl fmt::Debug for SessionLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionLock")
-            .field("at", &self.connections.at())
+            .field("at", &self.client.server.site().at)
             .finish_non_exhaustive()
-    }
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message.into())
-}
-
-fn unsupported(message: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
-}
-
-fn away(at: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("the connection to {at} has just ended"),
-    )
-}
-
-/// However the question failed, the request may be granted.
-fn held(e: Error) -> Error {
-    match e.kind() {
-        ErrorKind::Unavailable => Error::new(
-            ErrorKind::Unknown,
-            "the request may have the lock, and whether its session lives is not known",
-        )
-        .with_source(e),
-        _ => e,
     }
 }

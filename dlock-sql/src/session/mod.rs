@@ -9,8 +9,8 @@
 //! # What it guarantees
 //!
 //! * *Exclusion*, also between two handles of one client, which to the server are one session.
-//! * *A ttl.* The session is told to end when nothing was heard of it for the ttl (`idle_session_timeout`,
-//!   `wait_timeout`), and is asked every third of that. A guard counts from when the last question that was
+//! * *A ttl.* The server ends a session that it has heard nothing of for the ttl (`idle_session_timeout`,
+//!   `wait_timeout`), and is asked every third of that. A guard counts from when the last request that was
 //!   answered had been *sent*, so it stops being valid before the server lets anybody else in, if its client
 //!   is cut off or stands still.
 //! * *A restart of the server* lets nobody in before the last guard is over by its own deadline, also that of
@@ -19,21 +19,18 @@
 //!   prefix have different ttls, each is to be told the longest one (`restart_grace`).
 //! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with
 //!   each grant, and across restarts.
-//! * *Nothing stays.* Who gives up waiting is taken out of the server's queue (`pg_cancel_backend`, `KILL
+//! * *Nothing stays.* A waiter that gives up is taken out of the server's queue (`pg_cancel_backend`, `KILL
 //!   QUERY`), and what it was let in to at the last moment is given back. No slot of a pool is used, for the
-//!   connections are the backend's own: one for all that was free when it was asked for, and one for each
-//!   lock that is waited for or was.
+//!   connections are the backend's own.
 //! * *A pooler is found out*: at the start, by settings of the session that did not arrive; later, by an
-//!   answer of another session than the one that was asked. Both are `Unsupported`, and in the second case
-//!   what was held is told as lost.
+//!   answer of another session. Both are `Unsupported`, and in the second case what was held is told as lost.
 //!
 //! # What it does not
 //!
-//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`). The server
-//!   lets the next one in at that moment, and the holder learns of it a moment later: with PostgreSQL when
-//!   the end of its connection arrives, with MySQL at its next ping. The fence is for that.
-//! * *A proxy between* that closes connections by itself, for being idle say, ends sessions by force as well.
-//!   So does a clock of the server that is set forward (PostgreSQL).
+//! * *No loss without a gap where a session is ended by force* (`pg_terminate_backend`, `KILL`, a proxy that
+//!   closes idle connections, a server's clock that is set forward with PostgreSQL). The server lets the next
+//!   one in at that moment, and the holder learns of it a moment later: with PostgreSQL when the end of its
+//!   connection arrives, with MySQL at its next ping. The fence is for that.
 //! * *A client that vanishes while it waits* may be let in within a third of a ttl, and is found out a ttl
 //!   later.
 //! * *A fail-over* forgets all such locks, and two primaries know nothing of one another's. A standby that
@@ -42,38 +39,23 @@
 //!   anew every third of a ttl.
 //! * *Names are hashed*: to 64 bits with PostgreSQL, to 224 with MySQL; `Capabilities::name_hash_bits` says
 //!   so. Two names of one hash are one lock.
-//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches; nor is there inspection
-//!   or a forced release: the server knows of sessions, not of requests and tokens, and to end a session by
-//!   force ends all that its client holds on it.
+//! * Locks are exclusive. There are no readers, permits, priorities, labels, watches, inspection, or forced
+//!   release: the server knows of sessions, not of requests and tokens.
 //!
 //! # How it is made
 //!
 //! * *A lock cannot move between sessions*, so there is one shared connection for what was free when it was
 //!   asked for, which never blocks, and one for each name that had to be waited for.
-//! * *A session is let in again* by a lock that it holds. So the requests of one client are kept apart by the
-//!   board, a state machine by keys; one contends at a time.
-//! * *Who has met others lately* does not try first: a request says whether whoever asks waits
-//!   (`Acquire::waits`), and one that waits at the server is let in at once where nobody is. Only while there
-//!   is a connection to spare for it.
-//! * *Waits come in turns* of a third of the ttl: then a grant's life counts from when its turn was sent, a
-//!   dead connection is found, and no statement keeps a snapshot or a backup waiting for long.
+//! * *A session is let in again* by a lock that it holds. So the `board`, a state machine without I/O, keeps
+//!   the requests of one client from one another by the keys of their names; one contends at a time.
+//! * *A waiter that has met others lately* does not try first: at the server it is let in at once where
+//!   nobody is. Only while there is a connection to spare for it.
+//! * *Waits come in turns* of a third of the ttl: see `wait`. *A session is believed in* from a request that
+//!   was answered: see `handle`. *A server that has just started* grants nothing: see `restart`.
 //! * *The server must not give up a connection before its session*: who is cut off would believe for longer
 //!   than it has the lock. So TCP's limits are those of the session.
 //! * *The token is drawn in the same statement*, after the lock: `CASE WHEN pg_try_advisory_lock(…) THEN
 //!   nextval(…) END`.
-//!
-//! | file | |
-//! |---|---|
-//! | `config` | what can be set |
-//! | `lock`, `renew` | the SPI |
-//! | `board` | what one client has and wants: a state machine without I/O |
-//! | `connection` | the task that owns a connection; turns of waiting, and how one is cut short |
-//! | `connections` | the shared connection and those that wait |
-//! | `life` | until when a session is believed in |
-//! | `restart` | what a server that has just started does not know |
-//! | `dialect` | what is asked of a server; `postgres` and `mysql` have the statements |
-//! | `keys` | the hash of a name |
-//! | `failure` | what is told of requests that failed |
 
 mod board;
 mod config;
@@ -81,8 +63,9 @@ mod connection;
 mod connections;
 mod dialect;
 mod failure;
+mod handle;
 mod keys;
-mod life;
+
 mod lock;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -90,6 +73,9 @@ pub mod mysql;
 pub mod postgres;
 mod renew;
 mod restart;
+#[cfg(test)]
+mod tests;
+mod wait;
 
-pub use self::config::{Config, DEFAULT_MOST_WAITING, DEFAULT_PREFIX, DEFAULT_TTL};
+pub use self::config::Config;
 pub use self::lock::SessionLock;

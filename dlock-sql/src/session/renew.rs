@@ -1,62 +1,48 @@
 //! Renewal.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use futures::future::join_all;
 
-use super::connection::Handle;
+use super::handle::Handle;
 use super::lock::SessionLock;
 
-/// Leases live with their sessions, so renewing them is hearing of those: one question for all that hang on
+/// Leases live with their sessions, so to renew them is to hear of those: one request for all that hang on
 /// one connection.
 #[async_trait]
 impl Renew for SessionLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        if let Err(e) = self.check_open() {
+        if let Err(e) = self.client.board.check_open() {
             return items.iter().map(|_| RenewOutcome::Failed(e.clone())).collect();
         }
-        let now = self.connections.now();
-        let connections: Vec<Option<Arc<Handle>>> =
-            items.iter().map(|item| self.connection_of(item)).collect();
-        let mut asked: Vec<Arc<Handle>> = Vec::new();
-        for connection in connections.iter().flatten() {
-            if asked.iter().all(|a| a.id != connection.id) {
-                asked.push(connection.clone());
-            }
-        }
-        let heard = join_all(
-            asked
-                .iter()
-                .map(|connection| async move { (connection.id, connection.be_heard(now).await) }),
-        )
-        .await;
-        let failed = |connection: &Handle| {
-            let of = heard.iter().find(|(id, _)| *id == connection.id);
-            of.and_then(|(_, heard)| heard.as_ref().err())
-        };
-        let outcomes = items
-            .iter()
-            .zip(&connections)
-            .map(|(item, connection)| match connection {
-                Some(connection) => match failed(connection) {
-                    // Its connection was given up, and it with that: nothing can renew it any more.
-                    Some(_) if self.connection_of(item).is_none() => RenewOutcome::Gone,
-                    Some(e) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
-                    None => {
-                        let (from, span) = (connection.life.confirmed(), connection.life.span());
-                        let key = self.key(&item.key.name);
-                        // It may have ended while others were asked.
-                        match self.connections.board.extend(&key, item.key.id, from + span) {
-                            true => RenewOutcome::Renewed(Renewal::new(from, span)),
-                            false => RenewOutcome::Gone,
-                        }
-                    }
+        let now = self.client.now();
+        let connections: Vec<_> = items.iter().map(|item| self.connection_of(item)).collect();
+        let asked: HashMap<u64, &Arc<Handle>> = connections.iter().flatten().map(|c| (c.id, c)).collect();
+        let asked = asked
+            .into_values()
+            .map(|c| async move { (c.id, c.be_heard(now).await) });
+        let heard: HashMap<u64, _> = join_all(asked).await.into_iter().collect();
+        let outcome = |(item, connection): (&RenewItem, Option<Arc<Handle>>)| {
+            let Some(connection) = connection else {
+                return RenewOutcome::Gone;
+            };
+            match heard.get(&connection.id) {
+                // If its connection was given up, it is gone with that: nothing can renew it any more.
+                Some(Err(e)) if self.connection_of(item).is_some() => {
+                    RenewOutcome::Failed(e.clone().with_name(&item.key.name))
+                }
+                // It may have ended while others were asked.
+                Some(Ok(())) => match self.believe(&item.key, &connection) {
+                    Some((from, span)) => RenewOutcome::Renewed(Renewal::new(from, span)),
+                    None => RenewOutcome::Gone,
                 },
-                None => RenewOutcome::Gone,
-            });
-        outcomes.collect()
+                _ => RenewOutcome::Gone,
+            }
+        };
+        items.iter().zip(connections).map(outcome).collect()
     }
 }
 
@@ -66,10 +52,8 @@ impl SessionLock {
         if item.kind != RenewKind::Lease {
             return None;
         }
-        let holder = self
-            .connections
+        self.client
             .board
-            .holder(&self.key(&item.key.name), item.key.id)?;
-        Some(holder.connection)
+            .connection(&self.key(&item.key.name), item.key.id)
     }
 }

@@ -1,31 +1,26 @@
 //! What a server that has just started does not know: who held what before.
 //!
-//! Its locks are in its memory. A client that was cut off or stood still when it went down believes in its
-//! locks until their deadline, and so does one whose driver does not read while nothing is asked (MySQL), for
-//! up to a second. The server, back in no time, would give them to the next one who asks. So for a *grace*,
-//! counted from the start of the server, nobody here asks: a name is taken to be held. The grace is the ttl
-//! of sessions. What was believed in when the server ended counts from a request that it had answered before,
-//! and is over when the grace is.
+//! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
+//! in its locks until their deadline, and so does one whose driver does not read while nothing is asked
+//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name
+//! is taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts
+//! from a request that it had answered before.
 //!
-//! A server on which the sequence of the tokens was made *in this run* has nobody of before: what made the
-//! sequence has noted the run in its comment, and then there is no grace. So what is new is not waited for.
+//! A server on which the sequence of the tokens was made *in this run* has no clients of before: the run is
+//! noted in the comment of the sequence, and then there is no grace. So a new prefix does not wait.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A server that starts again without its process having ended*: PostgreSQL, when one of its processes has
-//!   crashed, say for want of memory. It forgets its statistics then; so a run begins when they do, if that
-//!   is later. One kind of them can be reset by hand, so two are looked at.
+//! * *A server starts again without its process having ended*: PostgreSQL, when one of its processes has
+//!   crashed. It forgets its statistics then; so a run begins when they do, if that is later.
 //! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
 //!   in less. Nothing is made in the second in which a run began.
-//! * *The clock of the server is set* between its start and the connection. MySQL and PostgreSQL count their
-//!   age by it: set forward, the grace is shorter. So is a session of PostgreSQL: see the head of the
-//!   [module](super).
-//! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since it
-//!   was greeted.
-//! * *The age is old when it arrives.* It is taken to be that of the arrival, so the grace ends late, never
-//!   early.
-//! * *A primary that takes over*, which has been running for long and has never known anything. Nothing here
-//!   helps, and the docs say so.
+//! * *The clock of the server is set* forward between its start and the connection: the grace is shorter, as
+//!   a session of PostgreSQL is. The [docs](super) say so.
+//! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since.
+//! * *The age is old when it arrives.* It counts from the arrival, so the grace ends late, never early.
+//! * *A primary that takes over* has been running for long and has never known anything. This is no defence
+//!   against that, and the docs say so.
 
 use std::time::Duration;
 
@@ -38,7 +33,16 @@ pub(super) struct Grace {
 }
 
 impl Grace {
-    /// What is left of it for a server whose run is called that, and is so old.
+    /// With what the comment of the sequence or table says, if there is one.
+    pub(super) fn new(lasts: Duration, comment: Option<&str>) -> Self {
+        let made_in = comment.and_then(|comment| comment.strip_prefix(PREAMBLE));
+        Self {
+            lasts,
+            made_in: made_in.map(str::to_owned),
+        }
+    }
+
+    /// What is left of it, for a server whose run has that name and that age.
     pub(super) fn left(&self, run: &str, age: Duration) -> Duration {
         match self.made_in.as_deref() == Some(run) {
             true => Duration::ZERO,
@@ -47,19 +51,10 @@ impl Grace {
     }
 }
 
-/// The comment of a sequence or table that is made in the run of that name, which is letters, digits, dots
-/// and signs.
+/// The comment of a sequence or table that is made in that run. Fit for quotes.
 pub(super) fn comment(run: &str) -> String {
-    let run: String = run
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || ".+-".contains(*c))
-        .collect();
-    format!("{PREAMBLE}{run}")
-}
-
-/// The run in which something was made, by its comment.
-pub(super) fn made_in(comment: &str) -> Option<String> {
-    comment.strip_prefix(PREAMBLE).map(str::to_owned)
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || ".+-".contains(*c);
+    PREAMBLE.chars().chain(run.chars().filter(is_plain)).collect()
 }
 
 const PREAMBLE: &str = "tokens of dlock sessions; made in the run of the server that began at ";
@@ -70,22 +65,13 @@ mod tests {
 
     #[test]
     fn only_what_was_made_in_this_run_has_no_grace() {
-        let lasts = Duration::from_secs(30);
-        let grace = |made_in: Option<&str>| Grace {
-            lasts,
-            made_in: made_in.map(str::to_owned),
-        };
-        let age = Duration::from_secs(10);
-        assert_eq!(grace(Some("7.5")).left("7.5", age), Duration::ZERO);
-        assert_eq!(grace(Some("7.4")).left("7.5", age), lasts - age);
-        assert_eq!(grace(None).left("7.5", age), lasts - age);
-        assert_eq!(grace(None).left("7.5", 4 * age), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_comment_is_read_as_it_was_written() {
-        assert_eq!(made_in(&comment("7.5")).as_deref(), Some("7.5"));
-        assert_eq!(made_in("somebody's own"), None);
+        let (lasts, age) = (Duration::from_secs(30), Duration::from_secs(10));
+        let left = |comment: Option<&str>, age| Grace::new(lasts, comment).left("7.5", age);
+        assert_eq!(left(Some(&comment("7.5")), age), Duration::ZERO);
+        for other in [Some(&*comment("7.4")), Some("somebody's own"), None] {
+            assert_eq!(left(other, age), lasts - age);
+        }
+        assert_eq!(left(None, 4 * age), Duration::ZERO);
         assert!(!comment("7'5").contains('\''));
     }
 }

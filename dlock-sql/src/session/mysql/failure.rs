@@ -1,14 +1,14 @@
 //! What the errors of MySQL and MariaDB mean to a caller.
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::ErrorKind;
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::session::failure::{Failed, of_driver};
+use crate::session::failure::{Failed, Meaning};
 
 /// `KILL QUERY` has ended the statement.
 const INTERRUPTED: u16 = 1317;
 
-pub(super) fn number(e: &sqlx::Error) -> Option<u16> {
+fn number(e: &sqlx::Error) -> Option<u16> {
     let told = e.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(told.number())
 }
@@ -24,35 +24,22 @@ pub(super) fn is_no_thread(e: &sqlx::Error) -> bool {
     number(e) == Some(1094)
 }
 
-/// The typed error for a statement that failed, and whether the connection is of use yet.
+/// The typed error for a statement that failed, and whether the connection is still of use.
 pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
-    let (kind, what, fatal) = match number(&e) {
-        Some(number) => {
-            let (kind, what, fatal) = of_number(number);
-            (kind, what.to_owned(), fatal)
-        }
-        None => of_driver(&e, "MySQL"),
-    };
-    let error = Error::new(kind, format!("MySQL at {at} {what}")).with_source(e);
-    Failed { error, fatal }
+    let meaning = number(&e).map(of_number);
+    Failed::of(e, "MySQL", at, meaning)
 }
 
-fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
+fn of_number(number: u16) -> Meaning {
     use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
     match number {
-        1053 => (Unavailable, "is being stopped", true),
-        1927 => (
+        1053 | 1152..=1161 | 1184 | 1927 | 4031 => (
             Unavailable,
-            "has ended the session: somebody has killed this connection",
-            true,
-        ),
-        4031 => (
-            Unavailable,
-            "has ended the session for idleness: nothing was heard of this client for a ttl",
+            "has ended the session: it is being stopped, somebody has killed this connection, or nothing was \
+             heard of this client for a ttl",
             true,
         ),
         1047 => (Unavailable, "is a node that is cut off from its cluster", false),
-        1152..=1161 | 1184 => (Unavailable, "has closed the connection", true),
         1040 | 1203 | 1226 => (
             LimitReached,
             "has no connection left for this user; raise its limit",
@@ -82,17 +69,12 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
         ),
         1205 => (
             Unavailable,
-            "keeps the tokens locked; look for a backup or for somebody who changes them",
-            false,
-        ),
-        1213 | 3058 => (
-            Unavailable,
-            "ended the statement for a conflict with others",
+            "keeps the tokens locked; look for a backup, or who changes them",
             false,
         ),
         1290 | 1836 | 1792 => (
             Unavailable,
-            "is read-only: a replica, or set so; locks are to be had from the primary",
+            "is read-only: a replica, or set so; take locks from the primary",
             false,
         ),
         // A connection goes on with what was set when it was made, and others may hang on this one.
@@ -102,8 +84,6 @@ fn of_number(number: u16) -> (ErrorKind, &'static str, bool) {
              to ROW or MIXED, and open the locks anew",
             false,
         ),
-        1021 | 1114 => (Unavailable, "is on a full disk; free some space", false),
-        INTERRUPTED | 3024 | 1969 => (Unavailable, "was told by somebody to end the statement", false),
         _ => (Unavailable, "did not do what it was asked", false),
     }
 }
@@ -116,9 +96,10 @@ mod tests {
     fn what_ends_a_session_is_told_from_what_does_not() {
         assert!(of_number(1927).2 && of_number(4031).2 && !of_number(INTERRUPTED).2);
         assert_eq!(of_number(1045).0, ErrorKind::PermissionDenied);
-        let cut = failed(std::io::Error::other("reset").into(), "h");
-        assert!(cut.fatal && cut.error.kind() == ErrorKind::Unavailable);
-        let mute = failed(sqlx::Error::Protocol("0x00".to_owned()), "h");
-        assert!(mute.fatal && mute.error.kind() == ErrorKind::Unavailable);
+        let cut = std::io::Error::other("reset").into();
+        for e in [cut, sqlx::Error::Protocol("0x00".to_owned())] {
+            let failed = failed(e, "h");
+            assert!(failed.fatal && failed.error.kind() == ErrorKind::Unavailable);
+        }
     }
 }

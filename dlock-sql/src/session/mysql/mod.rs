@@ -1,19 +1,5 @@
 //! `GET_LOCK` of MySQL 8 and MariaDB 10.5 and later.
 //!
-//! ```no_run
-//! # use std::sync::Arc;
-//! # use dlock_core::{Result, Runtime};
-//! # async fn f(pool: sqlx::MySqlPool, runtime: Arc<dyn Runtime>) -> Result<()> {
-//! use std::time::Duration;
-//! use dlock_sql::session::Config;
-//!
-//! let backend = Config::from_mysql_pool(&pool)
-//!     .session_ttl(Duration::from_secs(10))
-//!     .connect(runtime)
-//!     .await?;
-//! # Ok(()) }
-//! ```
-//!
 //! Locks of that kind are those of one *server*; the name of the database is part of what is hashed, so two
 //! databases have nothing to do with one another.
 //!
@@ -25,34 +11,45 @@
 //! 1`) for tokens to grow across a crash; where it is not, the declared strength is `WhileStateSurvives`. Who
 //! is to lock needs `SELECT` and `INSERT` on the sequence, `SELECT` and `UPDATE` on the table.
 //!
-//! After a *wait* the token is drawn by a statement of its own, in MariaDB by the second one of a block that
-//! is sent as one: a waiting statement that names a table would keep `FLUSH TABLES WITH READ LOCK`, and
-//! thereby all writers, waiting behind it.
-//!
 //! # What it does not guarantee
 //!
 //! * The driver does not read while nothing is asked. That a session was killed is seen at the next ping: a
 //!   second later while something is held, or a third of the ttl if that is less. Until then somebody else
-//!   may hold the lock as well: use the tokens. (After a restart of the server nobody else does: see the
-//!   [module above](super).)
-//! * Nodes of a Galera cluster know nothing of one another's locks, and nor do the primaries before and after
-//!   a fail-over.
+//!   may hold the lock as well: use the tokens.
+//! * Nodes of a Galera cluster know nothing of one another's locks.
 
 mod connection;
 mod failure;
-mod run;
 mod schema;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::session) use self::schema::open;
-use crate::session::config::Limits;
-use crate::session::keys::MYSQL_BYTES;
+use async_trait::async_trait;
+use dlock_core::Result;
+use sqlx::mysql::MySqlConnectOptions;
 
-/// The servers count in seconds, and a turn of waiting is a third of the ttl.
-pub(in crate::session) const LIMITS: Limits = Limits {
-    name: "mysql-session",
-    shortest_ttl: Duration::from_secs(3),
-    granularity: Duration::from_secs(1),
-    key_bytes: MYSQL_BYTES,
-};
+use super::dialect::{Database, Limits, Server, Settings};
+use super::keys::MYSQL_BYTES;
+
+#[async_trait]
+impl Database for MySqlConnectOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            name: "mysql-session",
+            // The servers count in seconds, and a third of it is a turn of waiting.
+            shortest_ttl: Duration::from_secs(3),
+            granularity: Duration::from_secs(1),
+            // The end of a session is seen by a ping only.
+            ping: Duration::from_secs(1),
+            key_bytes: MYSQL_BYTES,
+            is_postgres: false,
+        }
+    }
+
+    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
+        let (product, site) = schema::prepare(self, &settings).await?;
+        let server = connection::MySqlServer::new(self, settings, site, product);
+        Ok(Arc::new(server))
+    }
+}

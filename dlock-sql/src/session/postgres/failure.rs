@@ -1,9 +1,9 @@
 //! What PostgreSQL's errors mean to a caller.
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::ErrorKind;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use crate::session::failure::{Failed, of_driver};
+use crate::session::failure::Failed;
 
 /// `query_canceled`: somebody has asked for the end of the statement.
 const CANCELED: &str = "57014";
@@ -24,95 +24,74 @@ fn postgres(e: &sqlx::Error) -> Option<&PgDatabaseError> {
     e.as_database_error()?.try_downcast_ref::<PgDatabaseError>()
 }
 
-/// The typed error for a statement that failed, and whether the connection is of use yet.
+/// The typed error for a statement that failed, and whether the connection is still of use.
 pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
-    let (kind, what, fatal) = match postgres(&e) {
-        Some(told) => {
-            let (kind, what) = of_code(told.code());
-            let is_over = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-            (kind, what.to_owned(), is_over || is_end(told.code()))
-        }
-        None => of_driver(&e, "PostgreSQL"),
-    };
-    let error = Error::new(kind, format!("PostgreSQL at {at} {what}")).with_source(e);
-    Failed { error, fatal }
+    let meaning = postgres(&e).map(|told| {
+        let (kind, what) = of_code(told.code());
+        let is_over = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+        (kind, what, is_over || is_end(told.code()))
+    });
+    Failed::of(e, "PostgreSQL", at, meaning)
 }
 
-/// Whether the session is over with it. Also what shows that it is not ours alone.
+/// Whether the session is over with it, or is not ours alone.
 fn is_end(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "26000" | "42P05")
 }
 
 fn of_code(code: &str) -> (ErrorKind, &'static str) {
+    use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
     match code {
         // pg_terminate_backend, and a server that is stopped in order, look the same.
         "57P01" => (
-            ErrorKind::Unavailable,
-            "has ended the session: it is being stopped, or an operator has ended this connection",
+            Unavailable,
+            "has ended the session: it is being stopped, or an operator has ended it",
         ),
-        "57P02" => (ErrorKind::Unavailable, "has ended all sessions after a crash"),
-        "57P03" => (ErrorKind::Unavailable, "is starting or stopping"),
         "57P05" => (
-            ErrorKind::Unavailable,
-            "has ended the session for idleness: nothing was heard of this client for a ttl",
-        ),
-        CANCELED => (
-            ErrorKind::Unavailable,
-            "was told by somebody to cancel the statement",
+            Unavailable,
+            "has ended the session: nothing was heard of this client for a ttl",
         ),
         TURN_OVER => (
-            ErrorKind::Unavailable,
-            "keeps the sequence of the tokens locked; look for somebody who changes it",
+            Unavailable,
+            "keeps the sequence of the tokens locked; look for who changes it",
         ),
         // A name that was prepared on another session.
         "26000" | "42P05" | "08P01" => (
-            ErrorKind::Unsupported,
+            Unsupported,
             "is reached through a pooler that shares sessions or takes no settings, which breaks locks \
-             that hang on them; connect to the server itself, or \
-             use the lease strategy",
+             that hang on them; connect to the server itself, or use the lease strategy",
         ),
         "53200" => (
-            ErrorKind::LimitReached,
+            LimitReached,
             "has no room for another lock; raise `max_locks_per_transaction`, or hold fewer",
         ),
-        "53300" => (
-            ErrorKind::LimitReached,
-            "has no connection left; raise `max_connections`",
-        ),
-        "2200H" => (ErrorKind::LimitReached, "has used up the sequence of the tokens"),
-        "53100" => (ErrorKind::Unavailable, "is on a full disk; free some space"),
+        "53300" => (LimitReached, "has no connection left; raise `max_connections`"),
+        "2200H" => (LimitReached, "has used up the sequence of the tokens"),
         "25006" => (
-            ErrorKind::Unavailable,
-            "is read-only: a standby, or set so; locks are to be had from the primary",
+            Unavailable,
+            "is read-only: a standby, or set so; take locks from the primary",
         ),
-        "3D000" => (
-            ErrorKind::InvalidInput,
-            "does not have this database; mend the address",
+        "3D000" => (InvalidInput, "does not have this database; mend the address"),
+        "3F000" => (
+            InvalidInput,
+            "does not have this schema; make it, or mend the option",
         ),
         "42704" => (
-            ErrorKind::Unsupported,
-            "is too old: it does not know `idle_session_timeout`, which version 14 brought",
+            Unsupported,
+            "is too old: `idle_session_timeout` came with version 14",
         ),
         "42501" => (
-            ErrorKind::PermissionDenied,
+            PermissionDenied,
             "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE \
              on its schema",
         ),
-        "3F000" => (
-            ErrorKind::InvalidInput,
-            "does not have this schema; make it, or mend the option",
-        ),
         "42P01" | "42809" => (
-            ErrorKind::BackendData,
-            "does not have the sequence that dlock made; has something removed it?",
+            BackendData,
+            "does not have the sequence of the tokens; was it removed?",
         ),
-        "40001" | "40P01" => (
-            ErrorKind::Unavailable,
-            "ended the statement for a conflict with others",
-        ),
-        _ if code.starts_with("28") => (ErrorKind::PermissionDenied, "refuses this user or password"),
-        _ if code.starts_with("08") => (ErrorKind::Unavailable, "has closed the connection"),
-        _ => (ErrorKind::Unavailable, "did not do what it was asked"),
+        _ if code.starts_with("28") => (PermissionDenied, "refuses this user or password"),
+        _ if code.starts_with("08") => (Unavailable, "has closed the connection"),
+        _ => (Unavailable, "did not do what it was asked"),
     }
 }
 
@@ -125,9 +104,10 @@ mod tests {
         assert!(is_end("57P05") && is_end("08006") && !is_end(CANCELED) && !is_end("53200"));
         assert_eq!(of_code("28P01").0, ErrorKind::PermissionDenied);
         assert_eq!(of_code("53200").0, ErrorKind::LimitReached);
-        let cut = failed(std::io::Error::other("reset").into(), "h");
-        assert!(cut.fatal && cut.error.kind() == ErrorKind::Unavailable);
-        let mute = failed(sqlx::Error::Protocol("unexpected response: 0x00".to_owned()), "h");
-        assert!(mute.fatal && mute.error.kind() == ErrorKind::Unavailable);
+        let cut = std::io::Error::other("reset").into();
+        for e in [cut, sqlx::Error::Protocol("unexpected response: 0x00".to_owned())] {
+            let failed = failed(e, "h");
+            assert!(failed.fatal && failed.error.kind() == ErrorKind::Unavailable);
+        }
     }
 }

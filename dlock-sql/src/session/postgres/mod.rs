@@ -1,21 +1,6 @@
 //! Advisory locks of PostgreSQL 14 and later.
 //!
-//! ```no_run
-//! # use std::sync::Arc;
-//! # use dlock_core::{Result, Runtime};
-//! # async fn f(pool: sqlx::PgPool, runtime: Arc<dyn Runtime>) -> Result<()> {
-//! use std::time::Duration;
-//! use dlock_sql::session::Config;
-//!
-//! let backend = Config::from_postgres_pool(&pool)
-//!     .session_ttl(Duration::from_secs(10))
-//!     .connect(runtime)
-//!     .await?;
-//! # Ok(()) }
-//! ```
-//!
-//! Locks are those of one *database*: clients of another one on the same server have nothing to do with them,
-//! nor have those on a standby, which is refused.
+//! Locks are those of one *database*; a standby is refused, since its locks exclude nobody on the primary.
 //!
 //! In the database there is one sequence, `<schema>.<prefix>session_token`. Whoever is to lock needs `USAGE`
 //! on it and nothing else; whoever opens first needs `CREATE` on the schema, or an operator makes it: `CREATE
@@ -26,21 +11,36 @@
 
 mod connection;
 mod failure;
-mod run;
 mod schema;
 mod transaction;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::session) use self::schema::open;
-pub use self::transaction::TransactionLocks;
-use crate::session::config::Limits;
-use crate::session::keys::POSTGRES_BYTES;
+use async_trait::async_trait;
+use dlock_core::Result;
+use sqlx::postgres::PgConnectOptions;
 
-/// A third of the ttl is a turn of waiting, and a ping.
-pub(in crate::session) const LIMITS: Limits = Limits {
-    name: "postgres-session",
-    shortest_ttl: Duration::from_millis(300),
-    granularity: Duration::from_millis(1),
-    key_bytes: POSTGRES_BYTES,
-};
+pub use self::transaction::TransactionLocks;
+use super::dialect::{Database, Limits, Server, Settings};
+use super::keys::POSTGRES_BYTES;
+
+#[async_trait]
+impl Database for PgConnectOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            name: "postgres-session",
+            // A third of it is a turn of waiting, and a ping.
+            shortest_ttl: Duration::from_millis(300),
+            granularity: Duration::from_millis(1),
+            ping: Duration::MAX,
+            key_bytes: POSTGRES_BYTES,
+            is_postgres: true,
+        }
+    }
+
+    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
+        let site = schema::prepare(self, &settings).await?;
+        Ok(Arc::new(connection::PgServer::new(self, settings, site)))
+    }
+}

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{LockName, Result, Token};
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
-use super::run;
-use crate::session::config::Tokens;
+use super::schema::{AGE, RUN, draw};
+use crate::session::dialect::Site;
+use crate::session::failure::{invalid, no_token};
 use crate::session::keys::{Key, POSTGRES_BYTES};
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
@@ -40,23 +41,28 @@ pub struct TransactionLocks {
 }
 
 impl TransactionLocks {
-    pub(in crate::session) fn new(tokens: &Tokens, at: &str) -> Self {
-        let token = format!("nextval('{}'::regclass)", tokens.quoted.replace('\'', "''"));
-        let left = run::left(tokens.grace.lasts, tokens.grace.made_in.as_deref());
+    pub(in crate::session) fn new(site: &Site) -> Self {
+        let (token, grace) = (draw(&site.quoted), &site.grace);
+        // How many seconds are left of the grace after a restart.
+        let mut left = format!("greatest({} - {AGE}, 0)", grace.lasts.as_secs_f64());
+        if let Some(run) = &grace.made_in {
+            let run = run.replace('\'', "''");
+            left = format!("CASE WHEN {RUN} = '{run}' THEN 0 ELSE {left} END");
+        }
+        // In one statement, as in the session locks: the token is drawn by whoever has the lock.
+        let try_lock = format!(
+            "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
+        );
+        // Neither is ever null, and they are evaluated in that order.
+        let lock = format!(
+            "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS NULL \
+             THEN NULL ELSE {token} END"
+        );
         Self {
-            space: tokens.space.as_str().into(),
-            // In one statement, as in the session locks: the token is drawn by whoever has the lock.
-            try_lock: format!(
-                "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
-            )
-            .into(),
-            // Neither is ever null, and they are evaluated in that order.
-            lock: format!(
-                "SELECT CASE WHEN pg_sleep({left}) IS NULL THEN NULL WHEN pg_advisory_xact_lock($1) IS \
-                 NULL THEN NULL ELSE {token} END"
-            )
-            .into(),
-            at: at.into(),
+            space: site.space.as_str().into(),
+            try_lock: try_lock.into(),
+            lock: lock.into(),
+            at: site.at.as_str().into(),
         }
     }
 
@@ -73,7 +79,7 @@ impl TransactionLocks {
     /// over.
     pub async fn lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Token> {
         let token = self.ask(tx, name, &self.lock).await?;
-        token.ok_or_else(|| self.no_token(name))
+        token.ok_or_else(|| no_token(&self.at).with_name(name))
     }
 
     /// Takes the lock if it is free; `None` if it is not.
@@ -98,32 +104,23 @@ impl TransactionLocks {
         sql: &Arc<str>,
     ) -> Result<Option<Token>> {
         const LONGEST_NAME: usize = 1024;
-        if name.as_bytes().len() > LONGEST_NAME {
-            let message = format!(
-                "the name has {} bytes, dlock takes at most {LONGEST_NAME}",
-                name.as_bytes().len()
-            );
-            return Err(Error::new(ErrorKind::InvalidInput, message));
+        let len = name.as_bytes().len();
+        if len > LONGEST_NAME {
+            return Err(invalid(format!(
+                "the name has {len} bytes, dlock takes at most {LONGEST_NAME}"
+            )));
         }
-        let key = Key::new(&self.space, name).cut(POSTGRES_BYTES);
+        let key = Key::new(&self.space, name, POSTGRES_BYTES);
         // Not prepared under a name: the next transaction may be in another session.
         let asked = sqlx::query_scalar::<_, Option<i64>>(AssertSqlSafe(sql.clone()))
             .bind(key.as_i64())
             .persistent(false);
         let answer = asked.fetch_one(&mut **tx).await;
         let value = answer.map_err(|e| failed(e, &self.at).error.with_name(name))?;
-        let Some(value) = value else {
-            return Ok(None);
-        };
-        let token = u64::try_from(value).ok().and_then(Token::new);
-        token.map(Some).ok_or_else(|| self.no_token(name))
-    }
-
-    fn no_token(&self, name: &LockName) -> Error {
-        let message = format!(
-            "the sequence of the tokens at {} gave none; has something changed it?",
-            self.at
-        );
-        Error::new(ErrorKind::BackendData, message).with_name(name)
+        let token = value.map(|value| u64::try_from(value).ok().and_then(Token::new));
+        match token {
+            Some(None) => Err(no_token(&self.at).with_name(name)),
+            token => Ok(token.flatten()),
+        }
     }
 }

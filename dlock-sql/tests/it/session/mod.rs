@@ -1,5 +1,7 @@
 //! Session locks against real servers, which these tests start, kill, restart and put a pooler before.
 
+#[cfg(feature = "mysql")]
+mod config;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod fail_over;
 #[cfg(feature = "mysql")]

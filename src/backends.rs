@@ -18,7 +18,7 @@ use dlock_core::{Result, Runtime, spi};
 use crate::invalid;
 use crate::quorum::{self, Member};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-use crate::sql::{self, Sql};
+use crate::sql::Sql;
 
 /// A store that is known in full but not opened yet.
 pub(crate) enum Opener {
@@ -223,7 +223,7 @@ fn zookeeper(_: Url) -> Result<Opener> {
 
 #[cfg(feature = "postgres")]
 fn postgres(url: Url) -> Result<Opener> {
-    sql::postgres(url).map(|database| Opener::Sql(Box::new(database)))
+    Sql::read(url).map(|database| Opener::Sql(Box::new(database)))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -233,7 +233,7 @@ fn postgres(_: Url) -> Result<Opener> {
 
 #[cfg(feature = "mysql")]
 fn mysql(url: Url) -> Result<Opener> {
-    sql::mysql(url).map(|database| Opener::Sql(Box::new(database)))
+    Sql::read(url).map(|database| Opener::Sql(Box::new(database)))
 }
 
 #[cfg(not(feature = "mysql"))]

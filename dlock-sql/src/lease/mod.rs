@@ -46,15 +46,23 @@
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
-mod connecting;
+mod config;
 mod connection;
 mod contention;
 mod dialect;
+mod failure;
+mod fencing;
+mod gate;
+mod keys;
+mod lock;
 #[cfg(feature = "mysql")]
-pub mod mysql;
-mod permits;
+mod mysql;
+mod pool;
 #[cfg(feature = "postgres")]
-pub mod postgres;
-mod request;
-mod resent;
-mod task;
+mod postgres;
+mod renew;
+mod rwlock;
+mod wait;
+mod watch;
+
+pub use config::Config;

@@ -1,9 +1,10 @@
 //! How MySQL and MariaDB are connected to and asked. The rest is the same for all servers:
 //! `lease/connection.rs`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_core::{Result, Runtime, Timestamp};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{LockName, RequestId, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
@@ -12,6 +13,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
 use super::Db;
 use super::call::{Answer, Statement};
 use super::schema::{Names, Statements, migrate};
+use crate::lately::Lately;
 use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
 use crate::lease::failure::nothing_done;
@@ -23,6 +25,9 @@ pub(in crate::lease) struct Mysql {
     /// What each connection is told first.
     greeting: Arc<str>,
     pub(super) sql: Statements,
+    /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see
+    /// `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
+    offered: Mutex<Lately<LeaseKey, ()>>,
 }
 
 /// Connects, and makes or updates the tables.
@@ -46,6 +51,7 @@ pub(in crate::lease) async fn open(
         options: options.disable_statement_logging(),
         greeting: greeting.into(),
         sql: Statements::new(&names),
+        offered: Mutex::default(),
     };
     // Before there are tables nothing can be prepared.
     let mut first = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;
@@ -68,6 +74,21 @@ fn shown(options: &MySqlConnectOptions) -> String {
 }
 
 impl Mysql {
+    pub(super) fn note_offers(&self, name: &LockName, ids: &[RequestId]) {
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            offered.note(&LeaseKey::new(name.clone(), *id), ());
+        }
+    }
+
+    /// Whether it was offered a lease; it is forgotten by that.
+    pub(super) fn take_offer(&self, key: &LeaseKey) -> bool {
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_offered = offered.of(key).is_some();
+        offered.forget(key);
+        was_offered
+    }
+
     /// Connects, says what the session is to be like, and prepares the statements.
     pub(super) fn connecting(
         &self,

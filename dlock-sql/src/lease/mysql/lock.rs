@@ -35,11 +35,26 @@ where
     added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
 }
 
-/// A prepared statement that has a name for its value.
-pub(super) fn of_name(text: &Arc<str>, name: &LockName) -> Result<Statement> {
-    let mut args = MySqlArguments::default();
-    bind(&mut args, name.as_bytes())?;
-    Ok(Statement::Bound(text.clone(), args))
+/// A look at the row of a name, if there is one, and the ends of its leases.
+pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
+    let statement = || {
+        let mut args = MySqlArguments::default();
+        bind(&mut args, name.as_bytes())?;
+        Ok(Statement::Bound(db.sql.look.clone(), args))
+    };
+    let answer = db.read(statement).await?;
+    let Some(row) = answer.rows.first() else {
+        return Ok(None);
+    };
+    let (alone, sharing): (Option<String>, Option<String>) = (get(row, 4)?, get(row, 5)?);
+    let offered = alone.iter().chain(&sharing).flat_map(|ids| read_ids(ids));
+    let look = Look {
+        mark: (get(row, 0)?, 0, get(row, 1)?, get(row, 2)?),
+        due: get::<Option<i64>>(row, 3)? == Some(1),
+        offered: offered.collect(),
+    };
+    db.note_offers(name, &look.offered);
+    Ok(Some((look, [get(row, 6)?, get(row, 7)?])))
 }
 
 impl Dialect for Mysql {
@@ -224,17 +239,7 @@ impl Dialect for Mysql {
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
-        let answer = db.read(|| of_name(&db.sql.look, name)).await?;
-        let Some(row) = answer.rows.first() else {
-            return Ok(Look::default());
-        };
-        let (alone, sharing): (Option<String>, Option<String>) = (get(row, 4)?, get(row, 5)?);
-        let offered = alone.iter().chain(&sharing).flat_map(|ids| read_ids(ids));
-        Ok(Look {
-            mark: (get(row, 0)?, 0, get(row, 1)?, get(row, 2)?),
-            due: get::<Option<i64>>(row, 3)? == Some(1),
-            offered: offered.collect(),
-        })
+        Ok(look(db, name).await?.map(|(look, _)| look).unwrap_or_default())
     }
 
     async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<Inspection> {

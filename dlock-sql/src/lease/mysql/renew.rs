@@ -6,7 +6,7 @@
 //! lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most that many
 //! at a time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,18 @@ type Item<'a> = (usize, &'a RenewItem);
 pub(super) async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
     items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
     let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
+    // Those that were offered a lease have no ttl in here, and come first.
+    let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
+    for (n, item) in &items {
+        match item.kind {
+            RenewKind::Lease => {
+                let ttl = micros(round_up(item.ttl));
+                by_ttl.entry(Some(ttl)).or_default().push((*n, item));
+            }
+            _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
+            _ => drop(rest.insert(*n)),
+        }
+    }
     let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
         Ok(mut found) => {
             for (n, item) in batch {
@@ -44,12 +56,6 @@ pub(super) async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
         // What became of one that was not answered shows when it is asked again.
         Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
     };
-    let mut by_ttl: HashMap<Option<i64>, Vec<Item<'_>>> = HashMap::new();
-    for (n, item) in &items {
-        let is_lease = item.kind == RenewKind::Lease;
-        let ttl = is_lease.then(|| micros(round_up(item.ttl)));
-        by_ttl.entry(ttl).or_default().push((*n, item));
-    }
     for (ttl, alike) in by_ttl {
         for batch in alike.chunks(BATCH) {
             let asked = match ttl {

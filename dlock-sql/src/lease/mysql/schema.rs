@@ -142,10 +142,9 @@ pub(super) struct Statements {
     /// The same of a name that has a row, which is cheaper; nought as well if there is none.
     pub(super) acquire_again: Arc<str>,
     pub(super) release: Arc<str>,
+    /// Whatever changes when the holders do, whether something is to be taken back, who was offered the name,
+    /// and when leases end, for those who watch.
     pub(super) look: Arc<str>,
-    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be
-    /// taken back.
-    pub(super) mark: Arc<str>,
     pub(super) extend_where: String,
 }
 
@@ -181,21 +180,14 @@ impl Statements {
                  WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
             ),
             look: fill(
-                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), \
-                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
-                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED), \
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), CAST((k.phase <> 0 AND k.ends <= {now}) OR \
+                    (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= \
+                    {now})) AS SIGNED), \
                  CASE k.phase WHEN 1 THEN HEX(k.id) END, \
-                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o \
-                 WHERE o.name = k.name AND o.phase = 1) END \
-                 FROM {p}name AS k WHERE k.name = ?",
-            ),
-            mark: fill(
-                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), k.ends, CAST(CASE WHEN k.others > 0 \
-                    THEN \
-                 (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE o.name = k.name AND o.phase IN (1, 2, 3)) \
-                 ELSE 0 END AS SIGNED), \
-                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
-                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED) \
+                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o WHERE o.name = \
+                    k.name AND o.phase = 1) END, \
+                 k.ends, CAST(CASE WHEN k.others > 0 THEN (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE \
+                    o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
             extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
@@ -204,13 +196,7 @@ impl Statements {
 
     /// What each connection prepares.
     pub(super) fn warm(&self) -> Vec<Arc<str>> {
-        let all = [
-            &self.acquire,
-            &self.acquire_again,
-            &self.release,
-            &self.look,
-            &self.mark,
-        ];
+        let all = [&self.acquire, &self.acquire_again, &self.release, &self.look];
         all.map(Arc::clone).into()
     }
 

@@ -25,12 +25,12 @@ use std::time::Duration;
 use dlock_core::{Change, LockName, Result, Timestamp};
 
 use super::Db;
-use super::lock::of_name;
-use super::state::get;
+use super::lock::look;
 use super::transaction::Absent;
 use crate::admit::Told;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
+use crate::lease::wait::Mark;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);
@@ -39,16 +39,12 @@ const LOOK_MAX: Duration = Duration::from_millis(30);
 /// nothing; each name that is watched costs a transaction in a third of that time.
 const COUNTED_FOR: Duration = Duration::from_millis(1_500);
 
-/// What changes when the holders do, or one of them is renewed: the number of changes, the token, the phase,
-/// the ends.
-type Mark = [i64; 5];
-
 pub(in crate::lease) struct Watching {
     db: Arc<Db>,
     name: LockName,
     told: Told,
-    /// By the look before the last comparison.
-    mark: Option<Mark>,
+    /// By the look before the last comparison: what changes when the holders do, or one of them is renewed.
+    mark: Option<(Mark, [i64; 2])>,
     pause: Duration,
     /// When the watch has to be kept.
     keep_at: Timestamp,
@@ -88,19 +84,11 @@ async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told,
 
 impl Watching {
     /// One look; `None` if something is to be taken back, or there is no row.
-    async fn mark(&self) -> Result<Option<Mark>> {
-        let answer = self.db.read(|| of_name(&self.db.sql.mark, &self.name)).await?;
-        let Some(row) = answer.rows.first() else {
-            return Ok(None);
-        };
-        let mark = [
-            get(row, 0)?,
-            get(row, 1)?,
-            get(row, 2)?,
-            get(row, 3)?,
-            get(row, 4)?,
-        ];
-        Ok((get::<i64>(row, 5)? == 0).then_some(mark))
+    async fn mark(&self) -> Result<Option<(Mark, [i64; 2])>> {
+        let look = look(&self.db, &self.name).await?;
+        Ok(look
+            .filter(|(look, _)| !look.due)
+            .map(|(look, ends)| (look.mark, ends)))
     }
 
     /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the

@@ -85,15 +85,16 @@ fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 /// The driver's own keys are taken as well. Those for files need the feature `tls`.
 ///
 /// # Errors
-/// `InvalidInput` for a scheme that is none of a database server, or a value that cannot be read; `Unsupported`
-/// for TLS where the build has none, or a server that it has no driver for.
+/// `InvalidInput` for a scheme that is none of a database server, or a value that cannot be read;
+/// `Unsupported` for TLS where the build has none, or a server that it has no driver for.
 pub fn driver_url(url: &mut Url) -> Result<String> {
     let (words, is_built_in) = match url.scheme() {
         "postgres" | "postgresql" => (POSTGRES, cfg!(feature = "postgres")),
         "mysql" | "mariadb" => (MYSQL, cfg!(feature = "mysql")),
         _ => {
-            let text = "this is no URL of a database server: it begins with neither postgres:// nor mysql://";
-            return Err(invalid(text));
+            return Err(invalid(
+                "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
+            ));
         }
     };
     if !is_built_in {
@@ -112,7 +113,8 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     }
     if url.take::<String>("statement-cache-capacity")?.is_some() {
         return Err(invalid(
-            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay prepared",
+            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay \
+                prepared",
         ));
     }
     for key in words.passed_on {

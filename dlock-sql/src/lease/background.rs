@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_runtime_ends_the_asker_goes_on_and_nothing_piles_up() {
+    fn where_the_runtime_ends_the_asker_goes_on() {
         let tokio = tokio::runtime::Builder::new_current_thread();
         let tokio = { tokio }.enable_time().build().unwrap();
         let (end, ended) = oneshot::channel::<()>();

@@ -22,7 +22,8 @@ use crate::driver_url::driver_url;
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
-/// # async fn f(pool: sqlx::PgPool, runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
+/// # use std::sync::Arc;
+/// # async fn f(pool: sqlx::PgPool, runtime: Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
 /// use dlock_sql::lease::Config;
 ///
 /// let backend = Config::from_postgres_pool(&pool).table_prefix("shop_").connect(runtime).await?;
@@ -37,6 +38,7 @@ pub struct Config {
     pub(super) connections: usize,
     pub(super) lock_wait: Duration,
     pub(super) sweep_every: Duration,
+    #[cfg(feature = "postgres")]
     pub(super) behind_pooler: bool,
 }
 
@@ -58,6 +60,7 @@ impl Config {
             connections: 4,
             lock_wait: Duration::from_secs(2),
             sweep_every: Duration::from_secs(60),
+            #[cfg(feature = "postgres")]
             behind_pooler: false,
         }
     }
@@ -97,7 +100,7 @@ impl Config {
             config = config.lock_wait(wait);
         }
         #[cfg(feature = "postgres")]
-        if let Database::Postgres(_) = config.database {
+        if url.scheme().starts_with("postgres") {
             config.behind_pooler = url.take("pooler")?.unwrap_or(false);
         }
         url.finish()?;

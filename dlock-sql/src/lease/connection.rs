@@ -123,26 +123,28 @@ impl<D: Dialect> Database<D> {
     }
 
     /// Sends a change that may be heard twice, and answers the second time what it would have answered the
-    /// first. If it is lost with its connection, that is `noted` and it is sent once more. If that fails,
-    /// whatever it fails by, it is not known what became of the first one.
+    /// first. If its connection breaks it is sent once more; that is `noted` where it is not known what
+    /// became of the first one, which stays so if the second one fails, whatever it fails by.
     pub(in crate::lease) async fn send_again(
         self: &Arc<Self>,
         statement: impl Fn() -> Result<D::Statement>,
         noted: impl FnOnce() + Send,
     ) -> Result<(Timestamp, D::Answer)> {
         let (sent, answer) = self.once(statement()?).await?;
-        match answer {
-            Ok(answer) => Ok((sent, answer)),
-            Err(e) => {
-                let is_fatal = D::is_fatal(&e);
-                let e = perhaps_done::<D>(e, &self.at);
-                if !is_fatal {
-                    return Err(e);
-                }
-                noted();
-                self.send(statement()?).await.map_err(|_| e)
-            }
+        let e = match answer {
+            Ok(answer) => return Ok((sent, answer)),
+            Err(e) => e,
+        };
+        let (is_fatal, is_unknown) = (D::is_fatal(&e), D::is_unknown(&e));
+        let first = perhaps_done::<D>(e, &self.at);
+        if !is_fatal {
+            return Err(first);
         }
+        if is_unknown {
+            noted();
+        }
+        let second = self.send(statement()?).await;
+        second.map_err(|second| if is_unknown { first } else { second })
     }
 
     /// Sends what only reads, once more if it is lost with its connection.
@@ -223,8 +225,8 @@ impl<D: Dialect> Database<D> {
     ///
     /// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*:
     /// that is said before the slot is let go, so whoever had it made hears of it, and does not try for ever.
-    /// *Whoever had it made has gone*: it took too long, perhaps since the network swallows everything, so the
-    /// slot is free at once; should there be a connection in the end, it is for whoever comes.
+    /// *Whoever had it made has gone*: it took too long, perhaps since the network swallows everything, so
+    /// the slot is free at once; should there be a connection in the end, it is for whoever comes.
     async fn make(&self, slot: Slot<Idle<D>>) -> Result<Slot<Idle<D>>> {
         let (send, made) = oneshot::channel();
         let (go_on, alone) = oneshot::channel();

@@ -1,4 +1,5 @@
-//! What a database server has of its own. All else of a lease is written once, for [`Lease`](super::lock::Lease).
+//! What a database server has of its own. All else of a lease is written once, for
+//! [`Lease`](super::lock::Lease).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ type Db<D> = Arc<Database<D>>;
 /// The outcomes of items, by their numbers.
 pub(in crate::lease) type Outcomes = Vec<(usize, Result<RenewOutcome>)>;
 
-/// A kind of server, with what one client knows of it. Requests come checked, and times in whole milliseconds.
+/// A kind of server, with what one client knows of it. Requests come checked, and times in whole
+/// milliseconds.
 pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     type Connection: sqlx::Connection + 'static;
     /// A statement with its values.

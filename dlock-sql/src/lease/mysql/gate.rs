@@ -8,8 +8,8 @@ use super::Db;
 use super::call::bytes;
 use super::state::{get, token};
 
-/// The statement makes the row, or checks and writes it: nobody reads a row that was made and not written yet.
-/// What it was checked against comes back as the insert id. A new row is checked against nothing.
+/// The statement makes the row, or checks and writes it: nobody reads a row that was made and not written
+/// yet. What it was checked against comes back as the insert id. A new row is checked against nothing.
 pub(super) async fn admit(
     db: &Arc<Db>,
     resource: &LockName,

@@ -3,10 +3,10 @@
 //!
 //! * There is no push: of all that wait for a name in one client, one looks every 5 to 100 ms. That is 10 to
 //!   200 reads of one row a second for each client and name that somebody waits for, and none otherwise.
-//! * A program that is *stopped* or *cut off* between the two round trips of a transaction keeps that one name
-//!   from all others, who wait for two seconds (`lock_wait`) and then answer `Unavailable`. MariaDB ends the
-//!   transaction after a second (`idle_transaction_timeout`), and they go on; MySQL has no such limit, and
-//!   ends it with the program or its connection.
+//! * A program that is *stopped* or *cut off* between the two round trips of a transaction keeps that one
+//!   name from all others, who wait for two seconds (`lock_wait`) and then answer `Unavailable`. MariaDB ends
+//!   the transaction after a second (`idle_transaction_timeout`), and they go on; MySQL has no such limit,
+//!   and ends it with the program or its connection.
 //! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants;
 //!   tokens go on from the clock.
 //! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second.

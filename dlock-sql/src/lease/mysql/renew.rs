@@ -2,9 +2,9 @@
 //!
 //! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
 //! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
-//! left of each. In the same way waiters claim what they were offered alone. What that does not find (a shared
-//! lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most that many
-//! at a time.
+//! left of each. In the same way waiters claim what they were offered alone. What that does not find (a
+//! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
+//! that many at a time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -110,8 +110,8 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
     let (p, live, keys) = (&db.sql.prefix, &db.sql.extend_where, keys(batch));
     // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= {NOW} \
-            + {ttl}"
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= \
+            {NOW} + {ttl}"
     );
     let statement = || Ok(super::call::Statement::Text(extend.clone()));
     let (sent, told) = db.send_again(statement, || ()).await?;
@@ -122,7 +122,8 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
     }
     // A lease that was over as that ran is over: nothing makes it live again under its key.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} {live}; \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} \
+            {live}; \
          SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
     );
     let (sent, answer) = db.tell(extend).await?;

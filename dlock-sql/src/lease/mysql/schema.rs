@@ -180,12 +180,12 @@ impl Statements {
                  WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
             ),
             look: fill(
-                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), CAST((k.phase <> 0 AND k.ends <= {now}) OR \
-                    (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= \
-                    {now})) AS SIGNED), \
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), CAST((k.phase <> 0 AND k.ends <= {now}) \
+                    OR (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND \
+                    o.ends <= {now})) AS SIGNED), \
                  CASE k.phase WHEN 1 THEN HEX(k.id) END, \
-                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o WHERE o.name = \
-                    k.name AND o.phase = 1) END, \
+                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o WHERE \
+                    o.name = k.name AND o.phase = 1) END, \
                  k.ends, CAST(CASE WHEN k.others > 0 THEN (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE \
                     o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",

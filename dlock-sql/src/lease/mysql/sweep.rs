@@ -41,8 +41,8 @@ pub(super) async fn take_turn(db: &Arc<Db>) -> Result<bool> {
     let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
     let turn = format!(
         "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
-            COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE only_row \
-            = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
+            COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
+            only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
         every / 2
     );
     // Found rows are counted, and the time is another one each time.

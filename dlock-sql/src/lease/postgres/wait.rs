@@ -170,8 +170,8 @@ impl State {
     }
 }
 
-/// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`: the
-/// waiter has to ask.
+/// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`:
+/// the waiter has to ask.
 fn granted(key: &LeaseKey, message: &str, anchors: &Anchors) -> Option<Grant> {
     let mut parts = message.split(':');
     let token = read_token(parts.next()?.parse().ok()?).ok()?;

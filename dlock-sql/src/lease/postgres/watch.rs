@@ -1,10 +1,10 @@
 //! What a watch looks for.
 //!
-//! A watch is a row beside the name's entries, with a lease of its own. While there is one, each change of the
-//! holders is written into it, with a number, in the transaction that makes the change, and `NOTIFY` wakes
-//! whoever watches to come for it. A lease that runs out is told when somebody looks, so a watch learns the
-//! first end, and looks then. Behind a pooler nobody can listen: there a watch looks every 5 to 50 ms whether
-//! the name's number has changed, or something has run out.
+//! A watch is a row beside the name's entries, with a lease of its own. While there is one, each change of
+//! the holders is written into it, with a number, in the transaction that makes the change, and `NOTIFY`
+//! wakes whoever watches to come for it. A lease that runs out is told when somebody looks, so a watch learns
+//! the first end, and looks then. Behind a pooler nobody can listen: there a watch looks every 5 to 50 ms
+//! whether the name's number has changed, or something has run out.
 //!
 //! Where something may have been missed, the state as a whole is told, with `skipped`:
 //!
@@ -14,8 +14,8 @@
 //! * *The connection that listens breaks*: nothing is missed. Each watch is woken when there is another.
 //! * *A change between the row and the first snapshot* stands in both, and its number says so.
 //!
-//! *A watch is dropped while it asks*: what takes its row back goes by another connection, and may come first.
-//! So it leaves a mark, as an abandoned request does, so that no row is made for nobody.
+//! *A watch is dropped while it asks*: what takes its row back goes by another connection, and may come
+//! first. So it leaves a mark, as an abandoned request does, so that no row is made for nobody.
 
 use std::sync::Arc;
 use std::time::Duration;

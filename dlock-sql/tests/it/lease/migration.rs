@@ -6,8 +6,8 @@ use dlock_core::{ErrorKind, Mode};
 use super::server::{Kind, Server};
 use super::site::*;
 
-/// What the next release may do: a column more in each table, filled for the names that there are, and another
-/// table.
+/// What the next release may do: a column more in each table, filled for the names that there are, and
+/// another table.
 const NEXT: &str = "ALTER TABLE dlock_name ADD COLUMN tenant TEXT; ALTER TABLE dlock_entry ADD COLUMN tenant \
     TEXT; UPDATE dlock_name SET tenant = 'of before'; CREATE TABLE dlock_tenant (tenant INT); UPDATE \
     dlock_meta SET schema_version = 2";

@@ -10,7 +10,7 @@ use dlock_core::{Error, ErrorKind, Result, Runtime, spi};
 use crate::invalid;
 use crate::quorum::{self, Member};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-use crate::sql;
+use crate::sql::Sql;
 
 /// A store that is known in full but not opened yet.
 pub(crate) enum Opener {
@@ -22,7 +22,7 @@ pub(crate) enum Opener {
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<dlock_zk::Config>),
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    Sql(sql::Open),
+    Sql(Box<Sql>),
     Quorum(Vec<Self>, Duration),
 }
 
@@ -35,9 +35,9 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
         #[cfg(feature = "zookeeper")]
         "zk" | "zookeeper" | "zks" => Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?))),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => sql::postgres(url).map(Opener::Sql),
+        "postgres" | "postgresql" => Ok(Opener::Sql(Box::new(Sql::read(url)?))),
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => sql::mysql(url).map(Opener::Sql),
+        "mysql" | "mariadb" => Ok(Opener::Sql(Box::new(Sql::read(url)?))),
         #[cfg(feature = "redis")]
         scheme if feature_of(scheme) == Some("redis") => {
             Ok(Opener::Redis(Box::new(dlock_redis::Config::read(url)?)))
@@ -120,7 +120,7 @@ impl Opener {
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
-            Self::Sql(open) => open(runtime).await,
+            Self::Sql(database) => database.open(runtime).await,
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
         }
     }

@@ -30,6 +30,8 @@
 mod admit;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod driver_url;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod gate;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -41,7 +43,5 @@ pub mod session;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-// For the tests of what has no public name: migrations to a version that there is not yet.
-#[cfg(all(test, any(feature = "postgres", feature = "mysql")))]
-#[path = "../../tests/servers/mod.rs"]
-mod servers;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use driver_url::driver_url;

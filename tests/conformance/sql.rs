@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::lease::mysql::MysqlLease;
-use dlock::lease::postgres::{PostgresLease, Route};
+use dlock::lease::Config;
 use dlock::spi::Lock;
 use dlock::{Capabilities, Client, Result, Runtime, session};
 use dlock_conformance::hooks::Restart;
@@ -98,16 +97,15 @@ impl Way {
 
     async fn open(self, url: String, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
         Ok(match self {
-            Self::Postgres => Arc::new(PostgresLease::builder(&url)?.open(runtime).await?),
+            Self::Postgres | Self::MariaDb => Config::from_url(&url)?.connect(runtime).await?,
             Self::PostgresPooler => {
-                let builder = PostgresLease::builder(&url)?.route(Route::TransactionPooler);
-                Arc::new(builder.open(runtime).await?)
+                let config = Config::from_url(&url)?.behind_pooler();
+                config.connect(runtime).await?
             }
             Self::PostgresSession => {
                 let config = session::Config::from_url(&url)?.session_ttl(SESSION_OF_POSTGRES);
                 Arc::new(config.timeout(SESSION_TIMEOUT).connect(runtime).await?)
             }
-            Self::MariaDb => Arc::new(MysqlLease::builder(&url)?.open(runtime).await?),
             Self::MariaDbSession => {
                 let config = session::Config::from_url(&url)?.session_ttl(SESSION);
                 Arc::new(config.timeout(SESSION_TIMEOUT).connect(runtime).await?)

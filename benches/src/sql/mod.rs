@@ -37,13 +37,9 @@ pub async fn backend(server: &Server, strategy: Strategy) -> Arc<dyn spi::Lock> 
     let (here, url) = (runtime::detect().expect("tokio is current"), server.url());
     let there = "the server is there";
     match (server.kind(), strategy) {
-        (Kind::Postgres, Strategy::Lease) => Arc::new(
-            lease::postgres::PostgresLease::open(&url, here)
-                .await
-                .expect(there),
-        ),
-        (Kind::Maria, Strategy::Lease) => {
-            Arc::new(lease::mysql::MysqlLease::open(&url, here).await.expect(there))
+        (Kind::Postgres | Kind::Maria, Strategy::Lease) => {
+            let config = lease::Config::from_url(&url).expect("it is a URL of a server");
+            config.connect(here).await.expect(there)
         }
         (Kind::Postgres | Kind::Maria, Strategy::Session) => {
             let config = session::Config::from_url(&url).expect("it is a URL of a server");

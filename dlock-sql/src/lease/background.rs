@@ -1,55 +1,45 @@
-//! Work that goes on whether or not whoever asked for it polls.
+//! Requests that go on while whoever asked does not poll them.
 //!
-//! A connection is lent to one request at a time. A future that has one, or is the next to be given one, and
-//! rests (the arm of a `select!` whose other arm takes its time, a stream that is read slowly) would keep it
-//! from all others: four of these, and no lease is renewed in time; on a name's row that is locked, one.
+//! A request has a connection, or the next place in the line for one. Its future may rest: the other arm of a
+//! `select!` takes its time, a stream is read slowly. Then it would keep that connection, and a row that it
+//! has locked, from all others.
 //!
-//! So somebody looks after all that is on its way. Who polls does the work itself, which costs nothing more.
-//! What could go on and has not been polled since the look before is given to a task, which does the rest of
-//! it. (A task for each request would do as well, and costs a tenth of one: two changes of tasks.)
+//! So whoever asked polls the request itself, which costs no change of tasks, and a request that was not
+//! polled between two looks is given to a task. (One that waits for the server is given to a task as well. It
+//! takes milliseconds anyway.)
 //!
-//! * *It is polled by both.* It is locked meanwhile, and a poll is short.
-//! * *It is given to the task at the moment when whoever asked comes back.* It goes on in the task, which
-//!   wakes whoever waits for its end.
-//! * *The task is dropped, with its runtime.* Whoever asked is woken, and goes on with it.
-//! * *Two looks fall into one poll.* That is taken for a rest, and costs a task.
+//! * *Both poll it*: it is under a mutex, and only one of them is in charge.
+//! * *It is given to the task just as whoever asked comes back*: the task wakes the asker at the end.
+//! * *The task is dropped with its runtime*: whoever asked is woken, and goes on with it.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dlock_core::Runtime;
 use dlock_core::runtime::yield_now;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::task::AtomicWaker;
 
-/// How often it is looked whether somebody rests: one who does is noticed after the second look.
+/// Who rests is noticed at the second look.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// After so many looks that found nothing there is no look any more until something is asked for.
+/// After so many looks at nothing nobody looks until something is asked for.
 const NOTHING: u32 = 20;
 
-/// Looks after what is on its way.
+/// Looks after the requests of one client.
 pub(in crate::lease) struct Background {
     runtime: Arc<dyn Runtime>,
-    on_its_way: Mutex<OnItsWay>,
+    requests: Mutex<Requests>,
 }
 
 #[derive(Default)]
-struct OnItsWay {
-    all: Vec<Weak<dyn Help>>,
-    /// How many there may be before it is looked for those that are over; for when nobody looks, since the
-    /// runtime has ended.
-    room: usize,
+struct Requests {
+    all: Vec<Weak<dyn Look>>,
     is_looked_at: bool,
 }
-
-/// So many at the least.
-const ROOM: usize = 64;
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,251 +49,204 @@ impl Background {
     pub(in crate::lease) fn new(runtime: Arc<dyn Runtime>) -> Arc<Self> {
         Arc::new(Self {
             runtime,
-            on_its_way: Mutex::default(),
+            requests: Mutex::default(),
         })
     }
 
-    /// Does that work, once it has been polled for the first time, even if it is not polled any more.
+    /// Does that work, whether or not it is polled again after the first time.
     ///
     /// # Cancel safety
-    /// The work is dropped as well, at once.
-    pub(in crate::lease) fn help<T: Send + 'static>(
+    /// The work is dropped with it, at once.
+    pub(in crate::lease) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Running<T> {
-        let shared = Arc::new(Shared {
-            work: Mutex::new(Work::Going(work.boxed())),
-            asker: AtomicWaker::new(),
-            task: AtomicWaker::new(),
-            could_go_on: AtomicBool::new(false),
-            rested: AtomicBool::new(false),
-            has_task: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-        });
-        let waker = Waker::from(shared.clone());
-        self.look_after(&shared);
-        Running { shared, waker }
-    }
-
-    fn look_after<T: Send + 'static>(self: &Arc<Self>, shared: &Arc<Shared<T>>) {
-        let one: Weak<Shared<T>> = Arc::downgrade(shared);
+        let request = Arc::new(Request(Mutex::new(State {
+            work: Some(work.boxed()),
+            done: None,
+            asker: None,
+            task: None,
+            has_task: false,
+            was_polled: true,
+        })));
         let begin = {
-            let mut on_its_way = lock(&self.on_its_way);
-            if on_its_way.all.len() >= on_its_way.room {
-                on_its_way.all.retain(|one| one.strong_count() > 0);
-                on_its_way.room = ROOM.max(on_its_way.all.len() * 2);
+            let mut requests = lock(&self.requests);
+            // Where nobody looks, since the runtime has ended, nothing piles up either.
+            if requests.all.len() == requests.all.capacity() {
+                requests.all.retain(|one| one.strong_count() > 0);
             }
-            on_its_way.all.push(one);
-            !std::mem::replace(&mut on_its_way.is_looked_at, true)
+            let one: Weak<Request<T>> = Arc::downgrade(&request);
+            requests.all.push(one);
+            !std::mem::replace(&mut requests.is_looked_at, true)
         };
         if begin {
-            let looks = Looks(Arc::downgrade(self));
-            self.runtime.spawn(looking(looks, self.runtime.clone()).boxed());
+            let looker = Looker(Arc::downgrade(self));
+            self.runtime.spawn(look(looker, self.runtime.clone()).boxed());
         }
+        Running(request)
     }
 
-    /// Whether anything is on its way.
+    /// Whether there are requests.
     fn look(&self) -> bool {
-        let mut on_its_way = lock(&self.on_its_way);
-        on_its_way.all.retain(|one| match one.upgrade() {
-            Some(one) => one.look(&*self.runtime),
-            None => false,
+        let mut requests = lock(&self.requests);
+        requests.all.retain(|one| {
+            let one = one.upgrade();
+            one.map(|one| one.look(&*self.runtime)).is_some()
         });
-        !on_its_way.all.is_empty()
+        !requests.all.is_empty()
     }
 
-    /// Nobody looks any more until something is asked for, unless something was meanwhile.
+    /// Nobody looks any more, unless something was asked for meanwhile.
     fn stop(&self) -> bool {
-        let mut on_its_way = lock(&self.on_its_way);
-        on_its_way.is_looked_at = !on_its_way.all.is_empty();
-        !on_its_way.is_looked_at
+        let mut requests = lock(&self.requests);
+        requests.is_looked_at = !requests.all.is_empty();
+        !requests.is_looked_at
     }
 }
 
-/// Whoever looks. Dropped with the runtime, nobody does any more; the next request has it begun again, if
-/// there is a runtime.
-struct Looks(Weak<Background>);
+/// Dropped with the runtime, it lets the next request begin to look again.
+struct Looker(Weak<Background>);
 
-impl Drop for Looks {
+impl Drop for Looker {
     fn drop(&mut self) {
-        if let Some(helper) = self.0.upgrade() {
-            lock(&helper.on_its_way).is_looked_at = false;
+        if let Some(background) = self.0.upgrade() {
+            lock(&background.requests).is_looked_at = false;
         }
     }
 }
 
-/// Ends with the helper, or when there is nothing to do.
-async fn looking(mut looks: Looks, runtime: Arc<dyn Runtime>) {
+async fn look(mut looker: Looker, runtime: Arc<dyn Runtime>) {
     let mut nothing = 0;
     loop {
         runtime.sleep(LOOK).await;
         yield_now().await;
-        let Some(helper) = looks.0.upgrade() else { return };
-        nothing = if helper.look() { 0 } else { nothing + 1 };
-        if nothing >= NOTHING && helper.stop() {
-            // The next one may look already.
-            looks.0 = Weak::new();
+        let Some(background) = looker.0.upgrade() else {
+            return;
+        };
+        nothing = if background.look() { 0 } else { nothing + 1 };
+        if nothing >= NOTHING && background.stop() {
+            // Another one may look already.
+            looker.0 = Weak::new();
             return;
         }
     }
 }
 
-trait Help: Send + Sync {
-    /// Has a task go on with it if nobody has polled it since the last look, though it could go on then.
-    /// Whether it is not at its end.
-    fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool;
+trait Look: Send + Sync {
+    fn look(self: Arc<Self>, runtime: &dyn Runtime);
 }
 
-struct Shared<T> {
-    work: Mutex<Work<T>>,
-    asker: AtomicWaker,
-    task: AtomicWaker,
-    /// It was woken, and not polled since.
-    could_go_on: AtomicBool,
-    /// That was so at the last look.
-    rested: AtomicBool,
-    has_task: AtomicBool,
-    /// There is no more work. A waker may be kept somewhere for long after that.
-    is_over: AtomicBool,
+struct Request<T>(Mutex<State<T>>);
+
+struct State<T> {
+    /// Until it is done, or nobody wants it any more.
+    work: Option<BoxFuture<'static, T>>,
+    /// What it came to in the task.
+    done: Option<T>,
+    asker: Option<Waker>,
+    task: Option<Waker>,
+    has_task: bool,
+    /// Since the last look.
+    was_polled: bool,
 }
 
-enum Work<T> {
-    Going(BoxFuture<'static, T>),
-    Done(T),
-    /// Whoever asked has the outcome, or does not want it.
-    Over,
-}
-
-impl<T: Send + 'static> Shared<T> {
-    /// A step of the work. Whether it is at its end.
-    fn go_on(&self, work: &mut Work<T>, waker: &Waker) -> bool {
-        let Work::Going(going) = work else { return true };
-        self.could_go_on.store(false, Ordering::SeqCst);
-        self.rested.store(false, Ordering::SeqCst);
-        match going.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Ready(out) => {
-                *work = Work::Done(out);
-                self.is_over.store(true, Ordering::SeqCst);
-                true
-            }
-            Poll::Pending => false,
+impl<T: Send + 'static> Look for Request<T> {
+    fn look(self: Arc<Self>, runtime: &dyn Runtime) {
+        // If it is locked it is polled just now.
+        let Ok(mut state) = self.0.try_lock() else { return };
+        let rests = !std::mem::replace(&mut state.was_polled, false);
+        if rests && !state.has_task && state.work.is_some() {
+            state.has_task = true;
+            drop(state);
+            runtime.spawn(Taken(self).boxed());
         }
     }
 }
 
-impl<T: Send + 'static> Wake for Shared<T> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.could_go_on.store(true, Ordering::SeqCst);
-        match self.has_task.load(Ordering::SeqCst) {
-            true => self.task.wake(),
-            false => self.asker.wake(),
-        }
-    }
-}
-
-impl<T: Send + 'static> Help for Shared<T> {
-    fn look(self: Arc<Self>, runtime: &dyn Runtime) -> bool {
-        if self.is_over.load(Ordering::SeqCst) {
-            return false;
-        }
-        if self.has_task.load(Ordering::SeqCst) || !self.could_go_on.load(Ordering::SeqCst) {
-            return true;
-        }
-        if self.rested.swap(true, Ordering::SeqCst) {
-            self.has_task.store(true, Ordering::SeqCst);
-            let waker = Waker::from(self.clone());
-            runtime.spawn(Taken { shared: self, waker }.boxed());
-        }
-        true
-    }
-}
-
-/// The rest of it, in a task.
-struct Taken<T: Send + 'static> {
-    shared: Arc<Shared<T>>,
-    waker: Waker,
-}
+/// The rest of a request, in a task.
+struct Taken<T: Send + 'static>(Arc<Request<T>>);
 
 impl<T: Send + 'static> Future for Taken<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.shared.task.register(cx.waker());
-        match self.shared.go_on(&mut lock(&self.shared.work), &self.waker) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        let mut state = lock(&self.0.0);
+        let Some(work) = &mut state.work else {
+            return Poll::Ready(());
+        };
+        match work.as_mut().poll(cx) {
+            Poll::Ready(done) => {
+                (state.work, state.done) = (None, Some(done));
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                state.task = Some(cx.waker().clone());
+                Poll::Pending
+            }
         }
     }
 }
 
 impl<T: Send + 'static> Drop for Taken<T> {
-    /// It is at its end, or whoever asked has to go on with it.
     fn drop(&mut self) {
-        self.shared.has_task.store(false, Ordering::SeqCst);
-        self.shared.asker.wake();
+        let asker = {
+            let mut state = lock(&self.0.0);
+            state.has_task = false;
+            state.asker.take()
+        };
+        if let Some(asker) = asker {
+            asker.wake();
+        }
     }
 }
 
 /// The outcome of the work.
-pub(in crate::lease) struct Running<T: Send + 'static> {
-    shared: Arc<Shared<T>>,
-    waker: Waker,
-}
+pub(in crate::lease) struct Running<T: Send + 'static>(Arc<Request<T>>);
 
 impl<T: Send + 'static> Future for Running<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let shared = &self.shared;
-        shared.asker.register(cx.waker());
-        let mut work = lock(&shared.work);
-        let done = match shared.has_task.load(Ordering::SeqCst) {
-            true => !matches!(*work, Work::Going(_)),
-            false => shared.go_on(&mut work, &self.waker),
-        };
-        if !done {
-            return Poll::Pending;
+        let state = &mut *lock(&self.0.0);
+        if let Some(done) = state.done.take() {
+            return Poll::Ready(done);
         }
-        match std::mem::replace(&mut *work, Work::Over) {
-            Work::Done(out) => Poll::Ready(out),
-            // Polled once more after that.
-            _ => Poll::Pending,
+        if let (false, Some(work)) = (state.has_task, &mut state.work) {
+            state.was_polled = true;
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                state.work = None;
+                return Poll::Ready(done);
+            }
         }
+        state.asker = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 
 impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
-        let work = std::mem::replace(&mut *lock(&self.shared.work), Work::Over);
-        self.shared.is_over.store(true, Ordering::SeqCst);
+        let (work, task) = {
+            let mut state = lock(&self.0.0);
+            (state.work.take(), state.task.take())
+        };
         // Not while it is locked: it may wake whatever waits for what it has.
         drop(work);
-        self.shared.asker.take();
-        self.shared.task.wake();
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 
 #[cfg(all(test, feature = "tokio"))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use dlock_core::runtime::Tokio;
     use futures::channel::oneshot;
 
     use super::*;
 
-    /// Says so when it is dropped.
-    struct Mark(Arc<AtomicBool>);
-
-    impl Drop for Mark {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-
-    fn helper() -> Arc<Background> {
+    fn background() -> Arc<Background> {
         Background::new(Tokio::current().expect("it is tokio"))
     }
 
@@ -313,11 +256,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_polls_does_it_and_no_task_does() {
-        let helper = helper();
-        let work = helper.help(async {
+    async fn who_polls_does_the_work_and_no_task_does() {
+        let background = background();
+        let work = background.run(async {
             let here = tokio::task::id();
-            tokio::time::sleep(LOOK * 4).await;
+            for _ in 0..20 {
+                tokio::time::sleep(LOOK / 5).await;
+            }
             (here, tokio::task::id())
         });
         let asking = tokio::spawn(async move { (tokio::task::id(), work.await) });
@@ -326,126 +271,88 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_rests_does_not_keep_the_work_from_going_on() {
-        let helper = helper();
-        let (go_on, goes_on) = oneshot::channel::<()>();
+    async fn work_of_one_who_rests_goes_on() {
+        let background = background();
         let (begin, begun) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
-        let (tell, told) = oneshot::channel();
-        let mut asking = Box::pin(helper.help(async move {
-            goes_on.await.unwrap();
+        let mut asking = Box::pin(background.run(async move {
+            tokio::time::sleep(LOOK).await;
             begin.send(()).unwrap();
             ended.await.unwrap();
-            tell.send(()).unwrap();
             7
         }));
         assert!(futures::poll!(&mut asking).is_pending());
-        go_on.send(()).unwrap();
         soon(begun).await.unwrap();
-        // It is woken at the end, which it is not the one to bring about.
         let asking = tokio::spawn(asking);
         tokio::task::yield_now().await;
         end.send(()).unwrap();
-        soon(told).await.unwrap();
         assert_eq!(soon(asking).await.unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn who_goes_away_takes_the_work_along() {
+    async fn dropped_it_takes_the_work_along() {
         for rests in [false, true] {
-            let helper = helper();
-            let dropped = Arc::new(AtomicBool::new(false));
-            let mark = Mark(dropped.clone());
-            let (go_on, goes_on) = oneshot::channel::<()>();
-            let (begin, begun) = oneshot::channel();
-            let mut asking = Box::pin(helper.help(async move {
-                let _mark = mark;
-                goes_on.await.unwrap();
-                begin.send(()).unwrap();
-                futures::future::pending::<()>().await;
+            let background = background();
+            let (mark, dropped) = oneshot::channel::<()>();
+            let gone_on = Arc::new(AtomicBool::new(false));
+            let mut asking = Box::pin(background.run({
+                let gone_on = gone_on.clone();
+                async move {
+                    let _mark = mark;
+                    tokio::time::sleep(LOOK * 8).await;
+                    gone_on.store(true, Ordering::SeqCst);
+                }
             }));
             assert!(futures::poll!(&mut asking).is_pending());
             if rests {
-                go_on.send(()).unwrap();
-                soon(begun).await.unwrap();
+                tokio::time::sleep(LOOK * 4).await;
             }
-            assert!(!dropped.load(Ordering::SeqCst));
             drop(asking);
-            assert!(dropped.load(Ordering::SeqCst), "rests: {rests}");
+            assert_eq!(
+                dropped.now_or_never(),
+                Some(Err(oneshot::Canceled)),
+                "rests: {rests}"
+            );
+            tokio::time::sleep(LOOK * 8).await;
+            assert!(!gone_on.load(Ordering::SeqCst));
         }
     }
 
-    /// Both have happened: what it waited for is there, and nobody wants it any more.
-    #[tokio::test]
-    async fn who_goes_away_first_has_nothing_begun() {
-        let helper = helper();
-        let (go_on, goes_on) = oneshot::channel::<()>();
-        let begun = Arc::new(AtomicBool::new(false));
-        let mark = begun.clone();
-        let mut asking = Box::pin(helper.help(async move {
-            let _ = goes_on.await;
-            mark.store(true, Ordering::SeqCst);
-        }));
-        assert!(futures::poll!(&mut asking).is_pending());
-        go_on.send(()).unwrap();
-        drop(asking);
-        tokio::time::sleep(LOOK * 4).await;
-        assert!(!begun.load(Ordering::SeqCst));
-    }
-
-    /// What it had begun in a task it ends by itself.
     #[test]
-    fn where_the_runtime_ends_whoever_asked_goes_on_with_it() {
-        let tokio = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+    fn where_the_runtime_ends_the_asker_goes_on() {
+        let tokio = tokio::runtime::Builder::new_current_thread();
+        let tokio = { tokio }.enable_time().build().unwrap();
         let (end, ended) = oneshot::channel::<()>();
-        let asking = tokio.block_on(async {
-            let (go_on, goes_on) = oneshot::channel::<()>();
+        let (background, mut asking) = tokio.block_on(async {
+            let background = background();
             let (begin, begun) = oneshot::channel();
-            let helper = helper();
-            let mut asking = Box::pin(helper.help(async move {
-                goes_on.await.unwrap();
+            let mut asking = Box::pin(background.run(async move {
+                tokio::time::sleep(LOOK).await;
                 begin.send(()).unwrap();
                 ended.await.unwrap();
                 7
             }));
             assert!(futures::poll!(&mut asking).is_pending());
-            go_on.send(()).unwrap();
             soon(begun).await.unwrap();
-            [asking]
+            (background, asking)
         });
-        let [mut asking] = asking;
-        assert!(asking.as_mut().now_or_never().is_none());
         drop(tokio);
         assert!(asking.as_mut().now_or_never().is_none());
         end.send(()).unwrap();
         assert_eq!(asking.now_or_never(), Some(7));
-    }
-
-    #[test]
-    fn where_there_is_no_runtime_any_more_nothing_piles_up() {
-        let tokio = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let helper = tokio.block_on(async { helper() });
-        drop(tokio);
-        for n in 0..ROOM * 4 {
-            assert_eq!(helper.help(async move { n }).now_or_never(), Some(n));
+        for n in 0..1000 {
+            assert_eq!(background.run(async move { n }).now_or_never(), Some(n));
         }
-        let on_its_way = lock(&helper.on_its_way);
-        assert!(on_its_way.all.len() <= ROOM && !on_its_way.is_looked_at);
+        let requests = lock(&background.requests);
+        assert!(requests.all.len() < 64 && !requests.is_looked_at);
     }
 
-    /// It is not looked for ever, and again when there is something.
     #[tokio::test]
-    async fn where_nothing_is_on_its_way_nobody_looks() {
-        let helper = helper();
-        let is_looked_at = || lock(&helper.on_its_way).is_looked_at;
+    async fn nobody_looks_at_nothing() {
+        let background = background();
+        let is_looked_at = || lock(&background.requests).is_looked_at;
         for _ in 0..2 {
-            let work = helper.help(async { 7 });
+            let work = background.run(async { 7 });
             assert!(is_looked_at());
             assert_eq!(work.await, 7);
             soon(async {

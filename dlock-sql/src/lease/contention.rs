@@ -1,25 +1,23 @@
 //! What this client was told last of names, so that it asks in the way that will do.
 //!
-//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the long way
-//! has to be gone after all: it is gone at once where others were. And the shortest takes a name that has a
-//! row: where this client had it a moment ago, there is one.
+//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the full
+//! request has to follow. So it is sent at once where others were. The shortest takes a name that has a row.
 //!
-//! Where two want a name all the time, every now and then one of them meets nobody. That is no news: where
-//! the long way is one statement (PostgreSQL) it is gone for a moment after others were seen, since the short
-//! one would be the first of two. In MySQL it is a transaction, and what was seen last counts.
+//! Where two want a name all the time, now and then one of them meets nobody. Where the full request is one
+//! statement (PostgreSQL) it goes on for a moment after others were seen. In MySQL it is a transaction, and
+//! what was seen last counts.
 //!
-//! Whatever is remembered wrongly, or forgotten, costs one statement or one long way that was not needed,
-//! which tells how it is now.
+//! Whatever is remembered wrongly, or forgotten, costs one statement, which tells how it is now.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` in
-/// `sweep`).
+/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` of
+/// the sweeps).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was.
@@ -31,19 +29,10 @@ pub(in crate::lease) enum Seen {
     Others,
 }
 
-impl Seen {
-    pub(in crate::lease) fn others(are: bool) -> Self {
-        match are {
-            true => Self::Others,
-            false => Self::Alone,
-        }
-    }
-}
-
 pub(in crate::lease) struct Contention {
     told: Mutex<Lately<LockName, Told>>,
     /// For so long after others were seen they are counted on.
-    crowded: Duration,
+    contended: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -51,29 +40,30 @@ struct Told {
     seen: Seen,
     at: Timestamp,
     /// When others were there last.
-    crowded: Option<Timestamp>,
+    others_at: Option<Timestamp>,
 }
 
 impl Contention {
-    pub(in crate::lease) fn new(crowded: Duration) -> Self {
+    pub(in crate::lease) fn new(contended: Duration) -> Self {
         Self {
             told: Mutex::default(),
-            crowded,
+            contended,
         }
     }
 
-    pub(in crate::lease) fn tell(&self, name: &LockName, seen: Seen) {
-        self.tell_at(name, seen, Timestamp::now());
+    /// Whether others were there, as far as the last answer says.
+    pub(in crate::lease) fn tell(&self, name: &LockName, others: bool) {
+        self.tell_at(name, others, Timestamp::now());
     }
 
-    fn tell_at(&self, name: &LockName, seen: Seen, now: Timestamp) {
-        let mut all = self.all();
-        let crowded = match seen {
-            Seen::Others => Some(now),
-            Seen::Alone => all.of(name).and_then(|told| told.crowded),
+    fn tell_at(&self, name: &LockName, others: bool, at: Timestamp) {
+        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, others_at) = match others {
+            true => (Seen::Others, Some(at)),
+            false => (Seen::Alone, all.of(name).and_then(|told| told.others_at)),
         };
-        let at = now;
-        all.note(name, Told { seen, at, crowded });
+        let told = Told { seen, at, others_at };
+        all.note(name, told);
     }
 
     /// `None`: nothing is known. There may be no row.
@@ -82,17 +72,13 @@ impl Contention {
     }
 
     fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
-        let told = *self.all().of(name)?;
-        let crowded = told.crowded.is_some_and(|at| now.since(at) < self.crowded);
+        let told = *(self.told.lock().unwrap_or_else(PoisonError::into_inner)).of(name)?;
+        let contended = told.others_at.is_some_and(|at| now.since(at) < self.contended);
         match told.seen {
-            Seen::Alone if crowded => Some(Seen::Others),
+            Seen::Alone if contended => Some(Seen::Others),
             Seen::Alone if now.since(told.at) >= THERE => None,
             seen => Some(seen),
         }
-    }
-
-    fn all(&self) -> MutexGuard<'_, Lately<LockName, Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,42 +86,20 @@ impl Contention {
 mod tests {
     use super::*;
 
-    const CROWDED: Duration = Duration::from_millis(100);
-
-    fn name(n: usize) -> LockName {
-        LockName::new(format!("n{n}")).unwrap()
-    }
-
     #[test]
-    fn what_was_told_last_counts() {
-        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
-        assert_eq!(known.at(&a, now), None);
-        known.tell_at(&a, Seen::Others, now);
-        assert_eq!(known.at(&a, now), Some(Seen::Others));
-        known.tell_at(&a, Seen::Alone, now + CROWDED);
-        assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
-    }
-
-    #[test]
-    fn who_meets_nobody_once_counts_on_others_for_a_moment() {
-        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
-        known.tell_at(&a, Seen::Others, now);
-        known.tell_at(&a, Seen::Alone, now + CROWDED / 2);
-        assert_eq!(known.at(&a, now + CROWDED * 9 / 10), Some(Seen::Others));
-        assert_eq!(known.at(&a, now + CROWDED), Some(Seen::Alone));
-        let known = Contention::new(Duration::ZERO);
-        known.tell_at(&a, Seen::Others, now);
-        known.tell_at(&a, Seen::Alone, now);
-        assert_eq!(known.at(&a, now), Some(Seen::Alone));
-    }
-
-    #[test]
-    fn a_row_is_not_there_for_ever() {
-        let (known, a, now) = (Contention::new(CROWDED), name(0), Timestamp::now());
-        known.tell_at(&a, Seen::Alone, now);
-        assert_eq!(known.at(&a, now + THERE / 2), Some(Seen::Alone));
-        assert_eq!(known.at(&a, now + THERE), None);
-        known.tell_at(&a, Seen::Others, now);
-        assert_eq!(known.at(&a, now + THERE), Some(Seen::Others));
+    fn what_was_told_last_counts_for_a_while() {
+        const MOMENT: Duration = Duration::from_millis(100);
+        let (name, now) = (LockName::new("a").unwrap(), Timestamp::now());
+        for (contended, others_at_half) in [(MOMENT, true), (Duration::ZERO, false)] {
+            let known = Contention::new(contended);
+            assert_eq!(known.at(&name, now), None);
+            known.tell_at(&name, true, now);
+            assert_eq!(known.at(&name, now + THERE), Some(Seen::Others));
+            known.tell_at(&name, false, now);
+            let seen = known.at(&name, now + MOMENT / 2);
+            assert_eq!(seen == Some(Seen::Others), others_at_half);
+            assert_eq!(known.at(&name, now + MOMENT), Some(Seen::Alone));
+            assert_eq!(known.at(&name, now + THERE), None);
+        }
     }
 }

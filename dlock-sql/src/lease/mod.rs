@@ -10,7 +10,17 @@
 //! | others there | the same, by a function of the database | a short transaction |
 //! | who is next learns it | by `NOTIFY`, to that one alone; by looking, behind a pooler | by looking |
 //!
+//! Connections are the backend's own, made with your pool's options; waiters have none. Tokens survive
+//! release, expiry, restart, and the deletion of names that nobody uses. A name of which no row is left costs
+//! nothing; one that was used in the last minutes keeps a row of some 150 bytes.
+//!
+//! A server clock that is set forward ends leases early; the fence decides then (`clock_sensitive`). What
+//! else is not promised, and differs from server to server, is in `postgres` and `mysql`, and in
+//! `docs/sql.md`.
+//!
 //! # How it is made
+//!
+//! What is the same for both servers is written once, for a `Dialect`, which says the rest.
 //!
 //! * *One row for each name is locked first* by whoever changes anything, and says whether there is anything
 //!   in `entry` (`others`): the short statements go by that row and no other. A condition that read rows of
@@ -23,7 +33,7 @@
 //!   holds and lets go, A is granted 5. Before names are deleted they raise a floor for all.
 //! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
 //!   judges ends late and counts lives from before.
-//! * *Hand-over*: `admit` offers the name to the next in line for what is left of its place, and tells that
+//! * *Hand-off*: `admit` offers the name to the next in line for what is left of its place, and tells that
 //!   client alone (`NOTIFY`); its first renewal confirms. MySQL cannot tell: one look for each client and
 //!   name, every 5 to 100 ms, reads one row.
 //! * *A copy of a request that comes late* finds the tombstone of its abandon, whose making changed the
@@ -33,7 +43,7 @@
 //! * *Connections* are the backend's own (`connection.rs`). A pool's costs twice the statement, checks each
 //!   time whether it is there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
 //! * *A request whose future rests* (the other arm of a `select!` takes its time) would keep its connection
-//!   from all others. Who polls does the work, and what could go on and is not polled is given to a task
+//!   from all others. Who polls does the work, and what is not polled for a while is given to a task
 //!   (`background.rs`).
 //! * *What is plain is done by plain statements.* PL/pgSQL sets up each small expression anew in each
 //!   transaction. So `release` hands over in three statements where nothing is unusual, and leaves behind
@@ -46,15 +56,23 @@
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
-mod connecting;
+mod config;
 mod connection;
 mod contention;
 mod dialect;
+mod failure;
+mod fencing;
+mod gate;
+mod keys;
+mod lock;
 #[cfg(feature = "mysql")]
-pub mod mysql;
-mod permits;
+mod mysql;
+mod pool;
 #[cfg(feature = "postgres")]
-pub mod postgres;
-mod request;
-mod resent;
-mod task;
+mod postgres;
+mod renew;
+mod rwlock;
+mod wait;
+mod watch;
+
+pub use config::Config;

@@ -6,8 +6,7 @@ use dlock_core::spi::{Lock, Release};
 use dlock_core::{Access, LockName, Mode, Runtime, Token};
 use dlock_sql::direct::reentrant::{Entered, ReentrantRows};
 use dlock_sql::direct::{Store, Tables, gate};
-use dlock_sql::lease::mysql::MysqlLease;
-use dlock_sql::lease::postgres::PostgresLease;
+use dlock_sql::lease::Config;
 use dlock_sql::session;
 use sqlx::{Executor as _, Pool};
 
@@ -136,19 +135,19 @@ fn what_the_pages_have_operators_say_to_postgres_is_right() {
         server
             .ask("CREATE ROLE app LOGIN PASSWORD 'secret'; CREATE SCHEMA locks")
             .unwrap();
-        let lease = PostgresLease::builder(&server.url()).unwrap().schema("locks");
-        let lease = lease.open(runtime.clone()).await.unwrap();
+        let lease = Config::from_url(&server.url()).unwrap().schema("locks");
+        let lease = lease.connect(runtime.clone()).await.unwrap();
         let session = session::Config::from_url(&server.url()).unwrap().schema("locks");
         let session = session.connect(runtime.clone()).await.unwrap();
         let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
         by_hand(pool, &runtime).await;
-        in_use(&lease).await;
+        in_use(&*lease).await;
         granted(&session, &ask("session")).await;
         said(&of("PostgreSQL"), |sql| server.ask(sql));
 
         let url = server.url_of("app", "secret");
-        let lease = PostgresLease::builder(&url).unwrap().schema("locks");
-        works(&lease.open(runtime.clone()).await.unwrap()).await;
+        let lease = Config::from_url(&url).unwrap().schema("locks");
+        works(&*lease.connect(runtime.clone()).await.unwrap()).await;
         let session = session::Config::from_url(&url).unwrap().schema("locks");
         works(&session.connect(runtime.clone()).await.unwrap()).await;
         enters(sqlx::PgPool::connect(&url).await.unwrap(), runtime).await;
@@ -163,19 +162,19 @@ fn what_the_pages_have_operators_say_to_mariadb_is_right() {
             .ask("CREATE DATABASE locks; CREATE USER app IDENTIFIED BY 'secret'")
             .unwrap();
         let of_locks = |url: String| url.replace("/dlock", "/locks");
-        let lease = MysqlLease::open(&of_locks(server.url()), runtime.clone())
-            .await
-            .unwrap();
+        let lease = Config::from_url(&of_locks(server.url())).unwrap();
+        let lease = lease.connect(runtime.clone()).await.unwrap();
         let session = session::Config::from_url(&of_locks(server.url())).unwrap();
         let session = session.connect(runtime.clone()).await.unwrap();
         let pool = sqlx::MySqlPool::connect(&of_locks(server.url())).await.unwrap();
         by_hand(pool, &runtime).await;
-        in_use(&lease).await;
+        in_use(&*lease).await;
         granted(&session, &ask("session")).await;
         said(&of("MariaDB"), |sql| server.ask(&format!("USE locks; {sql}")));
 
         let url = of_locks(server.url_of("app", "secret"));
-        works(&MysqlLease::open(&url, runtime.clone()).await.unwrap()).await;
+        let lease = Config::from_url(&url).unwrap();
+        works(&*lease.connect(runtime.clone()).await.unwrap()).await;
         let session = session::Config::from_url(&url).unwrap();
         works(&session.connect(runtime.clone()).await.unwrap()).await;
         enters(sqlx::MySqlPool::connect(&url).await.unwrap(), runtime).await;

@@ -1,139 +1,127 @@
-//! How MySQL and MariaDB are connected to and asked. The rest is the same for all servers: see
+//! How MySQL and MariaDB are connected to and asked. The rest is the same for all servers:
 //! `lease/connection.rs`.
-//!
-//! *A connection breaks while it stands idle.* The first half of a transaction changes nothing, so it is sent
-//! once more on another connection. Whatever is lost later was sent on a connection that had answered a
-//! moment ago, and is `Unknown`.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_core::{Error, Result, Timestamp};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{LockName, RequestId, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
 
-use super::call::{Answer, Statement, run};
-use super::failure;
-use super::schema::Statements;
-use super::sight::Sights;
-use crate::lease::connection::Database;
-use crate::lease::dialect::Dialect;
+use super::Db;
+use super::call::{Answer, Statement};
+use super::schema::{Names, Statements, migrate};
+use crate::lately::Lately;
+use crate::lease::Config;
+use crate::lease::connection::{Database, connect};
+use crate::lease::failure::nothing_done;
+use crate::lease::lock::Lease;
 
 /// What a client knows of a MySQL or MariaDB database.
-pub(super) struct Mysql {
-    pub(super) options: MySqlConnectOptions,
+pub(in crate::lease) struct Mysql {
+    options: MySqlConnectOptions,
     /// What each connection is told first.
-    pub(super) greeting: Arc<str>,
+    greeting: Arc<str>,
     pub(super) sql: Statements,
-    pub(super) sights: Sights,
+    /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see
+    /// `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
+    offered: Mutex<Lately<LeaseKey, ()>>,
 }
 
-pub(super) type Db = Database<Mysql>;
+/// Connects, and makes or updates the tables.
+pub(in crate::lease) async fn open(
+    options: MySqlConnectOptions,
+    config: &Config,
+    runtime: Arc<dyn Runtime>,
+) -> Result<Lease<Mysql>> {
+    let at: Arc<str> = shown(&options).into();
+    let wait = config.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
+    // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB
+    // alone.
+    let greeting = format!(
+        "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', \
+            innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         /*M!100300 SET SESSION idle_transaction_timeout = 1 */"
+    );
+    let names = Names::new(config.schema.as_deref(), &config.table_prefix);
+    let dialect = Mysql {
+        options: options.disable_statement_logging(),
+        greeting: greeting.into(),
+        sql: Statements::new(&names),
+        offered: Mutex::default(),
+    };
+    // Before there are tables nothing can be prepared.
+    let mut first = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;
+    migrate(&mut first, &names, &at).await?;
+    let prepared = prepare(&mut first, dialect.sql.warm()).await;
+    prepared.map_err(|e| nothing_done::<Mysql>(e, &at))?;
+    let (connections, every) = (config.connections, config.sweep_every);
+    let db = Database::new(dialect, first, &at, runtime, connections, every);
+    db.sweep_at_first().await;
+    Ok(Lease::new(db))
+}
 
-impl Dialect for Mysql {
-    type Connection = MySqlConnection;
-    type Statement = Statement;
-    type Answer = Answer;
+/// Where it is, for messages: never a password.
+fn shown(options: &MySqlConnectOptions) -> String {
+    let database = options.get_database().unwrap_or("the default database");
+    match options.get_socket() {
+        Some(socket) => format!("{database} at {}", socket.display()),
+        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+    }
+}
 
-    const NAME: &'static str = "MySQL";
-    const CONTENDED: Duration = Duration::ZERO;
-    const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
-    const REFUSAL_LEAVES_TRANSACTION: bool = true;
-
-    fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
-        connecting(&self.options, &self.greeting, self.sql.warm())
+impl Mysql {
+    pub(super) fn note_offers(&self, name: &LockName, ids: &[RequestId]) {
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            offered.note(&LeaseKey::new(name.clone(), *id), ());
+        }
     }
 
-    fn run(statement: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Answer, sqlx::Error>> {
-        run(statement, conn).boxed()
+    /// Whether it was offered a lease; it is forgotten by that.
+    pub(super) fn take_offer(&self, key: &LeaseKey) -> bool {
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_offered = offered.of(key).is_some();
+        offered.forget(key);
+        was_offered
     }
 
-    fn reset(conn: &mut MySqlConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-        let rolling_back = sqlx::raw_sql("ROLLBACK").execute(conn);
-        rolling_back.map(|rolled_back| rolled_back.map(|_| ())).boxed()
+    /// Connects, says what the session is to be like, and prepares the statements.
+    pub(super) fn connecting(
+        &self,
+        warm: Vec<Arc<str>>,
+    ) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
+        let (options, greeting) = (self.options.clone(), self.greeting.clone());
+        async move {
+            let mut conn = options.connect().await?;
+            sqlx::raw_sql(AssertSqlSafe(greeting)).execute(&mut conn).await?;
+            prepare(&mut conn, warm).await?;
+            Ok(conn)
+        }
+        .boxed()
     }
+}
 
-    fn is_fatal(e: &sqlx::Error) -> bool {
-        failure::is_fatal(e)
+/// Parses those statements at the server, which remembers them for this connection.
+async fn prepare(conn: &mut MySqlConnection, warm: Vec<Arc<str>>) -> Result<(), sqlx::Error> {
+    for text in warm {
+        (&mut *conn).prepare(AssertSqlSafe(text).into_sql_str()).await?;
     }
-
-    /// One that logs statements is no news either: another connection has what was set since.
-    fn is_lost(e: &sqlx::Error) -> bool {
-        failure::is_fatal(e)
-    }
-
-    fn nothing_done(e: sqlx::Error, at: &str) -> Error {
-        failure::nothing_done(e, at)
-    }
-
-    fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-        failure::perhaps_done(e, at)
-    }
+    Ok(())
 }
 
 impl Db {
-    /// One statement that changes something, commits by itself and may be heard twice: when it was sent, and
-    /// its insert id. See [`Database::send_again`].
-    pub(super) async fn ask_again(
-        self: &Arc<Self>,
-        text: &Arc<str>,
-        args: impl Fn() -> Result<MySqlArguments>,
-        noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, u64)> {
-        let statement = || Ok(Statement::with(text, args()?));
-        let (sent, answer) = self.send_again(statement, noted).await?;
-        Ok((sent, answer.id))
-    }
-
     /// A text that changes something.
     pub(super) async fn tell(self: &Arc<Self>, text: String) -> Result<(Timestamp, Answer)> {
         self.send(Statement::Text(text)).await
     }
 
-    /// One that may be heard twice.
-    pub(super) async fn tell_again(self: &Arc<Self>, text: String) -> Result<(Timestamp, Answer)> {
-        self.send_again(|| Ok(Statement::Text(text.clone())), || ()).await
-    }
-
-    /// One that reads.
-    pub(super) async fn read(
-        self: &Arc<Self>,
-        text: &Arc<str>,
-        args: MySqlArguments,
-    ) -> Result<Vec<MySqlRow>> {
-        let read = self.send_read(|| Ok(Statement::with(text, args.clone())));
-        Ok(read.await?.rows)
-    }
-
+    /// A text that reads.
     pub(super) async fn read_text(self: &Arc<Self>, text: String) -> Result<Vec<MySqlRow>> {
-        let read = self.send_read(|| Ok(Statement::Text(text.clone())));
+        let read = self.read(|| Ok(Statement::Text(text.clone())));
         Ok(read.await?.rows)
     }
-}
-
-/// Connects, says what the session is to be like, and prepares the statements.
-pub(super) fn connecting(
-    options: &MySqlConnectOptions,
-    greeting: &Arc<str>,
-    warm: Vec<Arc<str>>,
-) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
-    let (options, greeting) = (options.clone(), greeting.clone());
-    async move {
-        let mut conn = options.connect().await?;
-        sqlx::raw_sql(AssertSqlSafe(greeting)).execute(&mut conn).await?;
-        prepare(&mut conn, &warm).await?;
-        Ok(conn)
-    }
-    .boxed()
-}
-
-/// Parses those statements at the server, which remembers them for this connection.
-pub(super) async fn prepare(conn: &mut MySqlConnection, warm: &[Arc<str>]) -> Result<(), sqlx::Error> {
-    for text in warm {
-        let text = AssertSqlSafe(text.clone()).into_sql_str();
-        (&mut *conn).prepare(text).await?;
-    }
-    Ok(())
 }

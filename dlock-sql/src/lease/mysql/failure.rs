@@ -1,6 +1,6 @@
 //! What the errors of MySQL and MariaDB mean to a caller.
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::ErrorKind;
 use sqlx::mysql::MySqlDatabaseError;
 
 fn number(e: &sqlx::Error) -> Option<u16> {
@@ -24,33 +24,20 @@ pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
     number(e).is_none_or(|number| ends_the_session(number) || number == LOGS_STATEMENTS)
 }
 
-/// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
-/// never sent.
-pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
-    let (kind, what) = match number(&e) {
-        Some(number) => of_number(number),
-        None => (
-            ErrorKind::Unavailable,
-            "cannot be reached or does not answer; check the address, the network and the server",
-        ),
-    };
-    Error::new(kind, format!("the MySQL database {at} {what}")).with_source(e)
+/// The outcome of a statement that was sent and commits by itself, or of a commit, is not known. One that the
+/// server refuses has been rolled back.
+pub(super) fn is_unknown(e: &sqlx::Error) -> bool {
+    match number(e) {
+        // It was not read, whatever becomes of the connection.
+        Some(1153) => false,
+        // A commit that failed may be there after all.
+        Some(number) => ends_the_session(number) || number == 1180,
+        None => true,
+    }
 }
 
-/// The typed error for a statement that was sent and commits by itself, or for a commit. One that the server
-/// refuses has been rolled back.
-pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    match number(&e) {
-        // It was not read, whatever becomes of the connection; and a commit that failed may be there after
-        // all.
-        Some(1153) => nothing_done(e, at),
-        Some(number) if !ends_the_session(number) && number != 1180 => nothing_done(e, at),
-        _ => Error::new(
-            ErrorKind::Unknown,
-            format!("the connection to the MySQL database {at} was lost before the answer came"),
-        )
-        .with_source(e),
-    }
+pub(super) fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+    number(e).map(of_number)
 }
 
 fn of_number(number: u16) -> (ErrorKind, &'static str) {
@@ -100,12 +87,4 @@ fn of_number(number: u16) -> (ErrorKind, &'static str) {
         ),
         _ => (ErrorKind::Unavailable, "failed"),
     }
-}
-
-/// A row that is none of ours.
-pub(super) fn foreign(what: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!("a row of the lock tables was not written by dlock: {what}"),
-    )
 }

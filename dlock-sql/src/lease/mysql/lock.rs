@@ -1,311 +1,268 @@
-//! The heart: ask, release, abandon.
+//! What is asked of MySQL and MariaDB: ask, release, abandon, and the rest in a line or two each.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock,
-    Sent, Signal, Unanswered, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem,
 };
-use dlock_core::{Capabilities, Error, LossReason, Mode, Result, Token};
-use futures::future::join_all;
-use futures::stream::{self, BoxStream, StreamExt as _};
+use dlock_core::{
+    Access, Admission, Change, Error, ErrorKind, FencedValue, Inspection, LockName, LossReason, Mode, Result,
+    Token,
+};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use sqlx::Arguments as _;
-use sqlx::mysql::MySqlArguments;
+use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
-use super::connection::Db;
-use super::state::Mark;
-use super::text::id_bytes;
+use super::call::{Answer, Statement};
+use super::connection::Mysql;
+use super::state::get;
 use super::transaction::Absent;
-use super::wait::RowProbe;
-use crate::admit::{Asked, WATCH};
-use crate::lease::contention::Seen;
-use crate::lease::request::{capabilities, check_request, invalid, micros};
-use crate::lease::resent::after_resent;
+use super::watch::Watching;
+use super::{Db, failure, gate, renew, sweep, watch};
+use crate::admit::{Asked, Turned};
+use crate::lease::dialect::{Dialect, Outcomes};
+use crate::lease::failure::invalid;
+use crate::lease::keys::{id_bytes, micros, read_ids};
+use crate::lease::wait::{Look, looking};
 
-/// How soon whoever waits looks again, and how late.
-const LOOK_MIN: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_millis(100);
-
-/// Locks in a MySQL or MariaDB database, as leases in rows.
-///
-/// Clones share the connections.
-#[derive(Clone)]
-pub struct MysqlLease {
-    pub(super) db: Arc<Db>,
-    pub(super) unanswered: Arc<Unanswered>,
-    capabilities: Arc<Capabilities>,
-}
-
-impl fmt::Debug for MysqlLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MysqlLease")
-            .field("at", &self.db.at)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The values of a statement.
-pub(super) fn values() -> MySqlArguments {
-    MySqlArguments::default()
-}
-
-pub(super) fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
+fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
 where
     T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
 {
-    args.add(value)
-        .map_err(|e| invalid(format!("a value cannot be stored: {e}")))
+    let added = args.add(value);
+    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
 }
 
-/// As the admission rule takes it: rounded up to the granularity.
-pub(super) fn round_up(d: Duration) -> Duration {
-    Duration::from_micros(u64::try_from(micros(d)).unwrap_or(0))
+/// A look at the row of a name, if there is one, and the ends of its leases.
+pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
+    let statement = || {
+        let mut args = MySqlArguments::default();
+        bind(&mut args, name.as_bytes())?;
+        Ok(Statement::Bound(db.sql.look.clone(), args))
+    };
+    let answer = db.read(statement).await?;
+    let Some(row) = answer.rows.first() else {
+        return Ok(None);
+    };
+    let (alone, sharing): (Option<String>, Option<String>) = (get(row, 4)?, get(row, 5)?);
+    let offered = alone.iter().chain(&sharing).flat_map(|ids| read_ids(ids));
+    let look = Look {
+        mark: (get(row, 0)?, 0, get(row, 1)?, get(row, 2)?),
+        due: get::<Option<i64>>(row, 3)? == Some(1),
+        offered: offered.collect(),
+    };
+    db.note_offers(name, &look.offered);
+    Ok(Some((look, [get(row, 6)?, get(row, 7)?])))
 }
 
-impl MysqlLease {
-    pub(super) fn new(db: Arc<Db>) -> Self {
-        Self {
-            db,
-            unanswered: Arc::default(),
-            capabilities: Arc::new(capabilities("mysql")),
-        }
+impl Dialect for Mysql {
+    type Connection = MySqlConnection;
+    type Statement = Statement;
+    type Answer = Answer;
+    type Watcher = Watching;
+
+    const NAME: &'static str = "MySQL";
+    const BACKEND: &'static str = "mysql";
+    const CONTENDED: Duration = Duration::ZERO;
+    const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
+    const REFUSAL_LEAVES_TRANSACTION: bool = true;
+    const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+    fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
+        self.connecting(self.sql.warm())
     }
 
-    fn looking(
-        &self,
-        key: &LeaseKey,
-        mark: Option<Mark>,
-        recheck_in: Option<Duration>,
-        ahead: Option<u32>,
-    ) -> Wait {
-        let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(RowProbe::new(self.db.clone(), key.clone(), mark)),
-            min: LOOK_MIN,
-            max: LOOK_MAX,
-        });
-        wait.recheck_in = recheck_in;
-        wait.ahead = ahead;
-        wait
+    fn run(statement: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Answer, sqlx::Error>> {
+        statement.run(conn).boxed()
     }
 
-    /// Takes a name alone that nobody else is at: one statement, which finds nothing otherwise, and nothing
-    /// either if it is to find a row and there is none. `strayed` is set where a copy of it may be on its way
-    /// yet.
-    async fn take(&self, row: bool, request: &Acquire, strayed: &mut bool) -> Result<Option<Grant>> {
-        let ttl = micros(request.ttl);
+    fn reset(conn: &mut MySqlConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
+        let rolling_back = sqlx::raw_sql("ROLLBACK").execute(conn);
+        rolling_back.map(|rolled_back| rolled_back.map(drop)).boxed()
+    }
+
+    fn is_fatal(e: &sqlx::Error) -> bool {
+        failure::is_fatal(e)
+    }
+
+    fn is_unknown(e: &sqlx::Error) -> bool {
+        failure::is_unknown(e)
+    }
+
+    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+        failure::meaning(e)
+    }
+
+    fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
+        let (name, ttl) = (request.key.name.as_bytes(), micros(request.ttl));
         let id = id_bytes(request.key.id);
-        let name = request.key.name.as_bytes();
+        let mut args = MySqlArguments::default();
         let taken = |args: &mut MySqlArguments| {
             bind(args, ttl)?;
             bind(args, ttl)?;
             bind(args, request.owner.as_deref())?;
             bind(args, &id[..])
         };
-        let args = || {
-            let mut args = values();
-            if !row {
+        let text = match has_row {
+            true => {
+                taken(&mut args)?;
+                bind(&mut args, name)?;
+                &self.sql.acquire_again
+            }
+            false => {
                 bind(&mut args, name)?;
                 taken(&mut args)?;
+                taken(&mut args)?;
+                &self.sql.acquire
             }
-            taken(&mut args)?;
-            if row {
-                bind(&mut args, name)?;
-            }
-            Ok(args)
         };
-        let noted = || {
-            *strayed = true;
-            self.unanswered.note(&request.key, Sent::Acquire);
-        };
-        let sql = &self.db.sql;
-        let by = if row { &sql.acquire_again } else { &sql.acquire };
-        let (sent, token) = self.db.ask_again(by, args, noted).await?;
-        let Some(token) = Token::new(token) else {
-            return Ok(None);
-        };
-        self.db.contention.tell(&request.key.name, Seen::Alone);
-        let life = round_up(request.ttl);
-        Ok(Some(Grant::new(request.key.clone(), Some(token), sent, life)))
+        Ok(Statement::Bound(text.clone(), args))
     }
 
-    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        check_request(&self.capabilities, request)?;
-        if request.key.id == WATCH {
-            return Err(invalid(
-                "the largest of all request ids is the backend's own".to_owned(),
-            ));
+    fn acquired(answer: &Answer) -> Result<Option<Token>> {
+        Ok(Token::new(answer.id))
+    }
+
+    fn release(&self, lease: &LeaseKey) -> Result<Statement> {
+        let mut args = MySqlArguments::default();
+        bind(&mut args, lease.name.as_bytes())?;
+        bind(&mut args, &id_bytes(lease.id)[..])?;
+        Ok(Statement::Bound(self.sql.release.clone(), args))
+    }
+
+    fn is_released(answer: &Answer) -> bool {
+        answer.id != 0
+    }
+
+    async fn attempt(db: &Arc<Db>, request: &Acquire, _: impl FnOnce() + Send) -> Result<Attempt> {
+        let (key, own) = (&request.key, request.clone());
+        let asked = db.change(&key.name, Absent::Made, move |name| {
+            match name.is_buried(own.key.id) {
+                true => Err(Error::lost(LossReason::Refused)),
+                false => name.state.attempt(&own, name.now, &mut name.tokens),
+            }
+        });
+        let (sent, asked, mark) = asked.await?;
+        let looking = |recheck_in, ahead| {
+            let mut wait = looking(db, key, mark);
+            (wait.recheck_in, wait.ahead) = (recheck_in, ahead);
+            wait
+        };
+        match asked {
+            Some(Asked::Granted { token, expires_in }) => {
+                Ok(Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in)))
+            }
+            Some(Asked::Queued { recheck_in, ahead }) => Ok(Attempt::Queued(looking(recheck_in, ahead))),
+            Some(Asked::Held { recheck_in }) => Ok(Attempt::Held(looking(recheck_in, None))),
+            Some(Asked::Gone) | None => Err(Error::lost(LossReason::Released)),
         }
-        self.db.open()?;
-        let asks = self.unanswered.asks(&request.key, Sent::Acquire);
-        let mut strayed = false;
-        let asked = async {
-            let seen = self.db.contention.of(&request.key.name);
-            if request.mode == Mode::Exclusive
-                && seen != Some(Seen::Others)
-                && let Some(grant) = self.take(seen.is_some(), request, &mut strayed).await?
-            {
-                return Ok(Attempt::Granted(grant));
-            }
-            let asked = self.attempt_in_full(request).await;
-            match strayed {
-                true => after_resent(asked, self.try_abandon(&request.key)).await,
-                false => asked,
-            }
+    }
+
+    async fn release_in_full(
+        db: &Arc<Db>,
+        lease: &LeaseKey,
+        keep: Duration,
+        bury: bool,
+        _: impl FnOnce() + Send,
+    ) -> Result<bool> {
+        let absent = if bury { Absent::Made } else { Absent::Left };
+        let id = lease.id;
+        let how = match keep.is_zero() {
+            true => Release::Now,
+            false => Release::KeepFor(keep),
         };
-        asks.answered(asked.await)
-    }
-
-    async fn attempt_in_full(&self, request: &Acquire) -> Result<Attempt> {
-        let mut checked = request.clone();
-        checked.ttl = round_up(request.ttl);
-        checked.queue_ttl = round_up(request.queue_ttl);
-        let key = &request.key;
-        let (sent, asked, mark) = self
-            .db
-            .change_and_mark(std::slice::from_ref(&key.name), Absent::Made, move |view| {
-                let now = view.now;
-                let name = view.made(&checked.key.name)?;
-                if name.is_buried(checked.key.id) {
-                    return Err(Error::lost(LossReason::Refused));
-                }
-                name.state.attempt(&checked, now, &mut name.tokens)
-            })
-            .await?;
-        Ok(match asked {
-            Asked::Granted { token, expires_in } => {
-                Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in))
+        let released = db.change(&lease.name, absent, move |name| {
+            let released = name.state.release(id, how, name.now, &mut name.tokens);
+            if bury {
+                name.bury(id);
             }
-            Asked::Queued { recheck_in, ahead } => {
-                debug_assert!(request.queue == Queueing::Join);
-                Attempt::Queued(self.looking(key, mark, recheck_in, ahead))
-            }
-            Asked::Held { recheck_in } => Attempt::Held(self.looking(key, mark, recheck_in, None)),
-            Asked::Gone => return Err(Error::lost(LossReason::Released)),
-        })
+            Ok(released)
+        });
+        Ok(released.await?.1 == Some(Released::Released))
     }
 
-    /// Lets go of a name that nobody else is at.
-    async fn let_go(&self, lease: &LeaseKey, noted: impl FnOnce() + Send) -> Result<bool> {
-        let id = id_bytes(lease.id);
-        let args = || {
-            let mut args = values();
-            bind(&mut args, lease.name.as_bytes())?;
-            bind(&mut args, &id[..])?;
-            Ok(args)
-        };
-        let (_, token) = self.db.ask_again(&self.db.sql.release, args, noted).await?;
-        Ok(token != 0)
+    async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
+        let id = key.id;
+        let abandoned = db.change(&key.name, Absent::Made, move |name| {
+            let abandoned = name.state.abandon(id, name.now, &mut name.tokens);
+            name.bury(id);
+            Ok(abandoned)
+        });
+        Ok(abandoned.await?.1.unwrap_or(Abandoned::Nothing))
     }
 
-    async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        let how = match how {
-            Release::KeepFor(d) if !d.is_zero() => Release::KeepFor(round_up(d)),
-            _ => Release::Now,
-        };
-        let open = self.unanswered.of(lease);
-        let asks = self.unanswered.asks(lease, Sent::Release);
-        let mut perhaps = open.release;
-        let asked = async {
-            let short = how == Release::Now
-                && !open.acquire
-                && self.db.contention.of(&lease.name) != Some(Seen::Others);
-            if short && self.let_go(lease, || perhaps = true).await? {
-                return Ok(Released::Released);
-            }
-            // A copy of the acquire may still come: a tombstone keeps it from being heard.
-            let absent = if open.acquire { Absent::Made } else { Absent::Left };
-            let (key, strayed) = (lease.clone(), open.acquire);
-            let released = self
-                .db
-                .change(std::slice::from_ref(&lease.name), absent, move |view| {
-                    let now = view.now;
-                    let Some(name) = view.name(&key.name)? else {
-                        return Ok(Released::NotHeld);
-                    };
-                    let released = name.state.release(key.id, how, now, &mut name.tokens);
-                    if strayed {
-                        name.bury(key.id, now);
-                    }
-                    Ok(released)
-                })
-                .await?;
-            Ok(released.1)
-        };
-        let released = asks.answered(asked.await)?;
-        self.unanswered.forget(lease);
-        self.db.sweep_sometimes();
-        Ok(match released {
-            Released::NotHeld if perhaps => Released::Released,
-            released => released,
-        })
+    async fn renew(db: &Arc<Db>, items: Vec<(usize, &RenewItem)>) -> Outcomes {
+        renew::renew(db, items).await
     }
 
-    async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
-        let own = key.clone();
-        let (_, abandoned) = self
-            .db
-            .change(std::slice::from_ref(&key.name), Absent::Made, move |view| {
-                let now = view.now;
-                let name = view.made(&own.name)?;
-                let abandoned = name.state.abandon(own.id, now, &mut name.tokens);
-                name.bury(own.id, now);
-                Ok(abandoned)
-            })
-            .await?;
-        self.unanswered.forget(key);
-        Ok(abandoned)
-    }
-}
-
-#[async_trait]
-impl Lock for MysqlLease {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+    async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let id = lease.id;
+        let turned = db.change(&lease.name, Absent::Left, move |name| {
+            name.state.convert(id, to, name.now, &mut name.tokens)
+        });
+        let (sent, turned, _) = turned.await?;
+        match turned {
+            Some(Turned::Done { token, expires_in }) => Ok(Converted::Done(Grant::new(
+                lease.clone(),
+                token,
+                sent,
+                expires_in,
+            ))),
+            Some(Turned::Busy) => Ok(Converted::Busy),
+            Some(Turned::WouldDeadlock) => Ok(Converted::WouldDeadlock),
+            None => Err(Error::lost(LossReason::Refused)),
+        }
     }
 
-    fn renew(&self) -> Option<&dyn Renew> {
-        Some(self)
+    async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
+        let id = lease.id;
+        let raised = db.change(&lease.name, Absent::Left, move |name| {
+            Ok(name.state.raise(id, to, &mut name.tokens))
+        });
+        Ok(raised.await?.1.unwrap_or(Raised::NotHeld))
     }
 
-    fn rwlock(&self) -> Option<&dyn RwLock> {
-        Some(self)
+    async fn admit(
+        db: &Arc<Db>,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Admission> {
+        gate::admit(db, resource, token, access, value).await
     }
 
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        Some(self)
+    async fn read_fence(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
+        gate::read(db, resource).await
     }
 
-    fn watch(&self) -> Option<&dyn Watch> {
-        Some(self)
+    async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
+        Ok(look(db, name).await?.map(|(look, _)| look).unwrap_or_default())
     }
 
-    /// No lease hangs on a connection, and nothing is pushed.
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        stream::pending().boxed()
+    async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<Inspection> {
+        let loaded = db.look_at(name).await?;
+        Ok(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(loaded.now)))
     }
 
-    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let attempt = self.try_attempt(request).await;
-        attempt.map_err(|e| e.with_name(&request.key.name))
+    async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {
+        let forced = db.change(name, Absent::Left, |name| {
+            Ok(name.state.force_release(name.now, &mut name.tokens))
+        });
+        Ok(forced.await?.1.unwrap_or(0))
     }
 
-    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        let released = self.try_release(lease, how).await;
-        released.map_err(|e| e.with_name(&lease.name))
+    async fn watch(db: &Arc<Db>, name: &LockName) -> Result<(Watching, Change)> {
+        watch::begin(db, name).await
     }
 
-    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        join_all(requests.iter().map(|key| async move {
-            let abandoned = self.try_abandon(key).await;
-            abandoned.map_err(|e| e.with_name(&key.name))
-        }))
-        .await
+    async fn is_sweep_due(db: &Arc<Db>) -> Result<bool> {
+        sweep::take_turn(db).await
     }
 
-    async fn close(&self) -> Result<()> {
-        self.db.close().await
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        sweep::sweep(db).await
     }
 }

@@ -2,232 +2,179 @@
 //!
 //! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
 //! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
-//! left of each. What that does not find (a shared lease, an entry of the queue, a lease that is over) goes
-//! through a transaction by names, at most that many at a time.
+//! left of each. In the same way waiters claim what they were offered alone. What that does not find (a
+//! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
+//! that many at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use dlock_core::spi::{Grant, LeaseKey, Lock as _, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Error, LockName, Result, Timestamp, Token};
-use sqlx::Row as _;
+use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
-use super::failure::foreign;
-use super::lock::{MysqlLease, round_up};
+use super::Db;
+use super::call::bytes;
 use super::schema::NOW;
-use super::text::{bytes, id_bytes, read_id};
+use super::state::{get, token};
 use super::transaction::Absent;
 use crate::admit::Asked;
-use crate::lease::request::{check_ttl, micros};
-
-/// How many go into one statement.
-const BATCH: usize = 500;
+use crate::lease::dialect::Outcomes;
+use crate::lease::keys::{id_bytes, micros, read_id, read_micros, round_up};
+use crate::lease::renew::BATCH;
 
 /// How many names are locked in one transaction.
 const LOCKED: usize = 50;
 
-type Outcomes = Vec<(usize, RenewOutcome)>;
+type Item<'a> = (usize, &'a RenewItem);
 
-#[async_trait]
-impl Renew for MysqlLease {
-    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let (mut sole, mut rest, mut outcomes) = (HashMap::new(), Vec::new(), Outcomes::new());
-        let mut offered = Vec::new();
-        for (n, item) in items.iter().enumerate() {
-            match item.kind {
-                RenewKind::Lease => match check_ttl(self.capabilities(), item.ttl) {
-                    Ok(()) => sole.entry(micros(item.ttl)).or_insert_with(Vec::new).push(n),
-                    Err(e) => outcomes.push((n, failed(e, item))),
-                },
-                _ if self.db.sights.take_offer(&item.key) => offered.push(n),
-                _ => rest.push(n),
+pub(super) async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
+    items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
+    let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
+    // Those that were offered a lease have no ttl in here, and come first.
+    let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
+    for (n, item) in &items {
+        match item.kind {
+            RenewKind::Lease => {
+                let ttl = micros(round_up(item.ttl));
+                by_ttl.entry(Some(ttl)).or_default().push((*n, item));
             }
+            _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
+            _ => drop(rest.insert(*n)),
         }
-        offered.sort_by(|a, b| items[*a].key.name.cmp(&items[*b].key.name));
-        for batch in offered.chunks(BATCH) {
-            // What became of it if it was not answered shows when it is asked again.
-            match self.claim(items, batch).await {
-                Ok(mut grants) => {
-                    for n in batch {
-                        match grants.remove(&items[*n].key) {
-                            Some(grant) => outcomes.push((*n, RenewOutcome::Granted(grant))),
-                            None => rest.push(*n),
-                        }
-                    }
-                }
-                Err(e) => outcomes.extend(batch.iter().map(|n| (*n, failed(e.clone(), &items[*n])))),
-            }
-        }
-        for (ttl, mut alike) in sole {
-            alike.sort_by(|a, b| items[*a].key.name.cmp(&items[*b].key.name));
-            for batch in alike.chunks(BATCH) {
-                match self.extend(items, batch, ttl).await {
-                    Ok((sent, left)) => {
-                        for n in batch {
-                            match left.get(&items[*n].key) {
-                                Some(left) => {
-                                    outcomes.push((*n, RenewOutcome::Renewed(Renewal::new(sent, *left))));
-                                }
-                                None => rest.push(*n),
-                            }
-                        }
-                    }
-                    Err(e) => outcomes.extend(batch.iter().map(|n| (*n, failed(e.clone(), &items[*n])))),
-                }
-            }
-        }
-        rest.sort_by(|a, b| items[*a].key.name.cmp(&items[*b].key.name));
-        for batch in rest.chunks(LOCKED) {
-            outcomes.extend(self.renew_each(items, batch).await);
-        }
-        outcomes.sort_by_key(|(n, _)| *n);
-        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
-}
-
-fn failed(e: Error, item: &RenewItem) -> RenewOutcome {
-    RenewOutcome::Failed(e.with_name(&item.key.name))
+    let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
+        Ok(mut found) => {
+            for (n, item) in batch {
+                match found.remove(&item.key) {
+                    Some(outcome) => outcomes.push((*n, Ok(outcome))),
+                    None => drop(rest.insert(*n)),
+                }
+            }
+        }
+        // What became of one that was not answered shows when it is asked again.
+        Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+    };
+    for (ttl, alike) in by_ttl {
+        for batch in alike.chunks(BATCH) {
+            let asked = match ttl {
+                Some(ttl) => extend(db, batch, ttl).await,
+                None => claim(db, batch).await,
+            };
+            found(batch, asked);
+        }
+    }
+    items.retain(|(n, _)| rest.contains(n));
+    for batch in items.chunks(LOCKED) {
+        outcomes.extend(renew_each(db, batch).await);
+    }
+    outcomes
 }
 
 /// A condition on those keys. Both servers find the rows of such pairs by the key, and lock no others.
-fn keys(items: &[RenewItem], batch: &[usize]) -> String {
-    let all: Vec<_> = batch
-        .iter()
-        .map(|n| {
-            let key = &items[*n].key;
-            format!("({},{})", bytes(key.name.as_bytes()), bytes(&id_bytes(key.id)))
-        })
-        .collect();
+fn keys(batch: &[Item<'_>]) -> String {
+    let key = |(_, item): &Item<'_>| {
+        let (name, id) = (item.key.name.as_bytes(), id_bytes(item.key.id));
+        format!("({},{})", bytes(name), bytes(&id))
+    };
+    let all: Vec<_> = batch.iter().map(key).collect();
     format!("(name, id) IN ({})", all.join(","))
 }
 
 /// A row of a name, an id, and how long it lives yet.
 fn read_life(row: &MySqlRow) -> Result<(LeaseKey, Duration)> {
-    let bad = |_: sqlx::Error| foreign("a column of another type");
-    let name = LockName::new(row.try_get::<Vec<u8>, _>(0).map_err(bad)?)?;
-    let id = row.try_get::<Vec<u8>, _>(1).map_err(bad)?;
-    let id = read_id(&id).ok_or_else(|| foreign("a request id of another length"))?;
-    let life = u64::try_from(row.try_get::<i64, _>(2).map_err(bad)?).unwrap_or(0);
-    Ok((LeaseKey::new(name, id), Duration::from_micros(life)))
+    let name = LockName::new(get::<Vec<u8>>(row, 0)?)?;
+    let id = read_id(&get::<Vec<u8>>(row, 1)?)?;
+    Ok((LeaseKey::new(name, id), read_micros(get(row, 2)?)))
 }
 
-enum Became {
-    Lease(Option<Duration>),
-    Queued(Asked),
-    Failed(Error),
+/// Claims those that were offered alone.
+async fn claim(db: &Arc<Db>, batch: &[Item<'_>]) -> Result<HashMap<LeaseKey, RenewOutcome>> {
+    let (p, keys) = (&db.sql.prefix, keys(batch));
+    let claim = format!(
+        "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > {NOW}; \
+         SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > {NOW}"
+    );
+    let (sent, answer) = db.tell(claim).await?;
+    let granted = |row: &MySqlRow| {
+        let (key, life) = read_life(row)?;
+        let grant = Grant::new(key.clone(), token(row, 3)?, sent, life);
+        Ok((key, RenewOutcome::Granted(grant)))
+    };
+    answer.rows.iter().map(granted).collect()
 }
 
-impl MysqlLease {
-    /// Claims those that were offered alone.
-    async fn claim(&self, items: &[RenewItem], batch: &[usize]) -> Result<HashMap<LeaseKey, Grant>> {
-        let p = &self.db.sql.prefix;
-        let keys = keys(items, batch);
-        let (sent, answer) = self
-            .db
-            .tell(format!(
-                "UPDATE {p}name SET phase = 2, ends = {NOW} + ttl WHERE {keys} AND phase = 1 AND ends > \
-                    {NOW}; \
-                 SELECT name, id, ends - {NOW}, token FROM {p}name WHERE {keys} AND phase = 2 AND ends > \
-                 {NOW}"
-            ))
-            .await?;
-        let bad = |_: sqlx::Error| foreign("a column of another type");
-        let mut grants = HashMap::new();
-        for row in &answer.rows {
-            let (key, life) = read_life(row)?;
-            let token = u64::try_from(row.try_get::<i64, _>(3).map_err(bad)?).ok();
-            let token = token
-                .and_then(Token::new)
-                .ok_or_else(|| foreign("a token below one"))?;
-            grants.insert(key.clone(), Grant::new(key, Some(token), sent, life));
-        }
-        Ok(grants)
+/// Extends those that are held alone.
+async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<LeaseKey, RenewOutcome>> {
+    let (p, live, keys) = (&db.sql.prefix, &db.sql.extend_where, keys(batch));
+    // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
+    let extend = format!(
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= \
+            {NOW} + {ttl}"
+    );
+    let statement = || Ok(super::call::Statement::Text(extend.clone()));
+    let (sent, told) = db.send_again(statement, || ()).await?;
+    let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
+    if usize::try_from(told.found).is_ok_and(|found| found == batch.len()) {
+        let all = batch.iter().map(|(_, item)| item.key.clone());
+        return Ok(all.map(|key| (key, renewed(read_micros(ttl)))).collect());
     }
+    // A lease that was over as that ran is over: nothing makes it live again under its key.
+    let extend = format!(
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} \
+            {live}; \
+         SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
+    );
+    let (sent, answer) = db.tell(extend).await?;
+    let renewed = |row: &MySqlRow| {
+        let (key, life) = read_life(row)?;
+        Ok((key, RenewOutcome::Renewed(Renewal::new(sent, life))))
+    };
+    answer.rows.iter().map(renewed).collect()
+}
 
-    /// Extends those that are held alone; answers what is left of each.
-    async fn extend(
-        &self,
-        items: &[RenewItem],
-        batch: &[usize],
-        ttl: i64,
-    ) -> Result<(Timestamp, HashMap<LeaseKey, Duration>)> {
-        let sql = &self.db.sql;
-        let (p, live, keys) = (&sql.prefix, &sql.extend_where, keys(items, batch));
-        // As nearly always: all are there, and none has more left than it is given. Then that is what each
-        // has.
-        let (sent, told) = self
-            .db
-            .tell_again(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND \
-                    ends <= {NOW} + {ttl}"
-            ))
-            .await?;
-        if usize::try_from(told.found).is_ok_and(|found| found == batch.len()) {
-            let life = Duration::from_micros(u64::try_from(ttl).unwrap_or(0));
-            let all = batch.iter().map(|n| (items[*n].key.clone(), life));
-            return Ok((sent, all.collect()));
-        }
-        // A lease that was over as that ran is over: nothing makes it live again under its key.
-        let (sent, answer) = self
-            .db
-            .tell(format!(
-                "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE \
-                    {keys} {live}; \
-                 SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
-            ))
-            .await?;
-        let left = answer.rows.iter().map(read_life).collect::<Result<_>>()?;
-        Ok((sent, left))
-    }
-
-    async fn renew_each(&self, items: &[RenewItem], batch: &[usize]) -> Outcomes {
-        let mut names: Vec<_> = batch.iter().map(|n| items[*n].key.name.clone()).collect();
-        names.dedup();
-        let own: Vec<_> = batch.iter().map(|n| items[*n].clone()).collect();
-        let done = self
-            .db
-            .change(&names, Absent::Left, move |view| {
-                let now = view.now;
-                let each = own.iter().map(|item| {
-                    let name = match view.name(&item.key.name) {
-                        Ok(Some(name)) => name,
-                        Ok(None) => return Became::Lease(None),
-                        Err(e) => return Became::Failed(e),
-                    };
-                    match item.kind {
-                        RenewKind::Lease => {
-                            Became::Lease(name.state.renew(item.key.id, round_up(item.ttl), now))
-                        }
-                        _ => Became::Queued(name.state.ask_again(item.key.id, round_up(item.ttl), now)),
-                    }
-                });
-                Ok(each.collect::<Vec<_>>())
+async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
+    let mut names: Vec<_> = batch.iter().map(|(_, item)| item.key.name.clone()).collect();
+    names.dedup();
+    let own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
+    let done = db.change_all(&names, Absent::Left, move |names| {
+        let each = own.iter().map(|item| {
+            let (id, ttl) = (item.key.id, round_up(item.ttl));
+            let name = match names.get_mut(&item.key.name) {
+                Some(Ok(name)) => name,
+                Some(Err(e)) => return Err(e.clone()),
+                None => return Ok(None),
+            };
+            Ok(match item.kind {
+                RenewKind::Lease => {
+                    let left = name.state.renew(id, ttl, name.now);
+                    left.map(|expires_in| Asked::Granted {
+                        token: None,
+                        expires_in,
+                    })
+                }
+                _ => Some(name.state.ask_again(id, ttl, name.now)),
             })
-            .await;
-        match done {
-            Ok((sent, became)) => batch
-                .iter()
-                .zip(became)
-                .map(|(n, became)| (*n, outcome(&items[*n], sent, became)))
-                .collect(),
-            Err(e) => batch
-                .iter()
-                .map(|n| (*n, failed(e.clone(), &items[*n])))
-                .collect(),
+        });
+        Ok(each.collect::<Vec<_>>())
+    });
+    match done.await {
+        Ok((sent, asked, _)) => {
+            let outcome = |item: &RenewItem, asked| match (asked, item.kind) {
+                (Some(Asked::Granted { expires_in, .. }), RenewKind::Lease) => {
+                    RenewOutcome::Renewed(Renewal::new(sent, expires_in))
+                }
+                (Some(Asked::Granted { token, expires_in }), _) => {
+                    RenewOutcome::Granted(Grant::new(item.key.clone(), token, sent, expires_in))
+                }
+                (Some(Asked::Queued { recheck_in, ahead }), _) => RenewOutcome::Queued { recheck_in, ahead },
+                _ => RenewOutcome::Gone,
+            };
+            let all = batch.iter().zip(asked);
+            all.map(|((n, item), asked)| (*n, asked.map(|asked| outcome(item, asked))))
+                .collect()
         }
-    }
-}
-
-fn outcome(item: &RenewItem, sent: Timestamp, became: Became) -> RenewOutcome {
-    match became {
-        Became::Lease(Some(left)) => RenewOutcome::Renewed(Renewal::new(sent, left)),
-        Became::Queued(Asked::Granted { token, expires_in }) => {
-            RenewOutcome::Granted(Grant::new(item.key.clone(), token, sent, expires_in))
-        }
-        Became::Queued(Asked::Queued { recheck_in, ahead }) => RenewOutcome::Queued { recheck_in, ahead },
-        Became::Failed(e) => failed(e, item),
-        _ => RenewOutcome::Gone,
+        Err(e) => batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
     }
 }

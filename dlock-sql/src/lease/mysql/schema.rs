@@ -17,11 +17,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::Row as _;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::failure::{foreign, nothing_done};
-use super::text::bytes;
+use super::call::{Statement, bytes};
+use super::connection::Mysql;
+use super::state::get;
+use crate::lease::failure::{foreign, newer_version, nothing_done};
 
 /// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the
 /// statement: what ends is judged late by that, and what begins is counted from before.
@@ -29,7 +31,7 @@ pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', 
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one.
-pub(super) const MIGRATIONS: &[&str] = &[V1];
+const MIGRATIONS: &[&str] = &[V1];
 
 const V1: &str = "
 CREATE TABLE IF NOT EXISTS {p}name (
@@ -140,11 +142,9 @@ pub(super) struct Statements {
     /// The same of a name that has a row, which is cheaper; nought as well if there is none.
     pub(super) acquire_again: Arc<str>,
     pub(super) release: Arc<str>,
+    /// Whatever changes when the holders do, whether something is to be taken back, who was offered the name,
+    /// and when leases end, for those who watch.
     pub(super) look: Arc<str>,
-    /// As `look`, for those who watch: whatever changes when the holders do, and whether something is to be
-    /// taken back.
-    pub(super) mark: Arc<str>,
-    pub(super) read_fence: Arc<str>,
     pub(super) extend_where: String,
 }
 
@@ -180,37 +180,23 @@ impl Statements {
                  WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
             ),
             look: fill(
-                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), \
-                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
-                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED), \
+                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), CAST((k.phase <> 0 AND k.ends <= {now}) \
+                    OR (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND \
+                    o.ends <= {now})) AS SIGNED), \
                  CASE k.phase WHEN 1 THEN HEX(k.id) END, \
-                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o \
-                 WHERE o.name = k.name AND o.phase = 1) END \
+                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o WHERE \
+                    o.name = k.name AND o.phase = 1) END, \
+                 k.ends, CAST(CASE WHEN k.others > 0 THEN (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE \
+                    o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
-            mark: fill(
-                "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), k.ends, CAST(CASE WHEN k.others > 0 \
-                    THEN \
-                 (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE o.name = k.name AND o.phase IN (1, 2, 3)) \
-                 ELSE 0 END AS SIGNED), \
-                 CAST((k.phase <> 0 AND k.ends <= {now}) OR (k.others > 0 AND EXISTS \
-                 (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND o.ends <= {now})) AS SIGNED) \
-                 FROM {p}name AS k WHERE k.name = ?",
-            ),
-            read_fence: fill("SELECT value, max_exclusive, max_any FROM {p}fence WHERE resource = ?"),
             extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
         }
     }
 
     /// What each connection prepares.
     pub(super) fn warm(&self) -> Vec<Arc<str>> {
-        let all = [
-            &self.acquire,
-            &self.acquire_again,
-            &self.release,
-            &self.look,
-            &self.mark,
-        ];
+        let all = [&self.acquire, &self.acquire_again, &self.release, &self.look];
         all.map(Arc::clone).into()
     }
 
@@ -251,50 +237,45 @@ impl Statements {
     }
 }
 
-/// Brings the tables up to the version of those steps.
-pub(super) async fn migrate(
-    conn: &mut MySqlConnection,
-    names: &Names,
-    steps: &[&str],
-    at: &str,
-) -> Result<()> {
-    if version(conn, names, steps.len(), at).await? == steps.len() {
+/// Brings the tables up to the version of this program.
+pub(super) async fn migrate(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<()> {
+    if version(conn, names, at).await? == MIGRATIONS.len() {
         return Ok(());
     }
     let lock = bytes(format!("dlock migrates {}", names.prefix).as_bytes());
-    let got = sqlx::raw_sql(AssertSqlSafe(format!("SELECT GET_LOCK({lock}, 10)")))
-        .fetch_all(&mut *conn)
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    let got = got.first().and_then(|row| row.try_get::<Option<i64>, _>(0).ok());
-    if got.flatten() != Some(1) {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("another program has been making the lock tables in {at} for ten seconds; try again"),
-        ));
+    let got = ask(conn, format!("SELECT GET_LOCK({lock}, 10)"), at).await?;
+    if got
+        .and_then(|row| row.try_get::<Option<i64>, _>(0).ok())
+        .flatten()
+        != Some(1)
+    {
+        let text =
+            format!("another program has been making the lock tables in {at} for ten seconds; try again");
+        return Err(Error::new(ErrorKind::Unavailable, text));
     }
-    let upgraded = upgrade(conn, names, steps, at).await;
-    let released = simple(conn, &format!("DO RELEASE_LOCK({lock})"), at).await;
-    upgraded.and(released)
+    let upgraded = upgrade(conn, names, at).await;
+    let released = ask(conn, format!("DO RELEASE_LOCK({lock})"), at).await;
+    upgraded.and(released.map(drop))
 }
 
-async fn upgrade(conn: &mut MySqlConnection, names: &Names, steps: &[&str], at: &str) -> Result<()> {
-    simple(conn, &names.fill(META), at).await?;
-    let from = version(conn, names, steps.len(), at).await?;
-    for step in steps.iter().skip(from) {
-        simple(conn, &names.fill(step), at).await?;
+async fn upgrade(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<()> {
+    ask(conn, names.fill(META), at).await?;
+    let from = version(conn, names, at).await?;
+    for step in MIGRATIONS.iter().skip(from) {
+        ask(conn, names.fill(step), at).await?;
     }
-    let set = format!("UPDATE {{p}}meta SET schema_version = {}", steps.len());
-    simple(conn, &names.fill(&set), at).await
+    let set = format!("UPDATE {{p}}meta SET schema_version = {}", MIGRATIONS.len());
+    ask(conn, names.fill(&set), at).await.map(drop)
 }
 
-async fn simple(conn: &mut MySqlConnection, text: &str, at: &str) -> Result<()> {
-    let done = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(conn).await;
-    done.map(|_| ()).map_err(|e| nothing_done(e, at))
+async fn ask(conn: &mut MySqlConnection, text: String, at: &str) -> Result<Option<MySqlRow>> {
+    let answer = Statement::Text(text).run(conn).await;
+    let answer = answer.map_err(|e| nothing_done::<Mysql>(e, at))?;
+    Ok(answer.rows.into_iter().next())
 }
 
 /// Nought if there are no tables yet. What a newer dlock has made is refused.
-async fn version(conn: &mut MySqlConnection, names: &Names, known: usize, at: &str) -> Result<usize> {
+async fn version(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<usize> {
     let schema = match &names.schema {
         Some(schema) => format!("CONVERT({} USING utf8mb4)", bytes(schema.as_bytes())),
         None => "DATABASE()".to_owned(),
@@ -303,31 +284,18 @@ async fn version(conn: &mut MySqlConnection, names: &Names, known: usize, at: &s
         "SELECT 1 FROM information_schema.tables WHERE table_schema = {schema} AND table_name = '{}meta'",
         names.prefix
     );
-    let there = sqlx::raw_sql(AssertSqlSafe(there))
-        .fetch_all(&mut *conn)
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    if there.is_empty() {
+    if ask(conn, there, at).await?.is_none() {
         return Ok(0);
     }
     let text = names.fill("SELECT CAST(schema_version AS SIGNED) FROM {p}meta");
-    let rows = sqlx::raw_sql(AssertSqlSafe(text))
-        .fetch_all(&mut *conn)
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    // Another program has made the table and not yet its row.
-    let Some(row) = rows.first() else { return Ok(0) };
-    let version: i64 = row.try_get(0).map_err(|_| foreign("another schema version"))?;
-    let version = usize::try_from(version).map_err(|_| foreign("a schema version below nought"))?;
-    if version > known {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the lock tables {names} in {at} have schema version {version}, this program knows up to \
-                    {known}: \
-                 a newer dlock has used the database; update this program"
-            ),
-        ));
+    // Another program may have made the table and not yet its row.
+    let Some(row) = ask(conn, text, at).await? else {
+        return Ok(0);
+    };
+    match usize::try_from(get::<i64>(&row, 0)?).map_err(|_| foreign("another schema version"))? {
+        version if version > MIGRATIONS.len() => {
+            Err(newer_version(&names.to_string(), at, version, MIGRATIONS.len()))
+        }
+        version => Ok(version),
     }
-    Ok(version)
 }

@@ -5,18 +5,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{LockName, Mode, RequestId, Result, Timestamp, Token};
+use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
-use super::failure::foreign;
-use super::text::{bytes, id_bytes, label, number, read_id};
+use super::call::{bytes, label};
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, WATCH, Watch};
-use crate::lease::request::share;
+use crate::lease::failure::{foreign, foreign_column};
+use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
+use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -28,14 +28,10 @@ const BURIED: i64 = 5;
 /// What `upgrading` is of a minimum hold that a tombstone comes after.
 const MARKED: i64 = 2;
 
-/// Which row of an answer it is.
+/// Which row of an answer it is: its first column.
 pub(super) const NAME: i64 = 0;
 pub(super) const ENTRY: i64 = 1;
 pub(super) const CLOCK: i64 = 2;
-
-/// What of a name's row changes when anything does: the number of changes, the token, the phase. Of a name
-/// that has no row it is all nought.
-pub(super) type Mark = (i64, i64, i64);
 
 /// One name as it is in the database, locked, and as it will be.
 pub(super) struct Loaded {
@@ -54,10 +50,10 @@ pub(super) struct Loaded {
     marked: HashSet<RequestId>,
     exhumed: Vec<RequestId>,
     /// The server's clock.
-    now: Timestamp,
+    pub(super) now: Timestamp,
 }
 
-pub(super) fn micros(t: Timestamp) -> u64 {
+fn micros(t: Timestamp) -> u64 {
     t.as_nanos() / 1_000
 }
 
@@ -65,21 +61,19 @@ fn timestamp(micros: u64) -> Timestamp {
     Timestamp::from_nanos(micros.saturating_mul(1_000))
 }
 
-fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
+pub(super) fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
 where
     T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
 {
-    row.try_get(column)
-        .map_err(|_| foreign("a column of another type"))
+    row.try_get(column).map_err(foreign_column)
 }
 
 fn positive(row: &MySqlRow, column: usize) -> Result<u64> {
     u64::try_from(get::<i64>(row, column)?).map_err(|_| foreign("a number below zero"))
 }
 
-/// What a row is: the first column says it.
-pub(super) fn kind(row: &MySqlRow) -> Result<i64> {
-    get(row, 0)
+pub(super) fn token(row: &MySqlRow, column: usize) -> Result<Option<Token>> {
+    get::<Option<i64>>(row, column)?.map(read_token).transpose()
 }
 
 /// The server's clock of its row.
@@ -95,21 +89,14 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
 /// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
 /// upgrading, owner, changes.
 fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
-    let mode = match get::<i64>(row, 4)? {
-        -1 => Mode::Exclusive,
-        n => Mode::Shared {
-            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign("an unknown mode"))?),
-        },
-    };
-    let token: Option<i64> = get(row, 7)?;
     let owner: Option<String> = get(row, 11)?;
     Ok(Entry {
         id: read_key(row)?,
         phase,
-        mode,
+        mode: read_mode(get(row, 4)?)?,
         priority: u8::try_from(get::<i64>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
         arrival: get(row, 6)?,
-        token: token.and_then(|n| u64::try_from(n).ok()).and_then(Token::new),
+        token: token(row, 7)?,
         ttl: Duration::from_micros(positive(row, 8)?),
         expires: timestamp(positive(row, 9)?),
         upgrading: get::<i64>(row, 10)? == 1,
@@ -119,8 +106,7 @@ fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
 
 fn read_key(row: &MySqlRow) -> Result<RequestId> {
     let id: Option<Vec<u8>> = get(row, 2)?;
-    id.and_then(|id| read_id(&id))
-        .ok_or_else(|| foreign("a request id of another length"))
+    read_id(&id.unwrap_or_default())
 }
 
 fn read_phase(number: i64) -> Result<Phase> {
@@ -149,7 +135,7 @@ impl Loaded {
             state: NameState::default(),
             tokens: Tokens::default(),
             token: positive(row, 7)?,
-            mark: (get(row, 12)?, get(row, 7)?, get(row, 3)?),
+            mark: (get(row, 12)?, 0, get(row, 7)?, get(row, 3)?),
             rows: HashSet::new(),
             graves: HashMap::new(),
             buried: Vec::new(),
@@ -209,21 +195,20 @@ impl Loaded {
     }
 
     /// A copy of that request that is on its way is not heard.
-    pub(super) fn bury(&mut self, id: RequestId, now: Timestamp) {
+    pub(super) fn bury(&mut self, id: RequestId) {
         match self.state.kept_beside(id) {
             Some(_) => drop(self.marked.insert(id)),
-            None => drop(self.graves.insert(id, now + TOMBSTONE)),
+            None => drop(self.graves.insert(id, self.now + TOMBSTONE)),
         }
         self.buried.push(id);
     }
 
     /// The tombstones of those whose minimum hold is over.
     fn bury_marked(&mut self) {
-        let (marked, now) = (std::mem::take(&mut self.marked), self.now);
-        for id in marked {
+        for id in std::mem::take(&mut self.marked) {
             match self.state.kept_beside(id) {
                 Some(_) => drop(self.marked.insert(id)),
-                None => self.bury(id, now),
+                None => self.bury(id),
             }
         }
     }
@@ -307,11 +292,8 @@ impl Loaded {
         };
         let (_, is_news) = self.state.written();
         let changes = self.mark.0 + i64::from(is_news);
-        self.mark = (
-            changes,
-            i64::try_from(token).unwrap_or(i64::MAX),
-            i64::from(phase),
-        );
+        let stored = i64::try_from(token).unwrap_or(i64::MAX);
+        self.mark = (changes, 0, stored, i64::from(phase));
         push(
             to,
             format_args!(
@@ -338,7 +320,7 @@ fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>, marked: bool) -> 
             share(e.mode)?,
             e.priority,
             e.arrival,
-            number(e.token.map(Token::get)),
+            e.token.map_or("NULL".to_owned(), |t| t.to_string()),
             e.ttl.as_micros(),
             micros(e.expires),
             if marked { MARKED } else { i64::from(e.upgrading) },

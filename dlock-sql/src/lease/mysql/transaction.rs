@@ -7,13 +7,14 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::Statement;
-use super::connection::{Db, Mysql};
-use super::failure::{foreign, is_fatal, nothing_done, perhaps_done};
-use super::state::{CLOCK, ENTRY, Loaded, Mark, NAME, kind, read_clock, read_name};
-use super::text::list;
+use super::Db;
+use super::call::{Statement, list};
+use super::connection::Mysql;
+use super::failure::is_fatal;
+use super::state::{CLOCK, ENTRY, Loaded, NAME, get, read_clock, read_name};
 use crate::lease::connection::Lent;
-use crate::lease::contention::Seen;
+use crate::lease::failure::{foreign, nothing_done, perhaps_done};
+use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,77 +25,64 @@ pub(super) enum Absent {
     Left,
 }
 
-/// Names in a transaction.
-pub(super) struct View {
-    pub(super) now: Timestamp,
-    names: HashMap<LockName, Result<Loaded>>,
-}
-
-impl View {
-    /// A name, with what has run out taken back; `None` if it has no row. What cannot be read of it is its
-    /// own failure.
-    pub(super) fn name(&mut self, name: &LockName) -> Result<Option<&mut Loaded>> {
-        match self.names.get_mut(name) {
-            None => Ok(None),
-            Some(Ok(loaded)) => Ok(Some(loaded)),
-            Some(Err(e)) => Err(e.clone()),
-        }
-    }
-
-    /// One that has been given a row.
-    pub(super) fn made(&mut self, name: &LockName) -> Result<&mut Loaded> {
-        self.name(name)?
-            .ok_or_else(|| foreign("a name whose row was made and is not there"))
-    }
-}
+/// Names in a transaction, with what has run out taken back. What cannot be read of one is its own failure.
+pub(super) type View = HashMap<LockName, Result<Loaded>>;
 
 impl Db {
-    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that
-    /// had stood idle: where it is open, and when the text was sent.
-    pub(super) async fn begin(&self, text: &str) -> Result<(Lent<Mysql>, Timestamp, Vec<MySqlRow>)> {
-        let mut again = true;
-        loop {
-            let mut lent = self.lend().await?;
-            let (was_idle, sent) = (lent.was_idle, Timestamp::now());
-            match lent.run(Statement::Text(text.to_owned())).await {
-                Ok(answer) => return Ok((lent, sent, answer.rows)),
-                Err(e) => {
-                    self.finish(lent, Some(&e));
-                    if !(was_idle && again && is_fatal(&e)) {
-                        return Err(nothing_done(e, &self.at));
-                    }
-                    again = false;
-                }
-            }
-        }
-    }
-
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is
-    /// written and committed.
+    /// written and committed. Answers when it was begun, and how a look will find the one name, if nobody
+    /// changes it meanwhile.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
     /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
     /// is not polled*: a task does the rest, so no name stays locked for that.
-    pub(super) async fn change<T: Send + 'static>(
-        self: &Arc<Self>,
-        names: &[LockName],
-        absent: Absent,
-        work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
-    ) -> Result<(Timestamp, T)> {
-        let (sent, done, _) = self.change_and_mark(names, absent, work).await?;
-        Ok((sent, done))
-    }
-
-    /// The same; and how a look will find the one name, if nobody changes it meanwhile.
-    pub(super) async fn change_and_mark<T: Send + 'static>(
+    pub(super) async fn change_all<T: Send + 'static>(
         self: &Arc<Self>,
         names: &[LockName],
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
     ) -> Result<(Timestamp, T, Option<Mark>)> {
         let (db, names) = (self.clone(), names.to_vec());
-        self.help(async move { db.transact(&names, absent, work).await })
+        self.in_background(async move { db.transact(&names, absent, work).await })
             .await
+    }
+
+    /// The same on one name; `None` if it has no row.
+    pub(super) async fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &LockName,
+        absent: Absent,
+        work: impl FnOnce(&mut Loaded) -> Result<T> + Send + 'static,
+    ) -> Result<(Timestamp, Option<T>, Option<Mark>)> {
+        let own = name.clone();
+        self.change_all(std::slice::from_ref(name), absent, move |names| {
+            match names.get_mut(&own) {
+                Some(Ok(name)) => work(name).map(Some),
+                Some(Err(e)) => Err(e.clone()),
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that
+    /// broke while it stood idle. Whatever is lost later was sent on a connection that had answered a moment
+    /// ago, and is `Unknown`.
+    async fn begin(&self, text: &str) -> Result<(Lent<Mysql>, Timestamp, Vec<MySqlRow>)> {
+        let mut again = true;
+        loop {
+            let mut lent = self.lend().await?;
+            let sent = Timestamp::now();
+            match lent.run(Statement::Text(text.to_owned())).await {
+                Ok(answer) => return Ok((lent, sent, answer.rows)),
+                Err(e) => {
+                    self.finish(lent, Some(&e));
+                    if !std::mem::replace(&mut again, false) || !is_fatal(&e) {
+                        return Err(nothing_done::<Mysql>(e, &self.at));
+                    }
+                }
+            }
+        }
     }
 
     async fn transact<T>(
@@ -105,12 +93,11 @@ impl Db {
     ) -> Result<(Timestamp, T, Option<Mark>)> {
         let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
         let (mut lent, sent, mut found) = self.begin(&text).await?;
-        let mut view;
-        loop {
-            view = load(&found)?;
-            let missing: Vec<_> = names.iter().filter(|n| !view.names.contains_key(*n)).collect();
+        let (now, mut view) = loop {
+            let (now, view) = load(&found)?;
+            let missing: Vec<_> = names.iter().filter(|n| !view.contains_key(*n)).collect();
             if absent == Absent::Left || missing.is_empty() {
-                break;
+                break (now, view);
             }
             // Not within the transaction: who finds there the row made by another would share a lock with it,
             // and each would wait for the other to go.
@@ -121,16 +108,15 @@ impl Db {
             }
             make.push_str(&text);
             let made = lent.run(Statement::Text(make)).await;
-            found = made.map_err(|e| nothing_done(e, &self.at))?.rows;
-        }
-        let now = view.now;
-        for loaded in view.names.values_mut().flatten() {
+            found = made.map_err(|e| nothing_done::<Mysql>(e, &self.at))?.rows;
+        };
+        for loaded in view.values_mut().flatten() {
             loaded.settle(now);
         }
         let worked = work(&mut view);
         let mut text = String::new();
         // What a request is refused for does not keep what has run out from being written.
-        for (name, loaded) in &mut view.names {
+        for (name, loaded) in &mut view {
             if let Ok(loaded) = loaded {
                 loaded.write(&self.sql.prefix, name, &mut text)?;
             }
@@ -138,45 +124,41 @@ impl Db {
         text.push_str("COMMIT");
         let committed = lent.run(Statement::Text(text)).await;
         self.finish(lent, committed.as_ref().err());
-        committed.map_err(|e| perhaps_done(e, &self.at))?;
-        for (name, loaded) in &view.names {
+        committed.map_err(|e| perhaps_done::<Mysql>(e, &self.at))?;
+        let mut mark = None;
+        for (name, loaded) in &view {
             if let Ok(loaded) = loaded {
-                self.contention.tell(name, Seen::others(loaded.others() > 0));
+                self.contention.tell(name, loaded.others() > 0);
+                mark = (names.len() == 1).then_some(loaded.mark);
             }
         }
-        let mark = match names {
-            [name] => view.names.get(name).and_then(|l| l.as_ref().ok()).map(|l| l.mark),
-            _ => None,
-        };
         Ok((sent, worked?, mark))
     }
 
     /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
-    /// waiting; and the time of that moment. `None` of it: it has no row.
-    pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<(Timestamp, Option<Loaded>)> {
+    /// waiting. `None`: it has no row.
+    pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<Option<Loaded>> {
         let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
-        let mut view = load(&rows)?;
-        let mut loaded = view.names.remove(name).transpose()?;
+        let (now, mut names) = load(&rows)?;
+        let mut loaded = names.remove(name).transpose()?;
         if let Some(loaded) = &mut loaded {
+            loaded.now = now;
             loaded.state.loaded();
         }
-        Ok((view.now, loaded))
+        Ok(loaded)
     }
 }
 
-fn load(rows: &[MySqlRow]) -> Result<View> {
-    let mut view = View {
-        now: Timestamp::ZERO,
-        names: HashMap::new(),
-    };
+fn load(rows: &[MySqlRow]) -> Result<(Timestamp, View)> {
+    let (mut now, mut names) = (Timestamp::ZERO, View::new());
     for row in rows {
-        match kind(row)? {
+        match get(row, 0)? {
             NAME => {
-                view.names.insert(read_name(row)?, Loaded::new(row));
+                names.insert(read_name(row)?, Loaded::new(row));
             }
             ENTRY => {
                 // Rows of a name that has none itself are left of nothing, and in nobody's way.
-                let Some(slot) = view.names.get_mut(&read_name(row)?) else {
+                let Some(slot) = names.get_mut(&read_name(row)?) else {
                     continue;
                 };
                 if let Ok(loaded) = slot
@@ -185,12 +167,12 @@ fn load(rows: &[MySqlRow]) -> Result<View> {
                     *slot = Err(e);
                 }
             }
-            CLOCK => view.now = read_clock(row)?,
+            CLOCK => now = read_clock(row)?,
             _ => return Err(foreign("a row that was not asked for")),
         }
     }
-    match view.now == Timestamp::ZERO {
+    match now == Timestamp::ZERO {
         true => Err(foreign("no time of the server")),
-        false => Ok(view),
+        false => Ok((now, names)),
     }
 }

@@ -1,4 +1,4 @@
-//! A statement with its values, in the two ways that it can be sent.
+//! A statement with its values, in the two forms that it can be sent in.
 //!
 //! * *Prepared*, on a connection that leads to one session: parsed once per connection, one round trip from
 //!   then on.
@@ -8,14 +8,13 @@
 //!   hexadecimal digits, numbers as numbers.
 
 use std::fmt::Write as _;
-use std::ops::Deref;
 use std::sync::Arc;
 
-use dlock_core::{Error, ErrorKind, Result};
 use futures::TryStreamExt as _;
-use futures::stream::BoxStream;
-use sqlx::postgres::{PgArguments, PgConnection, PgQueryResult, PgRow, PgTypeInfo};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgTypeInfo};
 use sqlx::{Arguments as _, AssertSqlSafe, Executor as _, Postgres, Type};
+
+use crate::lease::keys::hex;
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -30,84 +29,49 @@ pub(super) enum Value<'a> {
     Truths(Vec<bool>),
 }
 
-/// How statements are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Prepared,
-    InFull,
-}
-
 /// A statement with its values, ready to be sent.
-pub(super) enum Statement {
+pub(in crate::lease) enum Statement {
     Prepared(Arc<str>, PgArguments),
     InFull(String),
 }
 
-impl Statement {
-    pub(super) fn new(way: Way, text: &Arc<str>, values: &[Value<'_>]) -> Result<Self, sqlx::Error> {
-        match way {
-            Way::Prepared => {
-                let mut args = PgArguments::default();
-                for value in values {
-                    value.bind(&mut args).map_err(sqlx::Error::Encode)?;
-                }
-                Ok(Self::Prepared(text.clone(), args))
-            }
-            Way::InFull => Ok(Self::InFull(in_full(text, values))),
-        }
-    }
-
-    /// Sends it and takes in all of the answer.
-    pub(super) async fn on(self, conn: &mut PgConnection) -> Result<Rows, sqlx::Error> {
-        match self {
-            Self::Prepared(text, args) => {
-                let query = sqlx::query_with::<Postgres, _>(AssertSqlSafe(text), args);
-                Rows::of(conn.fetch_many(query)).await
-            }
-            Self::InFull(full) => Rows::of(conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(full)))).await,
-        }
-    }
-}
-
 /// What was answered to a statement.
-#[derive(Debug, Default)]
-pub(super) struct Rows {
-    all: Vec<PgRow>,
+#[derive(Default)]
+pub(in crate::lease) struct Rows {
+    pub(super) rows: Vec<PgRow>,
     /// How many rows it has changed, or answered.
     pub(super) count: u64,
 }
 
-impl Rows {
-    async fn of(
-        mut steps: BoxStream<'_, Result<sqlx::Either<PgQueryResult, PgRow>, sqlx::Error>>,
-    ) -> Result<Self, sqlx::Error> {
-        let mut rows = Self::default();
+impl Statement {
+    pub(super) fn new(in_full: bool, text: &Arc<str>, values: &[Value<'_>]) -> Result<Self, sqlx::Error> {
+        if in_full {
+            return Ok(Self::InFull(written_in_full(text, values)));
+        }
+        let mut args = PgArguments::default();
+        for value in values {
+            value.bind(&mut args).map_err(sqlx::Error::Encode)?;
+        }
+        Ok(Self::Prepared(text.clone(), args))
+    }
+
+    /// Sends it and takes in all of the answer.
+    pub(super) async fn run(self, conn: &mut PgConnection) -> Result<Rows, sqlx::Error> {
+        let mut steps = match self {
+            Self::Prepared(text, args) => {
+                conn.fetch_many(sqlx::query_with::<Postgres, _>(AssertSqlSafe(text), args))
+            }
+            Self::InFull(full) => conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(full))),
+        };
+        let mut rows = Rows::default();
         while let Some(step) = steps.try_next().await? {
             match step {
                 sqlx::Either::Left(done) => rows.count += done.rows_affected(),
-                sqlx::Either::Right(row) => rows.all.push(row),
+                sqlx::Either::Right(row) => rows.rows.push(row),
             }
         }
         Ok(rows)
     }
-}
-
-impl Deref for Rows {
-    type Target = [PgRow];
-
-    fn deref(&self) -> &[PgRow] {
-        &self.all
-    }
-}
-
-/// Sends a statement and takes in all of the answer.
-pub(super) async fn run(
-    conn: &mut PgConnection,
-    way: Way,
-    text: &Arc<str>,
-    values: &[Value<'_>],
-) -> Result<Rows, sqlx::Error> {
-    Statement::new(way, text, values)?.on(conn).await
 }
 
 impl Value<'_> {
@@ -183,7 +147,7 @@ fn list<T>(to: &mut String, all: &[T], of: &str, write: impl Fn(&mut String, &T)
 }
 
 /// The statement with its values in place of `$1`, `$2`, … No text of ours has a dollar sign but there.
-fn in_full(text: &str, values: &[Value<'_>]) -> String {
+fn written_in_full(text: &str, values: &[Value<'_>]) -> String {
     let mut parts = text.split('$');
     let mut full = String::with_capacity(text.len() * 2);
     full.push_str(parts.next().unwrap_or_default());
@@ -204,32 +168,6 @@ fn in_full(text: &str, values: &[Value<'_>]) -> String {
     full
 }
 
-/// In small hexadecimal digits, as `encode(…, 'hex')` writes it.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        put(&mut text, format_args!("{byte:02x}"));
-    }
-    text
-}
-
-/// Reads what [`hex`] writes.
-pub(super) fn unhex(text: &str) -> Result<Vec<u8>> {
-    let bad = || {
-        Error::new(
-            ErrorKind::BackendData,
-            "what should be hexadecimal digits is something else",
-        )
-    };
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return Err(bad());
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +183,7 @@ mod tests {
             Value::ManyBytes(vec![evil.into(), vec![]]),
             Value::Truths(vec![true, false]),
         ];
-        let full = in_full("SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0", &values);
+        let full = written_in_full("SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0", &values);
         let digits = hex(evil.as_bytes());
         assert!(!full.contains("DROP") && !full.contains('$'), "{full}");
         assert_eq!(
@@ -257,11 +195,5 @@ mod tests {
                  WHERE (-5)::bigint > 0"
             )
         );
-    }
-
-    #[test]
-    fn digits_are_read_as_they_are_written() {
-        assert_eq!(unhex(&hex(&[0, 9, 255])).unwrap(), [0, 9, 255]);
-        assert!(unhex("0").is_err() && unhex("0g").is_err() && unhex("é").is_err());
     }
 }

@@ -1,85 +1,117 @@
-//! How PostgreSQL is connected to and asked. The rest is the same for all servers: see `lease/connection.rs`.
+//! How PostgreSQL is connected to and asked. The rest is the same for all servers: `lease/connection.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::{Error, Result, Timestamp};
+use dlock_core::{Error, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgTypeInfo};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
 
-use super::call::{Rows, Statement, Value, Way};
-use super::failure;
-use super::pushes::Pushes;
-use super::schema::Statements;
-use crate::lease::connection::Database;
-use crate::lease::dialect::Dialect;
+use super::call::{Rows, Statement, Value};
+use super::notify::listen;
+use super::schema::{Session, Statements};
+use super::wait::Pushes;
+use super::{Db, failure};
+use crate::lease::Config;
+use crate::lease::connection::{Database, connect};
+use crate::lease::failure::nothing_done;
+use crate::lease::keys::hex;
+use crate::lease::lock::Lease;
 
 /// What a client knows of a PostgreSQL database.
-pub(super) struct Postgres {
+pub(in crate::lease) struct Postgres {
     pub(super) options: PgConnectOptions,
-    pub(super) way: Way,
+    /// There is a pooler in transaction mode: statements go in full.
+    pub(super) in_full: bool,
     pub(super) sql: Statements,
     pub(super) pushes: Arc<Pushes>,
     /// Where this client is told; `None` if it only looks.
     pub(super) channel: Option<Arc<str>>,
 }
 
-pub(super) type Db = Database<Postgres>;
-
-impl Dialect for Postgres {
-    type Connection = PgConnection;
-    type Statement = Statement;
-    type Answer = Rows;
-
-    const NAME: &'static str = "PostgreSQL";
-    const CONTENDED: Duration = Duration::from_millis(100);
-    const PING_AFTER: Option<Duration> = None;
-    const REFUSAL_LEAVES_TRANSACTION: bool = false;
-
-    fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        let warm = match self.way {
-            Way::Prepared => self.sql.warm(),
-            Way::InFull => Warm::default(),
-        };
-        connecting(&self.options, warm)
+/// Connects, makes or updates the tables, and begins to listen.
+pub(in crate::lease) async fn open(
+    options: PgConnectOptions,
+    config: &Config,
+    runtime: Arc<dyn Runtime>,
+) -> Result<Lease<Postgres>> {
+    let at: Arc<str> = shown(&options).into();
+    let in_full = config.behind_pooler;
+    let mut options = options.disable_statement_logging();
+    if !in_full {
+        let wait = config.lock_wait.as_millis().clamp(1, i32::MAX as u128);
+        options = options.options([
+            ("default_transaction_isolation", "read committed".to_owned()),
+            ("default_transaction_read_only", "off".to_owned()),
+            ("lock_timeout", format!("{wait}ms")),
+            // Each statement finds rows by their keys, whatever the values are. The server would plan some of
+            // them anew each time, which costs more than to run them, and others for the table as it was when
+            // it was small.
+            ("plan_cache_mode", "force_generic_plan".to_owned()),
+            ("enable_seqscan", "off".to_owned()),
+            ("jit", "off".to_owned()),
+        ]);
     }
-
-    fn run(statement: Statement, conn: &mut PgConnection) -> BoxFuture<'_, Result<Rows, sqlx::Error>> {
-        statement.on(conn).boxed()
+    let connecting = connecting(&options, Warm::default());
+    let mut session = Session {
+        conn: connect::<Postgres>(connecting, &*runtime, &at).await?,
+        in_full,
+        at: at.clone(),
+    };
+    let names = session.migrated(config).await?;
+    let sql = Statements::new(&names);
+    let mut first = session.conn;
+    if !in_full {
+        let prepared = prepare(&mut first, &sql.warm()).await;
+        prepared.map_err(|e| nothing_done::<Postgres>(e, &at))?;
     }
+    let channel = (!in_full).then(|| {
+        let mut own = [0; 16];
+        runtime.fill_random(&mut own);
+        Arc::from(format!("dlock_{}", hex(&own)))
+    });
+    let dialect = Postgres {
+        options,
+        in_full,
+        sql,
+        pushes: Pushes::new(),
+        channel,
+    };
+    let (connections, every) = (config.connections, config.sweep_every);
+    let db = Database::new(dialect, first, &at, runtime, connections, every);
+    listen(&db).await?;
+    db.sweep_at_first().await;
+    Ok(Lease::new(db))
+}
 
-    fn reset(conn: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-        conn.ping().boxed()
-    }
-
-    fn is_fatal(e: &sqlx::Error) -> bool {
-        failure::is_fatal(e)
-    }
-
-    fn is_lost(e: &sqlx::Error) -> bool {
-        failure::is_lost(e)
-    }
-
-    fn nothing_done(e: sqlx::Error, at: &str) -> Error {
-        failure::nothing_done(e, at)
-    }
-
-    fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-        failure::perhaps_done(e, at)
-    }
-
-    fn closing(&self) {
-        self.pushes.close();
+/// Where it is, for messages: never a password.
+fn shown(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or(options.get_username());
+    match options.get_socket() {
+        Some(socket) => format!("{database} at {}", socket.display()),
+        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
     }
 }
 
-impl Db {
-    fn statement(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
-        Statement::new(self.way, text, values).map_err(|e| failure::nothing_done(e, &self.at))
+impl Postgres {
+    pub(super) fn statement(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
+        Statement::new(self.in_full, text, values).map_err(not_written)
     }
 
+    pub(super) fn warm(&self) -> Warm {
+        match self.in_full {
+            true => Warm::default(),
+            false => self.sql.warm(),
+        }
+    }
+}
+
+fn not_written(e: sqlx::Error) -> Error {
+    crate::lease::failure::invalid(format!("a value cannot be stored: {e}"))
+}
+
+impl Db {
     /// A statement that changes something: see [`Database::send`].
     pub(super) async fn ask(
         self: &Arc<Self>,
@@ -100,8 +132,8 @@ impl Db {
     }
 
     /// One that reads.
-    pub(super) async fn read(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Rows> {
-        self.send_read(|| self.statement(text, values)).await
+    pub(super) async fn read_rows(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Rows> {
+        self.read(|| self.statement(text, values)).await
     }
 }
 
@@ -130,7 +162,7 @@ pub(super) fn connecting(
     .boxed()
 }
 
-pub(super) async fn prepare(conn: &mut PgConnection, warm: &Warm) -> Result<(), sqlx::Error> {
+async fn prepare(conn: &mut PgConnection, warm: &Warm) -> Result<(), sqlx::Error> {
     for (text, types) in &warm.statements {
         let text = AssertSqlSafe(text.clone()).into_sql_str();
         (&mut *conn).prepare_with(text, types).await?;

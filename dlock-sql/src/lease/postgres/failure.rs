@@ -23,39 +23,19 @@ fn is_of_a_pooler(state: &str) -> bool {
     matches!(state, "26000" | "42P05")
 }
 
-/// The typed error for a statement that has changed nothing: it was refused, it only read, or it was never
-/// sent.
-pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
-    let (kind, what) = match state(&e) {
-        // A pooler that would not keep what a session is told when it begins.
-        Some(state) if state == "08P01" && e.to_string().contains("startup parameter") => of_state("26000"),
-        Some(state) => of_state(&state),
-        None => (
-            ErrorKind::Unavailable,
-            "cannot be reached or does not answer; check the address, the network and the server",
-        ),
-    };
-    Error::new(kind, format!("the PostgreSQL database {at} {what}")).with_source(e)
-}
-
-/// It was lost with its connection, or the server ended the session: the commit may have come first.
-pub(super) fn is_lost(e: &sqlx::Error) -> bool {
+/// It was lost with its connection, or the server ended the session: the commit may have come first. All else
+/// that the server refuses has been rolled back, whole: every statement of this backend is a transaction of
+/// its own.
+pub(super) fn is_unknown(e: &sqlx::Error) -> bool {
     state(e).is_none_or(|state| state.starts_with("08") || state.starts_with("57P"))
 }
 
-/// The typed error for a statement that was sent.
-///
-/// One that the server refuses has been rolled back, whole: every statement of this backend is a transaction
-/// of its own. Whoever is told that the session ends, or loses the connection, does not know: the commit may
-/// have come first.
-pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    match is_lost(&e) {
-        false => nothing_done(e, at),
-        true => Error::new(
-            ErrorKind::Unknown,
-            format!("the connection to the PostgreSQL database {at} was lost before the answer came"),
-        )
-        .with_source(e),
+pub(super) fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+    let state = state(e)?;
+    // A pooler that would not keep what a session is told when it begins.
+    match state == "08P01" && e.to_string().contains("startup parameter") {
+        true => Some(of_state("26000")),
+        false => Some(of_state(&state)),
     }
 }
 
@@ -116,7 +96,7 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
         ),
         _ if is_of_a_pooler(state) => (
             ErrorKind::Unsupported,
-            "is behind a pooler in transaction mode; open it with `Route::TransactionPooler`",
+            "is behind a pooler in transaction mode; connect with `pooler=true`, or `Config::behind_pooler`",
         ),
         _ if state.starts_with("42") || state.starts_with("22") || state.starts_with("23") => (
             ErrorKind::BackendData,
@@ -125,14 +105,6 @@ fn of_state(state: &str) -> (ErrorKind, &'static str) {
         ),
         _ => (ErrorKind::Unavailable, "failed"),
     }
-}
-
-/// A row or an answer that is none of ours.
-pub(super) fn foreign(what: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!("what the lock tables answer was not written by dlock: {what}"),
-    )
 }
 
 #[cfg(test)]
@@ -155,13 +127,5 @@ mod tests {
         ] {
             assert_eq!(of_state(state).0, kind, "{state}");
         }
-    }
-
-    #[test]
-    fn what_was_sent_and_not_answered_is_unknown() {
-        let lost = || sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into());
-        assert_eq!(perhaps_done(lost(), "x").kind(), ErrorKind::Unknown);
-        assert_eq!(nothing_done(lost(), "x").kind(), ErrorKind::Unavailable);
-        assert!(is_fatal(&lost()));
     }
 }

@@ -1,12 +1,10 @@
 //! The connection that listens, and the task that has it.
 //!
-//! What could go wrong, and why it does not:
-//!
-//! * *It breaks.* Those who wait are told that pushes have ended, and ask again; until there is another
-//!   connection they look instead. The next one begins to listen before anybody is told of it, so nothing
-//!   that is said after that is missed.
-//! * *It hangs*, without an end: it is asked something after ten seconds of silence, and made anew when no
-//!   answer comes. Until then those who wait are found by their own re-asks, at a third of their queue lease.
+//! * *It breaks.* Waiters are told that pushes have ended, and ask again; until there is another connection
+//!   they look instead. The next one begins to listen before anybody is told of it, so nothing that is said
+//!   after that is missed.
+//! * *It hangs*: it is asked something after ten seconds of silence, and made anew when no answer comes.
+//!   Until then waiters are found by their own re-asks, at a third of their queue lease.
 //! * *The runtime ends*: the task goes with it, and with it the client's keeper.
 
 use std::pin::pin;
@@ -16,15 +14,13 @@ use std::time::Duration;
 use dlock_core::runtime::yield_now;
 use dlock_core::{Result, Runtime};
 use futures::channel::oneshot;
-use futures::future::{Either, FutureExt as _, select};
+use futures::future::{Either, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
-use super::connection::{Db, Postgres};
-use super::failure::nothing_done;
-use super::pushes::Pushes;
-use crate::lease::connecting::Closing;
-use crate::lease::connection::runtime_ended;
+use super::wait::Pushes;
+use super::{Db, Postgres};
+use crate::lease::failure::{nothing_done, runtime_ended};
 
 /// After so much silence it is asked whether anybody is there, and has as long to answer.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -34,80 +30,52 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Begins to listen; answers when it does.
-pub(super) async fn listen(db: &Db) -> Result<()> {
+pub(super) async fn listen(db: &Arc<Db>) -> Result<()> {
     let Some(channel) = db.channel.clone() else {
         return Ok(());
     };
-    let (send, receive) = oneshot::channel();
-    let ear = Ear {
+    let listening = Listening {
         options: db.options.clone(),
         channel,
         pushes: db.pushes.clone(),
         runtime: db.runtime.clone(),
-        closing: db.closing.clone(),
-        begun: Some(send),
     };
-    db.runtime.spawn(ear.serve().boxed());
-    match receive.await {
-        Ok(begun) => begun.map_err(|e| nothing_done(e, &db.at)),
+    let (send, begun) = oneshot::channel();
+    db.spawn(listening.serve(send));
+    match begun.await {
+        Ok(begun) => begun.map_err(|e| nothing_done::<Postgres>(e, &db.at)),
         Err(_) => Err(runtime_ended::<Postgres>()),
     }
 }
 
-struct Ear {
+struct Listening {
     options: PgConnectOptions,
     channel: Arc<str>,
     pushes: Arc<Pushes>,
     runtime: Arc<dyn Runtime>,
-    closing: Closing,
-    /// Who waits for the first of it.
-    begun: Option<oneshot::Sender<Result<(), sqlx::Error>>>,
 }
 
-enum Heard {
-    Message(String),
-    Silence,
-    /// The connection is gone.
-    End,
-    Closing,
-}
-
-impl Ear {
-    async fn serve(mut self) {
-        let mut pause = FIRST_PAUSE;
+impl Listening {
+    async fn serve(self, begun: oneshot::Sender<Result<(), sqlx::Error>>) {
+        let (mut begun, mut pause) = (Some(begun), FIRST_PAUSE);
         loop {
-            let connected = {
-                let connecting = pin!(self.connect());
-                match select(connecting, self.closing.clone()).await {
-                    Either::Left((connected, _)) => connected,
-                    Either::Right(_) => return,
-                }
-            };
-            let failed = match connected {
-                Ok(mut listener) => {
+            match (self.connect().await, begun.take()) {
+                (Ok(mut listener), first) => {
                     pause = FIRST_PAUSE;
                     self.pushes.connected();
-                    if let Some(begun) = self.begun.take() {
-                        let _ = begun.send(Ok(()));
-                    }
-                    let goes_on = self.hear(&mut listener).await;
+                    first.map(|begun| begun.send(Ok(())));
+                    self.hear(&mut listener).await;
                     drop(listener);
-                    if !goes_on {
-                        return;
-                    }
                     self.pushes.disconnected();
-                    None
                 }
-                Err(e) => Some(e),
-            };
-            if let (Some(e), Some(begun)) = (failed, self.begun.take()) {
                 // Opening fails by this, and there is nobody to listen for.
-                let _ = begun.send(Err(e));
-                return;
+                (Err(e), Some(begun)) => {
+                    let _ = begun.send(Err(e));
+                    return;
+                }
+                (Err(_), None) => {}
             }
-            if let Either::Right(_) = select(self.runtime.sleep(pause), self.closing.clone()).await {
-                return;
-            }
+            self.runtime.sleep(pause).await;
             yield_now().await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -128,34 +96,25 @@ impl Ear {
         Ok(listener)
     }
 
-    /// Hears until the connection breaks; `false` when the backend closes.
-    async fn hear(&self, listener: &mut PgListener) -> bool {
+    /// Hears until the connection breaks.
+    async fn hear(&self, listener: &mut PgListener) {
         loop {
-            match self.next(listener).await {
-                Heard::Message(message) => self.pushes.hear(&message),
-                Heard::Silence if self.is_there(listener).await => {}
-                Heard::Silence | Heard::End => return true,
-                Heard::Closing => return false,
+            let silence = self.runtime.sleep(SILENCE);
+            let heard = match select(pin!(listener.try_recv()), silence).await {
+                Either::Left((heard, _)) => Some(heard),
+                Either::Right(_) => None,
+            };
+            match heard {
+                Some(Ok(Some(message))) => self.pushes.hear(message.payload()),
+                Some(_) => return,
+                None => {
+                    let asked = pin!(listener.execute("SELECT 1"));
+                    match select(asked, self.runtime.sleep(SILENCE)).await {
+                        Either::Left((Ok(_), _)) => {}
+                        _ => return,
+                    }
+                }
             }
         }
-    }
-
-    async fn next(&self, listener: &mut PgListener) -> Heard {
-        let received = pin!(listener.try_recv());
-        let either = select(received, self.runtime.sleep(SILENCE));
-        match select(either, self.closing.clone()).await {
-            Either::Left((Either::Left((Ok(Some(n)), _)), _)) => Heard::Message(n.payload().to_owned()),
-            Either::Left((Either::Left(_), _)) => Heard::End,
-            Either::Left((Either::Right(_), _)) => Heard::Silence,
-            Either::Right(_) => Heard::Closing,
-        }
-    }
-
-    async fn is_there(&self, listener: &mut PgListener) -> bool {
-        let asked = pin!(listener.execute("SELECT 1"));
-        matches!(
-            select(asked, self.runtime.sleep(SILENCE)).await,
-            Either::Left((Ok(_), _))
-        )
     }
 }

@@ -5,21 +5,22 @@
 //! lock, looks again, and goes on from there; all in one transaction, so that nobody sees half a version. Who
 //! finds the tables as they should be needs no right to make any.
 
-use std::fmt;
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::call::{Value, Way, run};
-use super::connection::Warm;
-use super::failure::{foreign, nothing_done, other_isolation, perhaps_done};
+use super::call::{Statement, Value};
+use super::connection::{Postgres, Warm};
+use super::failure::other_isolation;
+use crate::lease::Config;
+use crate::lease::failure::{foreign, invalid, newer_version, nothing_done, perhaps_done};
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
 /// them, or are refused by the server.
-pub(super) const MIGRATIONS: &[&str] = &[concat!(
+const MIGRATIONS: &[&str] = &[concat!(
     include_str!("v1/tables.sql"),
     include_str!("v1/admission.sql"),
     include_str!("v1/requests.sql"),
@@ -29,34 +30,19 @@ pub(super) const MIGRATIONS: &[&str] = &[concat!(
 /// What the advisory lock of a migration is taken on, with the name of the tables: `dlock` in ASCII.
 const MIGRATING: i32 = 0x646c_6f63;
 
-/// Where the tables are.
-#[derive(Clone, Debug)]
+/// Where the tables are. The prefix has been checked; the schema is quoted, so it may be anything.
 pub(super) struct Names {
     schema: String,
     prefix: String,
 }
 
-impl fmt::Display for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}*", self.schema, self.prefix)
-    }
-}
-
 impl Names {
-    /// `prefix` has been checked; `schema` is quoted, so it may be anything.
-    pub(super) fn new(schema: &str, prefix: &str) -> Self {
-        Self {
-            schema: schema.to_owned(),
-            prefix: prefix.to_owned(),
-        }
-    }
-
     fn quoted_schema(&self) -> String {
         format!("\"{}\"", self.schema.replace('"', "\"\""))
     }
 
     /// A text with the names filled in.
-    pub(super) fn fill(&self, text: &str) -> String {
+    fn fill(&self, text: &str) -> String {
         let all = format!("{}.{}", self.quoted_schema(), self.prefix);
         text.replace("{p}", &all).replace("{n}", &self.prefix)
     }
@@ -155,7 +141,7 @@ impl Statements {
                  UNION ALL SELECT r.word FROM {p}renew('{}', '{}', '{}', '{}', NULL, false) AS r",
             ),
             look: fill(
-                "SELECT k.changes, k.hints, k.token, k.phase::integer, \
+                "SELECT k.changes, k.hints, k.token, k.phase::bigint, \
                  (k.phase <> 0 AND k.ends <= clock_timestamp()) OR (k.others > 0 AND k.earliest <= \
                  clock_timestamp()), \
                  concat_ws(',', CASE k.phase WHEN 1 THEN encode(k.id, 'hex') END, CASE WHEN k.held > 0 THEN \
@@ -244,141 +230,131 @@ fn pass(bar: &str, first: &str, exclusive: &str, value: &str) -> String {
     )
 }
 
-/// Behind a pooler nothing can be set, and the short statements do not look.
-pub(super) async fn check_isolation(conn: &mut PgConnection, way: Way, at: &str) -> Result<()> {
-    let level = Arc::from("SELECT current_setting('transaction_isolation')");
-    let rows = run(conn, way, &level, &[])
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    let level: Option<String> = rows.first().and_then(|row| row.try_get(0).ok());
-    match level.as_deref() {
-        Some("read committed") => Ok(()),
-        _ => Err(other_isolation(at)),
-    }
+/// The connection by which a database is opened.
+pub(super) struct Session {
+    pub(super) conn: PgConnection,
+    pub(super) in_full: bool,
+    pub(super) at: Arc<str>,
 }
 
-/// The schema that unqualified names are looked up in.
-pub(super) async fn current_schema(conn: &mut PgConnection, way: Way, at: &str) -> Result<String> {
-    let rows = run(conn, way, &Arc::from("SELECT current_schema()::text"), &[])
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    let schema = rows
-        .first()
-        .and_then(|row| row.try_get::<Option<String>, _>(0).ok());
-    schema.flatten().ok_or_else(|| {
-        Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "no schema of the search path of the PostgreSQL database {at} exists; name one with \
-                `Builder::schema`"
-            ),
-        )
-    })
-}
-
-/// Brings the tables up to the version of those steps.
-///
-/// If it is dropped the connection may be in a transaction: whoever calls closes it then.
-pub(super) async fn migrate(
-    conn: &mut PgConnection,
-    way: Way,
-    names: &Names,
-    steps: &[&str],
-    at: &str,
-) -> Result<()> {
-    if version(conn, way, names, steps.len(), at).await? == steps.len() {
-        return Ok(());
+impl Session {
+    async fn ask(&mut self, text: &str, values: &[Value<'_>]) -> Result<Option<PgRow>> {
+        let asked = async {
+            let statement = Statement::new(self.in_full, &text.into(), values)?;
+            statement.run(&mut self.conn).await
+        };
+        let rows = asked.await.map_err(|e| nothing_done::<Postgres>(e, &self.at))?;
+        Ok(rows.rows.into_iter().next())
     }
-    simple(conn, "BEGIN ISOLATION LEVEL READ COMMITTED", at).await?;
-    let upgraded = upgrade(conn, way, names, steps, at).await;
-    if let Err(e) = upgraded {
-        // What the server does not hear of it does by itself as the connection is closed.
-        let _ = simple(conn, "ROLLBACK", at).await;
-        return Err(e);
-    }
-    let committed = sqlx::raw_sql("COMMIT").execute(conn).await;
-    committed.map(|_| ()).map_err(|e| perhaps_done(e, at))
-}
 
-async fn upgrade(conn: &mut PgConnection, way: Way, names: &Names, steps: &[&str], at: &str) -> Result<()> {
-    let lock: Arc<str> = Arc::from("SELECT 1 FROM pg_advisory_xact_lock($1, hashtext($2))");
-    let whose = names.fill("{p}");
-    run(
-        conn,
-        way,
-        &lock,
-        &[Value::Number(MIGRATING), Value::Text(Some(&whose))],
-    )
-    .await
-    .map_err(|e| nothing_done(e, at))?;
-    let from = version(conn, way, names, steps.len(), at).await?;
-    if from == 0 {
-        let exists: Arc<str> = Arc::from("SELECT 1 FROM pg_namespace WHERE nspname = $1");
-        let there = run(conn, way, &exists, &[Value::Text(Some(&names.schema))])
-            .await
-            .map_err(|e| nothing_done(e, at))?;
-        if there.is_empty() {
-            simple(conn, &format!("CREATE SCHEMA {}", names.quoted_schema()), at).await?;
+    async fn text(&mut self, sql: &str) -> Result<Option<String>> {
+        let row = self.ask(sql, &[]).await?;
+        Ok(row.and_then(|row| row.try_get(0).ok()))
+    }
+
+    async fn run(&mut self, text: &str) -> Result<(), sqlx::Error> {
+        let text = AssertSqlSafe(text.to_owned());
+        sqlx::raw_sql(text).execute(&mut self.conn).await.map(drop)
+    }
+
+    async fn simple(&mut self, text: &str) -> Result<()> {
+        let done = self.run(text).await;
+        done.map_err(|e| nothing_done::<Postgres>(e, &self.at))
+    }
+
+    /// Brings the tables up to the version of this program.
+    ///
+    /// If it is dropped the connection may be in a transaction: whoever calls closes it then.
+    pub(super) async fn migrated(&mut self, config: &Config) -> Result<Names> {
+        if self.in_full {
+            // Nothing can be set there, and the short statements do not look.
+            let level = self
+                .text("SELECT current_setting('transaction_isolation')")
+                .await?;
+            if level.as_deref() != Some("read committed") {
+                return Err(other_isolation(&self.at));
+            }
         }
+        let schema = match config.schema.clone() {
+            Some(schema) => Some(schema),
+            None => self.text("SELECT current_schema()::text").await?,
+        };
+        let schema = schema.ok_or_else(|| {
+            invalid(format!(
+                "no schema of the search path of the PostgreSQL database {} exists; name one",
+                self.at
+            ))
+        })?;
+        let prefix = config.table_prefix.clone();
+        let names = Names { schema, prefix };
+        if self.version(&names).await? == MIGRATIONS.len() {
+            return Ok(names);
+        }
+        self.simple("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        if let Err(e) = self.upgrade(&names).await {
+            // What the server does not hear of it does by itself as the connection is closed.
+            let _ = self.run("ROLLBACK").await;
+            return Err(e);
+        }
+        let committed = self.run("COMMIT").await;
+        committed.map_err(|e| perhaps_done::<Postgres>(e, &self.at))?;
+        Ok(names)
     }
-    for step in steps.iter().skip(from) {
-        simple(conn, &names.fill(step), at).await?;
-    }
-    let set = format!("UPDATE {{p}}meta SET schema_version = {}", steps.len());
-    simple(conn, &names.fill(&set), at).await
-}
 
-async fn simple(conn: &mut PgConnection, text: &str, at: &str) -> Result<()> {
-    let done = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(conn).await;
-    done.map(|_| ()).map_err(|e| nothing_done(e, at))
-}
-
-/// Nought if there are no tables yet. What a newer dlock has made is refused.
-async fn version(conn: &mut PgConnection, way: Way, names: &Names, known: usize, at: &str) -> Result<usize> {
-    let table = names.fill("{p}meta");
-    // Not `to_regclass`: it goes by what this session remembers of names. Who waited for another one's
-    // migration remembers that there was no table.
-    let there: Arc<str> = Arc::from(
-        "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = $1 AND c.relname = $2",
-    );
-    let meta = format!("{}meta", names.prefix);
-    let of = [Value::Text(Some(&names.schema)), Value::Text(Some(&meta))];
-    let found = run(conn, way, &there, &of)
-        .await
-        .map_err(|e| nothing_done(e, at))?;
-    if found.is_empty() {
-        return Ok(0);
+    async fn upgrade(&mut self, names: &Names) -> Result<()> {
+        let whose = names.fill("{p}");
+        let whose = [Value::Number(MIGRATING), Value::Text(Some(&whose))];
+        self.ask("SELECT 1 FROM pg_advisory_xact_lock($1, hashtext($2))", &whose)
+            .await?;
+        let from = self.version(names).await?;
+        if from == 0 {
+            let schema = [Value::Text(Some(&names.schema))];
+            let there = self.ask("SELECT 1 FROM pg_namespace WHERE nspname = $1", &schema);
+            if there.await?.is_none() {
+                self.simple(&format!("CREATE SCHEMA {}", names.quoted_schema()))
+                    .await?;
+            }
+        }
+        for step in MIGRATIONS.iter().skip(from) {
+            self.simple(&names.fill(step)).await?;
+        }
+        let set = format!("UPDATE {{p}}meta SET schema_version = {}", MIGRATIONS.len());
+        self.simple(&names.fill(&set)).await
     }
-    let text: Arc<str> = names.fill("SELECT schema_version FROM {p}meta").into();
-    let foreign_table = || {
-        Error::new(
-            ErrorKind::BackendData,
-            format!("the table {table} in {at} is not dlock's; choose another table prefix or schema"),
-        )
-    };
-    let rows = run(conn, way, &text, &[]).await.map_err(|e| {
-        let e = nothing_done(e, at);
-        match e.kind() {
+
+    /// Nought if there are no tables yet. What a newer dlock has made is refused.
+    async fn version(&mut self, names: &Names) -> Result<usize> {
+        // Not `to_regclass`: it goes by what this session remembers of names. Who waited for another one's
+        // migration remembers that there was no table.
+        let there = "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = \
+            c.relnamespace WHERE n.nspname = $1 AND c.relname = $2";
+        let meta = format!("{}meta", names.prefix);
+        let of = [Value::Text(Some(&names.schema)), Value::Text(Some(&meta))];
+        if self.ask(there, &of).await?.is_none() {
+            return Ok(0);
+        }
+        let table = names.fill("{p}meta");
+        let at = self.at.clone();
+        let foreign_table = || {
+            let text =
+                format!("the table {table} in {at} is not dlock's; choose another table prefix or schema");
+            Error::new(ErrorKind::BackendData, text)
+        };
+        let row = self
+            .ask(&format!("SELECT schema_version FROM {table}"), &[])
+            .await;
+        let row = row.map_err(|e| match e.kind() {
             ErrorKind::BackendData => foreign_table().with_source(e),
             _ => e,
+        })?;
+        let version: Result<i32, _> = row.ok_or_else(foreign_table)?.try_get(0);
+        let version = version.ok().and_then(|n| usize::try_from(n).ok());
+        match version.ok_or_else(|| foreign("another schema version"))? {
+            version if version > MIGRATIONS.len() => {
+                let tables = format!("{}.{}*", names.schema, names.prefix);
+                Err(newer_version(&tables, &self.at, version, MIGRATIONS.len()))
+            }
+            version => Ok(version),
         }
-    })?;
-    let row = rows.first().ok_or_else(foreign_table)?;
-    let version: i32 = row.try_get(0).map_err(|_| foreign("another schema version"))?;
-    let version = usize::try_from(version).map_err(|_| foreign("a schema version below nought"))?;
-    if version > known {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the lock tables {names} in {at} have schema version {version}, this program knows up to \
-                    {known}: \
-                 a newer dlock has used the database; update this program"
-            ),
-        ));
     }
-    Ok(version)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,80 +1,245 @@
-//! "Is there any news?", for those who are not told: one read of the name's row, for all that wait for it in
-//! one client.
+//! What the server says unasked: grants for waiters, that there are changes for those who watch, and that the
+//! connection which listens broke.
 //!
-//! What could be missed, and is not:
-//! * *A change between an attempt and the first look*: the first look counts as one that has found others
-//!   there.
-//! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
-//!   was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the row says that something is due, by the
-//!   server's clock.
-//! * *A look that is dropped or fails*: the next one counts as the first.
+//! A message is text, in one channel per client:
+//!
+//! | | |
+//! |---|---|
+//! | `G<id>:<token>:<now>:<end>` | granted; the server's time and the end of the lease, in microseconds since 1970 |
+//! | `K<id>:<number>` | something changed: ask again |
+//! | `W<watch>` | a name that is watched has changed |
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use async_trait::async_trait;
-use dlock_core::Result;
-use dlock_core::spi::{LeaseKey, News, Probe};
-use sqlx::Row as _;
+use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
+use dlock_core::{RequestId, Timestamp};
+use futures::Stream;
+use futures::channel::mpsc;
 
-use super::call::Value;
-use super::connection::Db;
-use super::failure::foreign;
-use super::reply::read_id_digits;
+use crate::lease::keys::{read_id_digits, read_token};
 
-/// What changes when anything does: both numbers, the token, the phase. Of a name that has no row it is all
-/// nought.
-type Mark = (i64, i64, i64, i32);
-
-pub(super) struct RowProbe {
-    db: Arc<Db>,
-    key: LeaseKey,
-    seen: Mutex<Option<Mark>>,
+struct State {
+    waiters: HashMap<RequestId, (LeaseKey, mpsc::UnboundedSender<Push>)>,
+    watchers: HashMap<RequestId, mpsc::Sender<()>>,
+    observers: Vec<mpsc::UnboundedSender<Signal>>,
+    anchors: Anchors,
+    listens: bool,
+    /// There was a connection before.
+    broke: bool,
+    closed: bool,
 }
 
-impl RowProbe {
-    pub(super) fn new(db: Arc<Db>, key: LeaseKey) -> Self {
-        Self {
-            db,
-            key,
-            seen: Mutex::new(None),
-        }
+/// Who waits for what the server says.
+pub(super) struct Pushes(Mutex<State>);
+
+impl Pushes {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            waiters: HashMap::new(),
+            watchers: HashMap::new(),
+            observers: Vec::new(),
+            anchors: Anchors::new(Duration::from_micros(1)),
+            listens: false,
+            broke: false,
+            closed: false,
+        })))
     }
 
-    fn see(&self, mark: Option<Mark>) -> Option<Mark> {
-        std::mem::replace(
-            &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner),
-            mark,
-        )
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-#[async_trait]
-impl Probe for RowProbe {
-    async fn look(&self) -> Result<News> {
-        let bad = |_: sqlx::Error| foreign("a column of another type");
-        let before = self.see(None);
-        let name = Value::Bytes(self.key.name.as_bytes());
-        let rows = self.db.read(&self.db.sql.look, &[name]).await?;
-        let (mut mark, mut due, mut admitted) = (Mark::default(), false, Vec::new());
-        if let Some(row) = rows.first() {
-            mark = (
-                row.try_get(0).map_err(bad)?,
-                row.try_get(1).map_err(bad)?,
-                row.try_get(2).map_err(bad)?,
-                row.try_get(3).map_err(bad)?,
-            );
-            due = row.try_get(4).map_err(bad)?;
-            let offered: String = row.try_get(5).map_err(bad)?;
-            let client = self.key.id.client();
-            let ids = offered.split(',').filter_map(read_id_digits);
-            admitted.extend(ids.filter(|id| id.client() == client));
+    /// What is pushed to that request from now on, if anybody listens; otherwise whoever waits has to look.
+    /// Made before the request is sent: a push may overtake the answer.
+    pub(super) fn wait_for(self: &Arc<Self>, key: &LeaseKey) -> Option<Waiting> {
+        let (send, receive) = mpsc::unbounded();
+        let mut state = self.state();
+        if !state.listens {
+            return None;
         }
-        self.see(Some(mark));
-        Ok(match due {
-            true => News::Changed,
-            false if admitted.is_empty() && before == Some(mark) => News::Nothing,
-            false => News::Admitted(admitted),
+        state.waiters.insert(key.id, (key.clone(), send));
+        Some(Waiting {
+            id: key.id,
+            pushes: Arc::clone(self),
+            receive,
         })
+    }
+
+    /// Whether messages come now.
+    pub(super) fn listens(&self) -> bool {
+        self.state().listens
+    }
+
+    pub(super) fn signals(&self) -> mpsc::UnboundedReceiver<Signal> {
+        let (send, receive) = mpsc::unbounded();
+        let mut state = self.state();
+        if !state.closed {
+            state.observers.push(send);
+        }
+        receive
+    }
+
+    /// Wakes that watch when there are changes, and when some may have been missed.
+    pub(super) fn watch(&self, watch: RequestId) -> mpsc::Receiver<()> {
+        let (send, receive) = mpsc::channel(0);
+        self.state().watchers.insert(watch, send);
+        receive
+    }
+
+    pub(super) fn unwatch(&self, watch: RequestId) {
+        self.state().watchers.remove(&watch);
+    }
+
+    /// Takes in the server's time of an answer to a request that was sent then.
+    pub(super) fn anchor(&self, sent: Timestamp, server: Option<i64>) {
+        if let Some(server) = server.and_then(|at| u64::try_from(at).ok()) {
+            let server = Duration::from_micros(server);
+            self.state().anchors.heard(sent, server);
+        }
+    }
+
+    /// The connection is gone: whatever was on its way is lost. Who waits asks again.
+    pub(super) fn disconnected(&self) {
+        let mut state = self.state();
+        (state.listens, state.broke) = (false, true);
+        state.waiters.clear();
+        state.anchors.broke();
+        state.tell(&Signal::Doubt);
+    }
+
+    /// There is a connection that listens. If there was one before, whoever asked in between has looked since
+    /// then, and is told to ask again.
+    pub(super) fn connected(&self) {
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        state.listens = true;
+        if state.broke {
+            state.tell(&Signal::Back);
+            for watcher in state.watchers.values_mut() {
+                wake(watcher);
+            }
+        }
+    }
+
+    /// Takes in a message.
+    pub(super) fn hear(&self, message: &str) {
+        let (head, rest) = message.split_once(':').unwrap_or((message, ""));
+        let Some((kind, digits)) = head.split_at_checked(1) else {
+            return;
+        };
+        let Some(id) = read_id_digits(digits) else { return };
+        let state = &mut *self.state();
+        if kind == "W" {
+            if let Some(watcher) = state.watchers.get_mut(&id) {
+                wake(watcher);
+            }
+        } else if let Some((key, send)) = state.waiters.get(&id) {
+            let granted = match kind {
+                "G" => granted(key, rest, &state.anchors),
+                _ => None,
+            };
+            let _ = send.unbounded_send(granted.map_or(Push::Changed, Push::Granted));
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        (state.closed, state.listens) = (true, false);
+        state.waiters.clear();
+        state.watchers.clear();
+        state.observers.clear();
+    }
+}
+
+/// Once is enough, so it does not matter where it was woken already.
+fn wake(watcher: &mut mpsc::Sender<()>) {
+    let _ = watcher.try_send(());
+}
+
+impl State {
+    fn tell(&mut self, signal: &Signal) {
+        self.observers
+            .retain(|o| o.unbounded_send(signal.clone()).is_ok());
+    }
+}
+
+/// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`:
+/// the waiter has to ask.
+fn granted(key: &LeaseKey, message: &str, anchors: &Anchors) -> Option<Grant> {
+    let mut parts = message.split(':');
+    let token = read_token(parts.next()?.parse().ok()?).ok()?;
+    let mut time = || Some(Duration::from_micros(parts.next()?.parse().ok()?));
+    anchors.grant(key, token, time()?, time()?)
+}
+
+/// The pushes for one request. Dropped, nobody listens any more.
+pub(super) struct Waiting {
+    id: RequestId,
+    pushes: Arc<Pushes>,
+    receive: mpsc::UnboundedReceiver<Push>,
+}
+
+impl Stream for Waiting {
+    type Item = Push;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Push>> {
+        Pin::new(&mut self.receive).poll_next(cx)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.pushes.state();
+        // A later request of the same id may have taken the place.
+        let own = state.waiters.get(&self.id);
+        if own.is_some_and(|(_, send)| send.is_connected_to(&self.receive)) {
+            state.waiters.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::LockName;
+
+    use super::*;
+    use crate::lease::keys::{hex, id_bytes};
+
+    #[test]
+    fn a_request_is_told_what_is_said_of_it_and_no_other() {
+        let key = |n| LeaseKey::new(LockName::new("a").unwrap(), RequestId::new(1, n));
+        let digits = |n| hex(&id_bytes(key(n).id));
+        let pushes = Pushes::new();
+        assert!(pushes.wait_for(&key(1)).is_none(), "nobody listens yet");
+        pushes.connected();
+        let mut waiting = pushes.wait_for(&key(1)).unwrap();
+        pushes.hear(&format!("K{}:1", digits(2)));
+        for strange in ["", "G", "é", "Gzz:1", "K:"] {
+            pushes.hear(strange);
+        }
+        assert!(waiting.receive.try_recv().is_err());
+        pushes.hear(&format!("K{}:1", digits(1)));
+        assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+        // A grant counts from when the server's time was asked for; without one it has to be asked for.
+        let message = format!("G{}:7:52000000:53000000", digits(1));
+        pushes.hear(&message);
+        assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+        let sent = Timestamp::now();
+        pushes.anchor(sent, Some(51_500_000));
+        pushes.hear(&message);
+        let Ok(Push::Granted(grant)) = waiting.receive.try_recv() else {
+            panic!("it was granted")
+        };
+        assert!(grant.provisional && grant.token.unwrap().get() == 7 && grant.counted_from == sent);
+        assert!(
+            grant.expires_in >= Duration::from_secs(1) && grant.expires_in < Duration::from_millis(1_500)
+        );
     }
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use dlock_core::Runtime;
 use dlock_core::spi::Lock;
-use dlock_sql::lease::mysql::MysqlLease;
-use dlock_sql::lease::postgres::PostgresLease;
+use dlock_sql::lease::Config;
 
 use super::server::{BOTH, Kind, Server};
 use super::site::*;
@@ -19,20 +18,18 @@ async fn open(
 ) -> Arc<dyn Lock> {
     match server {
         Server::Postgres(server) => {
-            let mut builder = PostgresLease::builder(&server.url())
-                .unwrap()
-                .table_prefix(prefix);
+            let mut config = Config::from_url(&server.url()).unwrap().table_prefix(prefix);
             if let Some(schema) = schema {
-                builder = builder.schema(schema);
+                config = config.schema(schema);
             }
-            Arc::new(builder.open(runtime.clone()).await.unwrap())
+            config.connect(runtime.clone()).await.unwrap()
         }
         Server::MariaDb(server) => {
-            let mut builder = MysqlLease::builder(&server.url()).unwrap().table_prefix(prefix);
+            let mut config = Config::from_url(&server.url()).unwrap().table_prefix(prefix);
             if let Some(schema) = schema {
-                builder = builder.schema(schema);
+                config = config.schema(schema);
             }
-            Arc::new(builder.open(runtime.clone()).await.unwrap())
+            config.connect(runtime.clone()).await.unwrap()
         }
     }
 }

@@ -418,9 +418,9 @@ mod postgres {
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
-        use dlock_sql::lease::postgres::PostgresLease;
-        let builder = PostgresLease::builder_with(postgres().await).connections(2);
-        Arc::new(builder.open(runtime).await.unwrap())
+        use dlock_sql::lease::Config;
+        let config = Config::from_postgres_options(postgres().await).connections(2);
+        config.connect(runtime).await.unwrap()
     }
 
     contract!(tells: super::open);
@@ -432,9 +432,9 @@ mod postgres_in_full {
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
-        use dlock_sql::lease::postgres::{PostgresLease, Route};
-        let builder = PostgresLease::builder_with(postgres().await).route(Route::TransactionPooler);
-        Arc::new(builder.schema("its own").open(runtime).await.unwrap())
+        use dlock_sql::lease::Config;
+        let config = Config::from_postgres_options(postgres().await).behind_pooler();
+        config.schema("its own").connect(runtime).await.unwrap()
     }
 
     contract!(super::open);
@@ -445,9 +445,9 @@ mod mysql {
     use super::*;
 
     async fn open(runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
-        use dlock_sql::lease::mysql::MysqlLease;
-        let builder = MysqlLease::builder_with(mysql().await).connections(2);
-        Arc::new(builder.open(runtime).await.unwrap())
+        use dlock_sql::lease::Config;
+        let config = Config::from_mysql_options(mysql().await).connections(2);
+        config.connect(runtime).await.unwrap()
     }
 
     contract!(tells: super::open);

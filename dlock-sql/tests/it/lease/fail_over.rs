@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use dlock_core::spi::{Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{Client, ErrorKind, LockName, LockOptions, Mode, Runtime};
-use dlock_sql::lease::mysql::MysqlLease;
-use dlock_sql::lease::postgres::PostgresLease;
+use dlock_sql::lease::Config;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 
@@ -41,10 +40,7 @@ impl Pair {
     }
 
     async fn open_at(&self, url: &str, runtime: &Arc<dyn Runtime>) -> dlock_core::Result<Arc<dyn Lock>> {
-        Ok(match self {
-            Self::Postgres(_) => Arc::new(PostgresLease::builder(url)?.open(runtime.clone()).await?),
-            Self::MariaDb(_) => Arc::new(MysqlLease::builder(url)?.open(runtime.clone()).await?),
-        })
+        Config::from_url(url)?.connect(runtime.clone()).await
     }
 
     /// The second one has all that the first has, and hears of nothing more.

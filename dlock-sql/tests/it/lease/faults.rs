@@ -229,23 +229,21 @@ fn a_server_that_takes_no_writes_is_unavailable_until_it_does() {
         granted(&*lock, &b).await;
     });
     run(On::Tokio, async |runtime| {
-        use dlock_sql::lease::postgres::{PostgresLease, Route};
+        use dlock_sql::lease::Config;
         let server = Server::start(Kind::Postgres).await;
         let Server::Postgres(hands) = &server else {
             panic!()
         };
         // On its own connections a backend asks for writes; behind a pooler it cannot.
-        let builder = PostgresLease::builder(&hands.url())
-            .unwrap()
-            .route(Route::TransactionPooler);
-        let lock = builder.open(runtime).await.unwrap();
+        let config = Config::from_url(&hands.url()).unwrap().behind_pooler();
+        let lock = config.connect(runtime).await.unwrap();
         hands.set_read_only(ReadOnly::On).unwrap();
         let a = ask("x");
         let e = lock.attempt(&a).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
         assert!(e.to_string().contains("read-only"), "{e}");
         hands.set_read_only(ReadOnly::Off).unwrap();
-        granted(&lock, &a).await;
+        granted(&*lock, &a).await;
     });
 }
 

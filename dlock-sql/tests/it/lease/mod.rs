@@ -10,6 +10,8 @@ mod fail_over;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
+mod migration;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
 mod mysql_faults;
 #[cfg(feature = "postgres")]
 mod pooler;

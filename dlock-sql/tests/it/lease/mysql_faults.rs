@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::spi::{Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{Access, Client, ErrorKind, LockName, LockOptions, Mode, Runtime, Token};
-use dlock_sql::lease::mysql::MysqlLease;
+use dlock_sql::lease::Config;
 use futures::future::join_all;
 
 use super::server::{Kind, Server};
@@ -22,8 +22,12 @@ fn hands(server: &Server) -> Arc<MariaDbServer> {
 
 /// A backend that waits for a locked row for as long as a busy machine takes to end its statement.
 async fn patient(server: &Server, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
-    let builder = MysqlLease::builder(&server.url()).unwrap();
-    Arc::new(builder.lock_wait(ms(60_000)).open(runtime.clone()).await.unwrap())
+    let config = Config::from_url(&server.url()).unwrap();
+    config
+        .lock_wait(ms(60_000))
+        .connect(runtime.clone())
+        .await
+        .unwrap()
 }
 
 /// The connection that waits for a lock of a row.
@@ -328,4 +332,32 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
         server.ask("SET GLOBAL binlog_format = ROW").await;
         granted(&*lock, &ask("y")).await;
     });
+}
+
+/// A client whose runtime stands still has opened a transaction: the server ends it after a second.
+#[test]
+fn who_stops_in_a_transaction_holds_others_up_for_a_second() {
+    let server = smol::block_on(Server::start(Kind::MariaDb));
+    let tokio = tokio::runtime::Builder::new_current_thread();
+    let tokio = { tokio }.enable_all().build().unwrap();
+    let lock = tokio.block_on(async {
+        let runtime = dlock_core::runtime::Tokio::current().unwrap();
+        let lock = server.open(&(runtime as Arc<dyn Runtime>)).await;
+        // So that there is a row to be locked.
+        granted(&*lock, &ask("x").with_mode(Mode::READER)).await;
+        lock
+    });
+    let reader = ask("x").with_mode(Mode::READER);
+    let mut stopped = lock.attempt(&reader);
+    tokio.block_on(async { assert!(futures::poll!(&mut stopped).is_pending()) });
+    run(On::Smol, async |runtime| {
+        // A transaction, which waits for the row.
+        let other = server.open(&runtime).await;
+        let began = std::time::Instant::now();
+        queued(&*other, &join("x", Mode::Exclusive)).await;
+        assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
+    });
+    // Its other half is refused, and nothing of it was done.
+    let e = tokio.block_on(stopped).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
 }

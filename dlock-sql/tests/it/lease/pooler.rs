@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dlock_core::spi::{Attempt, Lock, Release, Wake};
 use dlock_core::{Client, ErrorKind, Mode, Runtime};
-use dlock_sql::lease::postgres::{PostgresLease, Route};
+use dlock_sql::lease::Config;
 
 use super::site::*;
 use crate::servers::{PgBouncer, PoolMode, PostgresServer};
@@ -19,10 +19,10 @@ async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
     .await
 }
 
-async fn open(pooler: &PgBouncer, runtime: &Arc<dyn Runtime>) -> PostgresLease {
-    let builder = PostgresLease::builder(&pooler.url()).unwrap();
-    let builder = builder.route(Route::TransactionPooler).connections(8);
-    builder.open(runtime.clone()).await.unwrap()
+async fn open(pooler: &PgBouncer, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
+    let config = Config::from_url(&pooler.url()).unwrap();
+    let config = config.behind_pooler().connections(8);
+    config.connect(runtime.clone()).await.unwrap()
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_hundred_of_two_clients_wait_on_two_sessions() {
             let (_server, pooler) = start(PoolMode::Transaction).await;
             let (first, second) = (open(&pooler, &runtime).await, open(&pooler, &runtime).await);
             let clients = [first, second].map(|lock| {
-                let builder = Client::builder(Arc::new(lock), runtime.clone());
+                let builder = Client::builder(lock, runtime.clone());
                 builder.build().unwrap()
             });
             let inside = AtomicU32::new(0);
@@ -60,7 +60,7 @@ fn a_pooler_that_ends_all_connections_costs_nothing_that_is_held() {
         let (_server, pooler) = start(PoolMode::Transaction).await;
         let lock = open(&pooler, &runtime).await;
         let a = ask("x");
-        let token = granted(&lock, &a).await.token;
+        let token = granted(&*lock, &a).await.token;
         let b = join("x", Mode::Exclusive);
         let Attempt::Queued(wait) = lock.attempt(&b).await.unwrap() else {
             panic!()
@@ -82,7 +82,7 @@ fn a_pooler_that_ends_all_connections_costs_nothing_that_is_held() {
         });
         assert_eq!(known.await, token);
         lock.release(&a.key, Release::Now).await.unwrap();
-        assert!(until_asked(&lock, &b).await > token.unwrap());
+        assert!(until_asked(&*lock, &b).await > token.unwrap());
     });
 }
 
@@ -90,8 +90,13 @@ fn a_pooler_that_ends_all_connections_costs_nothing_that_is_held() {
 fn a_pooler_that_nobody_told_of_is_found_when_it_is_opened() {
     run(On::Tokio, async |runtime| {
         let (_server, pooler) = start(PoolMode::Transaction).await;
-        let e = PostgresLease::open(&pooler.url(), runtime).await.unwrap_err();
+        let e = Config::from_url(&pooler.url())
+            .unwrap()
+            .connect(runtime)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
-        assert!(e.to_string().contains("Route::TransactionPooler"), "{e}");
+        assert!(e.to_string().contains("Config::behind_pooler"), "{e}");
     });
 }

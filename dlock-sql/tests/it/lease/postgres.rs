@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Attempt, Lock, Push, Release, Wake};
+use dlock_core::spi::{Attempt, Push, Release, Wake};
 use dlock_core::{ErrorKind, Mode};
-use dlock_sql::lease::postgres::PostgresLease;
+use dlock_sql::lease::Config;
 use futures::StreamExt as _;
 use sqlx::ConnectOptions as _;
 
@@ -16,9 +16,12 @@ const SOON: Duration = Duration::from_secs(5);
 fn whoever_is_next_is_told() {
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
-        let lock = PostgresLease::builder_with(options).open(runtime).await.unwrap();
+        let lock = Config::from_postgres_options(options)
+            .connect(runtime)
+            .await
+            .unwrap();
         let a = ask("x");
-        let first = granted(&lock, &a).await;
+        let first = granted(&*lock, &a).await;
         let b = join("x", Mode::Exclusive);
         let Attempt::Queued(wait) = lock.attempt(&b).await.unwrap() else {
             panic!()
@@ -43,8 +46,8 @@ fn whoever_is_next_is_told() {
 fn tables_of_a_newer_dlock_are_refused() {
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
-        let lock = PostgresLease::builder_with(options.clone())
-            .open(runtime.clone())
+        let lock = Config::from_postgres_options(options.clone())
+            .connect(runtime.clone())
             .await
             .unwrap();
         lock.close().await.unwrap();
@@ -53,10 +56,11 @@ fn tables_of_a_newer_dlock_are_refused() {
             .execute(&mut conn)
             .await
             .unwrap();
-        let e = PostgresLease::builder_with(options)
-            .open(runtime)
+        let e = Config::from_postgres_options(options)
+            .connect(runtime)
             .await
-            .unwrap_err();
+            .err()
+            .unwrap();
         assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
         assert!(e.to_string().contains("99"), "{e}");
     });
@@ -66,9 +70,9 @@ fn tables_of_a_newer_dlock_are_refused() {
 fn those_who_open_at_once_make_the_tables_once() {
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
-        let all = (0..8).map(|_| PostgresLease::builder_with(options.clone()).open(runtime.clone()));
+        let all = (0..8).map(|_| Config::from_postgres_options(options.clone()).connect(runtime.clone()));
         for lock in futures::future::join_all(all).await {
-            granted(&lock.unwrap(), &ask(&format!("{:?}", key("x").id))).await;
+            granted(&*lock.unwrap(), &ask(&format!("{:?}", key("x").id))).await;
         }
     });
 }
@@ -80,8 +84,8 @@ fn a_plain_hand_over_leaves_what_any_other_does() {
     const NAMES: [&str; 2] = ["plain", "watched"];
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
-        let lock = PostgresLease::builder_with(options.clone())
-            .open(runtime)
+        let lock = Config::from_postgres_options(options.clone())
+            .connect(runtime)
             .await
             .unwrap();
         let mut conn = options.connect().await.unwrap();
@@ -148,8 +152,8 @@ fn a_new_connection_has_run_what_a_hand_over_calls() {
             .execute(&mut conn)
             .await
             .unwrap();
-        let lock = PostgresLease::builder_with(options.clone())
-            .open(runtime)
+        let lock = Config::from_postgres_options(options.clone())
+            .connect(runtime)
             .await
             .unwrap();
         lock.close().await.unwrap();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, Attempt, Lock, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{Access, ErrorKind, LockName, LossReason, Mode, Runtime, Token};
-use dlock_sql::lease::postgres::{PostgresLease, Route};
+use dlock_sql::direct::{Failure, Tables, gate};
+use dlock_sql::lease::Config;
 use futures::FutureExt as _;
 use futures::future;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,9 +27,9 @@ async fn start(settings: &'static [(&str, &str)]) -> (Server, Arc<PostgresServer
 }
 
 /// One whose statements wait for a locked row longer than a test takes.
-async fn patient(url: &str, runtime: &Arc<dyn Runtime>) -> PostgresLease {
-    let builder = PostgresLease::builder(url).unwrap().lock_wait(ms(60_000));
-    builder.connections(1).open(runtime.clone()).await.unwrap()
+async fn patient(url: &str, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
+    let config = Config::from_url(url).unwrap().lock_wait(ms(60_000));
+    config.connections(1).connect(runtime.clone()).await.unwrap()
 }
 
 /// Whether something was sent to the server that it has not read.
@@ -112,8 +113,8 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
 fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
     run(On::Tokio, async |runtime| {
         for mode in [Mode::READER, Mode::Exclusive] {
-            let builder = PostgresLease::builder_with(postgres().await);
-            let lock = builder.open(runtime.clone()).await.unwrap();
+            let config = Config::from_postgres_options(postgres().await);
+            let lock = config.connect(runtime.clone()).await.unwrap();
             // Sent, and not heard of. A server may answer in no time.
             let a = loop {
                 let a = ask("x").with_mode(mode);
@@ -122,7 +123,7 @@ fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
                 }
                 lock.release(&a.key, Release::Now).await.unwrap();
             };
-            granted(&lock, &a).await;
+            granted(&*lock, &a).await;
             let kept = lock.release(&a.key, Release::KeepFor(ms(50))).await.unwrap();
             assert_eq!(kept, Released::Released);
             let mut last = ask("x");
@@ -135,7 +136,7 @@ fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
             let late = lock.attempt(&a).await.unwrap_err();
             assert_eq!(late.kind(), ErrorKind::Lost, "{mode:?} {late}");
             assert_eq!(late.loss_reason(), Some(LossReason::Refused), "{mode:?} {late}");
-            granted(&lock, &ask("x")).await;
+            granted(&*lock, &ask("x")).await;
         }
     });
 }
@@ -145,7 +146,7 @@ fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
 fn a_deadlock_is_unavailable_and_passes() {
     run(On::Tokio, async |runtime| {
         let (server, _) = start(&[("deadlock_timeout", "100ms")]).await;
-        let lock: Arc<dyn Lock> = Arc::new(patient(&server.url(), &runtime).await);
+        let lock: Arc<dyn Lock> = patient(&server.url(), &runtime).await;
         let all = ["a", "b"].map(ask);
         for a in &all {
             granted(&*lock, a).await;
@@ -186,12 +187,11 @@ fn a_deadlock_is_unavailable_and_passes() {
 fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
     run(On::Tokio, async |runtime| {
         let pool = sqlx::PgPool::connect_with(postgres().await).await.unwrap();
-        let lock = PostgresLease::from_pool(&pool, runtime).await.unwrap();
+        let lock = Config::from_postgres_pool(&pool).connect(runtime).await.unwrap();
         let (stock, t) = (LockName::new("stock").unwrap(), |n| Token::new(n).unwrap());
-        let backend: &dyn Lock = &lock;
-        let own = backend.fencing().unwrap().gate().unwrap();
+        let own = lock.fencing().unwrap().gate().unwrap();
         assert!(own.write(&stock, t(1), b"v").await.unwrap().is_admitted());
-        let gate = lock.transaction_gate();
+        let tables = Tables::default();
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
         let mut old = pool.begin_with(begin).await.unwrap();
         sqlx::raw_sql("SELECT 1 FROM dlock_fence")
@@ -199,15 +199,13 @@ fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
             .await
             .unwrap();
         assert!(own.write(&stock, t(2), b"w").await.unwrap().is_admitted());
-        let e = gate
-            .admit_in(&mut old, &stock, t(3), Access::Exclusive)
+        let e = gate::admit_in(&mut old, &tables, &stock, t(3), Access::Exclusive)
             .await
             .unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
-        assert!(e.to_string().contains("in conflict with another"), "{e}");
+        assert_eq!(e.failure(), Failure::Serialization, "{e}");
         old.rollback().await.unwrap();
         let mut new = pool.begin_with(begin).await.unwrap();
-        let admitted = gate.admit_in(&mut new, &stock, t(3), Access::Exclusive).await;
+        let admitted = gate::admit_in(&mut new, &tables, &stock, t(3), Access::Exclusive).await;
         assert!(admitted.unwrap().is_admitted());
         new.commit().await.unwrap();
         pool.close().await;
@@ -220,12 +218,8 @@ fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
 fn a_server_of_another_isolation_level_is_refused() {
     run(On::Tokio, async |runtime| {
         let (server, hands) = start(&[]).await;
-        let builder = PostgresLease::builder(&server.url()).unwrap();
-        let lock = builder
-            .route(Route::TransactionPooler)
-            .open(runtime.clone())
-            .await
-            .unwrap();
+        let config = Config::from_url(&server.url()).unwrap();
+        let lock = config.behind_pooler().connect(runtime.clone()).await.unwrap();
         let a = ask("x").with_mode(Mode::READER);
         for level in ["repeatable read", "serializable"] {
             let of = Arc::clone(&hands);
@@ -240,9 +234,9 @@ fn a_server_of_another_isolation_level_is_refused() {
             let e = refused.unwrap();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
             assert!(e.to_string().contains("read committed"), "{e}");
-            let builder = PostgresLease::builder(&server.url()).unwrap();
-            let opened = builder.route(Route::TransactionPooler).open(runtime.clone());
-            let e = opened.await.unwrap_err();
+            let config = Config::from_url(&server.url()).unwrap();
+            let opened = config.behind_pooler().connect(runtime.clone());
+            let e = opened.await.err().unwrap();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
             assert!(e.to_string().contains("read committed"), "{e}");
             let of = Arc::clone(&hands);

@@ -11,8 +11,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Lock, Raised, Release, Released, RenewItem, RenewOutcome,
 };
 use dlock_core::{LockName, Mode, Token};
-use dlock_sql::lease::postgres::{PostgresLease, Route};
-use dlock_sql::sqlite::Config;
+use dlock_sql::{lease, sqlite};
 
 use super::site::*;
 
@@ -238,13 +237,16 @@ async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize
 #[test]
 fn postgres_and_sqlite_answer_the_same() {
     run(On::Tokio, async |runtime| {
-        let sqlite = Config::memory().connect(runtime.clone()).await.unwrap();
-        for route in [Route::Direct, Route::TransactionPooler] {
-            let builder = PostgresLease::builder_with(postgres().await).route(route);
-            let postgres = builder.open(runtime.clone()).await.unwrap();
+        let sqlite = sqlite::Config::memory().connect(runtime.clone()).await.unwrap();
+        for pooled in [false, true] {
+            let mut config = lease::Config::from_postgres_options(postgres().await);
+            if pooled {
+                config = config.behind_pooler();
+            }
+            let postgres = config.connect(runtime.clone()).await.unwrap();
             for seed in 0..4 {
-                let seed = seed + if route == Route::Direct { 0 } else { 100 };
-                compare(&postgres, &sqlite, seed, 120).await;
+                let seed = seed + if pooled { 100 } else { 0 };
+                compare(&*postgres, &sqlite, seed, 120).await;
             }
         }
     });

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use dlock_core::spi::Lock;
 use dlock_core::{Result, Runtime};
-use dlock_sql::lease::mysql::MysqlLease;
-use dlock_sql::lease::postgres::PostgresLease;
+use dlock_sql::lease::Config;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
@@ -126,16 +125,8 @@ impl Server {
         runtime: &Arc<dyn Runtime>,
     ) -> Result<Arc<dyn Lock>> {
         let wait = Duration::from_secs(1);
-        Ok(match self {
-            Self::Postgres(_) => {
-                let builder = PostgresLease::builder(url)?.lock_wait(wait).sweep_every(sweep);
-                Arc::new(builder.open(runtime.clone()).await?)
-            }
-            Self::MariaDb(_) => {
-                let builder = MysqlLease::builder(url)?.lock_wait(wait).sweep_every(sweep);
-                Arc::new(builder.open(runtime.clone()).await?)
-            }
-        })
+        let config = Config::from_url(url)?.lock_wait(wait).sweep_every(sweep);
+        config.connect(runtime.clone()).await
     }
 
     pub(crate) async fn hand(&self) -> Hand {

@@ -1,6 +1,6 @@
 //! The tables: who may use them, whose they are, and what is left in them.
 
-use dlock_core::spi::{Lock, Release};
+use dlock_core::spi::Release;
 use dlock_core::{Access, Admission, ErrorKind, LockName, Mode, Token};
 
 use super::server::{BOTH, Kind, Server};
@@ -152,20 +152,18 @@ fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
 
 #[test]
 fn a_gate_in_a_transaction_is_the_same_gate() {
-    use dlock_sql::lease::mysql::MysqlLease;
-    use dlock_sql::lease::postgres::PostgresLease;
+    use dlock_sql::direct::{Tables, gate};
+    use dlock_sql::lease::Config;
     let t = |n| Token::new(n).unwrap();
     macro_rules! check {
         ($lock:expr, $pool:expr) => {{
             let (lock, pool) = ($lock, $pool);
             let stock = LockName::new("stock").unwrap();
-            let backend: &dyn Lock = &lock;
-            let theirs = backend.fencing().unwrap().gate().unwrap();
+            let theirs = lock.fencing().unwrap().gate().unwrap();
             assert!(theirs.write(&stock, t(5), b"v").await.unwrap().is_admitted());
-            let gate = lock.transaction_gate();
+            let tables = Tables::default();
             let mut tx = pool.begin().await.unwrap();
-            let late = gate
-                .admit_in(&mut tx, &stock, t(4), Access::Exclusive)
+            let late = gate::admit_in(&mut tx, &tables, &stock, t(4), Access::Exclusive)
                 .await
                 .unwrap();
             assert_eq!(late, Admission::Refused { highest: t(5) });
@@ -173,7 +171,7 @@ fn a_gate_in_a_transaction_is_the_same_gate() {
             // What is rolled back was not admitted.
             let mut tx = pool.begin().await.unwrap();
             assert!(
-                gate.admit_in(&mut tx, &stock, t(9), Access::Exclusive)
+                gate::admit_in(&mut tx, &tables, &stock, t(9), Access::Exclusive)
                     .await
                     .unwrap()
                     .is_admitted()
@@ -181,7 +179,7 @@ fn a_gate_in_a_transaction_is_the_same_gate() {
             tx.rollback().await.unwrap();
             let mut tx = pool.begin().await.unwrap();
             assert!(
-                gate.admit_in(&mut tx, &stock, t(7), Access::Shared)
+                gate::admit_in(&mut tx, &tables, &stock, t(7), Access::Shared)
                     .await
                     .unwrap()
                     .is_admitted()
@@ -200,24 +198,25 @@ fn a_gate_in_a_transaction_is_the_same_gate() {
                 (seen.value.as_slice(), seen.max_exclusive, seen.max_any),
                 (&b"v"[..], Some(t(5)), Some(t(7)))
             );
-            let e = gate
-                .admit_in(
-                    &mut pool.acquire().await.unwrap(),
-                    &stock,
-                    t(u64::MAX),
-                    Access::Shared,
-                )
-                .await;
+            let mut tx = pool.begin().await.unwrap();
+            let e = gate::admit_in(&mut tx, &tables, &stock, t(u64::MAX), Access::Shared).await;
             assert_eq!(e.unwrap_err().kind(), ErrorKind::InvalidInput);
+            drop(tx);
             pool.close().await;
         }};
     }
     run(On::Tokio, async |runtime| {
         let pool = sqlx::PgPool::connect_with(postgres().await).await.unwrap();
-        check!(PostgresLease::from_pool(&pool, runtime).await.unwrap(), pool);
+        check!(
+            Config::from_postgres_pool(&pool).connect(runtime).await.unwrap(),
+            pool
+        );
     });
     run(On::Tokio, async |runtime| {
         let pool = sqlx::MySqlPool::connect_with(mysql().await).await.unwrap();
-        check!(MysqlLease::from_pool(&pool, runtime).await.unwrap(), pool);
+        check!(
+            Config::from_mysql_pool(&pool).connect(runtime).await.unwrap(),
+            pool
+        );
     });
 }

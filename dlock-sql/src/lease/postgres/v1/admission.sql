@@ -39,11 +39,9 @@ BEGIN
     WHERE r.name = n.name;
 END $$;
 
--- A change of the holders, for those who watch. The number shows them when one is missing, and those who poll
--- that there was one.
---
--- Who watches behind a pooler cannot listen: what it is told stands in its row until it comes for it, each
--- message behind its length. Where that is much it is told no more, and finds that a number is missing.
+-- A change of the holders. The number shows those who poll that there was one, and those who watch when one is
+-- missing. It stands in the row of each watch, behind its length, until the watch comes for it. Where that is
+-- much it is told no more, and finds that a number is missing.
 CREATE FUNCTION {p}tell(n {p}name, what text, who bytea, rest text) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   message text;
@@ -51,10 +49,10 @@ BEGIN
   n.changes := n.changes + 1;
   IF n.watching > 0 THEN
     message := n.changes || ':' || what || encode(who, 'hex') || rest;
-    PERFORM pg_notify(e.channel, 'W' || encode(e.id, 'hex') || ':' || message)
-      FROM {p}entry e WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NOT NULL;
     UPDATE {p}entry e SET owner = coalesce(e.owner, '') || char_length(message) || ':' || message
-      WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NULL AND coalesce(char_length(e.owner), 0) < 65536;
+      WHERE e.name = n.name AND e.phase = 4 AND coalesce(char_length(e.owner), 0) < 65536;
+    PERFORM pg_notify(e.channel, 'W' || encode(e.id, 'hex'))
+      FROM {p}entry e WHERE e.name = n.name AND e.phase = 4 AND e.channel IS NOT NULL;
   END IF;
   RETURN n;
 END $$;

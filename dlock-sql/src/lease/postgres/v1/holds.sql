@@ -143,10 +143,10 @@ BEGIN
   RETURN a;
 END $$;
 
--- Has the changes of a name told on a channel, for as long; nought ends it, and less than that keeps a copy
--- of the wish that is on its way from being heard. The word says whether they have been told without a gap
--- (K, and behind it what stands in the row), are from now on (B), or are not since it has ended (A); the
--- token is the number of the last one.
+-- Comes for the changes of a watch, and has more of them written down for as long; nought ends it, and less
+-- than that keeps a copy of the request that is on its way from being heard. The word says whether they have
+-- been written down until now (K, and behind it the changes), are from now on (B), or are not since the watch
+-- has ended (A); the token is the number of the last one, the life is that of what ends first.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -185,6 +185,9 @@ BEGIN
   END IF;
   a.token := n.changes;
   a.at := {p}micros(t);
+  IF p_for > 0 THEN
+    a.life := {p}micros(least(n.earliest, CASE WHEN n.phase <> 0 THEN n.ends END) - t);
+  END IF;
   PERFORM {p}put(n);
   RETURN a;
 END $$;

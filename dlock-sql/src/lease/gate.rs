@@ -1,0 +1,44 @@
+//! The fence gate in this backend's own tables. Inside a transaction of yours it is
+//! [`direct::gate`](crate::direct::gate), on the same table.
+//!
+//! Check and write are one statement, which locks the resource's row first. Where the token is not admitted
+//! it changes nothing.
+
+use async_trait::async_trait;
+use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
+
+use super::dialect::Dialect;
+use super::lock::{Lease, named};
+use crate::gate::check_token;
+
+impl<D: Dialect> Lease<D> {
+    async fn pass(
+        &self,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Admission> {
+        named(
+            resource,
+            self.check_name(resource).and_then(|()| check_token(token)),
+        )?;
+        named(resource, D::admit(&self.db, resource, token, access, value).await)
+    }
+}
+
+#[async_trait]
+impl<D: Dialect> FenceGate for Lease<D> {
+    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
+        self.pass(resource, token, access, None).await
+    }
+
+    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        self.pass(resource, token, Access::Exclusive, Some(value)).await
+    }
+
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        named(resource, self.check_name(resource))?;
+        named(resource, D::read_fence(&self.db, resource).await)
+    }
+}

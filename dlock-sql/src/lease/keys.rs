@@ -1,0 +1,116 @@
+//! How ids, modes, tokens and times are stored.
+
+use std::fmt::Write as _;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
+
+use super::failure::{foreign, invalid};
+
+/// In small hexadecimal digits, as `encode(…, 'hex')` of PostgreSQL writes it.
+pub(in crate::lease) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Sixteen bytes of the client, eight of the request.
+pub(in crate::lease) fn id_bytes(id: RequestId) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
+    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
+    bytes
+}
+
+pub(in crate::lease) fn read_id(bytes: &[u8]) -> Result<RequestId> {
+    let (client, sequence) = bytes.split_at_checked(16).unwrap_or_default();
+    match (client.try_into(), sequence.try_into()) {
+        (Ok(client), Ok(sequence)) => Ok(RequestId::new(
+            u128::from_be_bytes(client),
+            u64::from_be_bytes(sequence),
+        )),
+        _ => Err(foreign("a request id of another length")),
+    }
+}
+
+/// Of an id in hexadecimal digits.
+pub(in crate::lease) fn read_id_digits(digits: &str) -> Option<RequestId> {
+    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    read_id(&bytes?).ok()
+}
+
+/// Of ids in a list.
+pub(in crate::lease) fn read_ids(list: &str) -> impl Iterator<Item = RequestId> {
+    list.split(',').filter_map(read_id_digits)
+}
+
+/// A mode as it is stored: -1 exclusive, 0 a reader, n one of n permits.
+pub(in crate::lease) fn share(mode: Mode) -> Result<i32> {
+    match mode {
+        Mode::Exclusive => Ok(-1),
+        Mode::Shared { limit } => limit.map_or(Ok(0), |n| {
+            let text = || invalid(format!("SQL databases count permits up to {}", i32::MAX));
+            i32::try_from(n.get()).map_err(|_| text())
+        }),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            "this mode is not known to the SQL backends",
+        )),
+    }
+}
+
+pub(in crate::lease) fn read_mode(share: i64) -> Result<Mode> {
+    match share {
+        -1 => Ok(Mode::Exclusive),
+        n => Ok(Mode::Shared {
+            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign("an unknown mode"))?),
+        }),
+    }
+}
+
+pub(in crate::lease) fn read_token(n: i64) -> Result<Token> {
+    let token = u64::try_from(n).ok().and_then(Token::new);
+    token.ok_or_else(|| foreign("a token below one"))
+}
+
+/// As the statements take it: whole microseconds, of a time in whole milliseconds.
+pub(in crate::lease) fn micros(d: Duration) -> i64 {
+    i64::try_from(d.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(in crate::lease) fn read_micros(n: i64) -> Duration {
+    Duration::from_micros(u64::try_from(n).unwrap_or(0))
+}
+
+/// The granularity of a ttl is a millisecond.
+pub(in crate::lease) fn round_up(d: Duration) -> Duration {
+    let millis = u64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    Duration::from_micros((millis.min(i64::MAX as u64 / 1_000)) * 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_written() {
+        let id = RequestId::new(7 << 70, 9);
+        assert_eq!(read_id_digits(&hex(&id_bytes(id))), Some(id));
+        for bad in ["", "0", "0g", "é", &"00".repeat(23), &"00".repeat(25)] {
+            assert_eq!(read_id_digits(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_rounded_up_to_milliseconds() {
+        for (nanos, rounded) in [(1, 1_000), (30_000_000, 30_000), (0, 0)] {
+            assert_eq!(micros(round_up(Duration::from_nanos(nanos))), rounded);
+        }
+        assert!(micros(round_up(Duration::MAX)) > 0);
+    }
+}

@@ -1,4 +1,0 @@
-//! Tests of what has no public name.
-
-mod migration;
-mod stopped;

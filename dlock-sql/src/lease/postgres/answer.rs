@@ -1,0 +1,78 @@
+//! What the functions of the database answer.
+
+use std::time::Duration;
+
+use dlock_core::spi::{Grant, LeaseKey};
+use dlock_core::{Error, Mode, Result, Timestamp, Token};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use super::call::Rows;
+use crate::lease::failure::{foreign, foreign_column, invalid};
+use crate::lease::keys::{read_micros, read_token, share};
+
+/// What became of a request.
+pub(super) struct Answer {
+    pub(super) word: String,
+    token: Option<i64>,
+    /// The life of a lease, or when it pays to ask again.
+    pub(super) life: Option<Duration>,
+    /// The server's time, in microseconds since 1970.
+    pub(super) at: Option<i64>,
+    pub(super) ahead: Option<u32>,
+    /// How many share, wait, watch or were abandoned there, and after a release whoever has it alone then;
+    /// nought where that is not told.
+    pub(super) others: i32,
+}
+
+impl Answer {
+    pub(super) fn of(rows: &Rows) -> Result<Self> {
+        let row = rows.rows.first().ok_or_else(|| foreign("no row"))?;
+        let others: Option<i32> = row.try_get(5).map_err(foreign_column)?;
+        Ok(Self {
+            others: others.unwrap_or(0),
+            ..Self::read(row, 0)?
+        })
+    }
+
+    /// From the columns behind so many.
+    pub(super) fn read(row: &PgRow, skip: usize) -> Result<Self> {
+        let life: Option<i64> = row.try_get(skip + 2).map_err(foreign_column)?;
+        let ahead: Option<i32> = row.try_get(skip + 4).map_err(foreign_column)?;
+        Ok(Self {
+            word: row.try_get(skip).map_err(foreign_column)?,
+            token: row.try_get(skip + 1).map_err(foreign_column)?,
+            life: life.map(read_micros),
+            at: row.try_get(skip + 3).map_err(foreign_column)?,
+            ahead: ahead.and_then(|n| u32::try_from(n).ok()),
+            others: 0,
+        })
+    }
+
+    pub(super) fn token(&self) -> Result<Token> {
+        read_token(self.number())
+    }
+
+    /// The number in the place of the token.
+    pub(super) fn number(&self) -> i64 {
+        self.token.unwrap_or_default()
+    }
+
+    pub(super) fn grant(&self, key: &LeaseKey, sent: Timestamp) -> Result<Grant> {
+        let life = self.life.ok_or_else(|| foreign("no life"))?;
+        Ok(Grant::new(key.clone(), Some(self.token()?), sent, life))
+    }
+
+    /// The error for readers where there are permits, or the other way around.
+    pub(super) fn mismatch(&self, asked: Mode) -> Error {
+        let show = |n: i64| match n {
+            0 => "readers".to_owned(),
+            n => format!("{n} permits"),
+        };
+        invalid(format!(
+            "the lock is in use with {}, not with {}; all users of a name must agree",
+            show(self.number()),
+            share(asked).map_or_else(|_| asked.to_string(), |n| show(i64::from(n))),
+        ))
+    }
+}

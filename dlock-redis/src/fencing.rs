@@ -31,7 +31,7 @@ impl Fencing for RedisLock {
             ))));
         }
         let c = &self.backend;
-        let call = c.about(&c.scripts.raise, lease).window().arg(to.to_string());
+        let call = c.about(&c.scripts.raise, lease).arg(to.to_string());
         let (_, mut reply) = call.ask().await.map_err(named)?;
         let digits = reply.bytes().map_err(named)?;
         c.pushed(&lease.name, reply.pushed());

@@ -17,7 +17,7 @@ impl RedisLock {
         value: Option<&[u8]>,
     ) -> Result<Admission> {
         let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
+        self.backend.check_name(name).map_err(named)?;
         let c = &self.backend;
         let call = c
             .call(&c.scripts.gate, 1)
@@ -49,7 +49,7 @@ impl FenceGate for RedisLock {
 
     async fn read(&self, name: &LockName) -> Result<Option<FencedValue>> {
         let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
+        self.backend.check_name(name).map_err(named)?;
         let c = &self.backend;
         let mut command = redis::cmd("HMGET");
         command.arg(resource(&c.prefix, name)).arg(&["v", "x", "a"]);

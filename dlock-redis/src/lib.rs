@@ -69,7 +69,7 @@ mod subscriptions;
 mod wait;
 mod watch;
 
-pub use self::config::{Config, Recipe};
+pub use self::config::Config;
 pub use self::connection::members::Apart;
 pub use self::lock::RedisLock;
 pub use self::plain::PlainLock;

@@ -16,7 +16,6 @@ impl RwLock for RedisLock {
         let (mode, limit) = words(to)?;
         let call = c
             .about(&c.scripts.convert, lease)
-            .window()
             .arg(mode)
             .number(u64::from(limit));
         let (sent, mut reply) = call.ask().await.map_err(halfway).map_err(named)?;
@@ -65,16 +64,7 @@ impl RedisLock {
         reply: &mut Reply,
     ) -> Result<Converted> {
         match reply.bytes()?.as_slice() {
-            b"G" => {
-                let (token, life) = (reply.token()?, reply.life()?);
-                self.backend.pushes.anchor(sent, reply.number()?);
-                Ok(Converted::Done(Grant::new(
-                    lease.clone(),
-                    Some(token),
-                    sent,
-                    life,
-                )))
-            }
+            b"G" => Ok(Converted::Done(self.backend.granted(lease, sent, reply)?)),
             b"B" => Ok(Converted::Busy),
             b"D" => Ok(Converted::WouldDeadlock),
             b"M" => Err(mismatch(reply, to)),

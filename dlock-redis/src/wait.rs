@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_core::RequestId;
-use dlock_core::Timestamp;
 use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
+use dlock_core::{RequestId, Timestamp};
 use futures::Stream;
 use futures::channel::mpsc;
 use redis::{PushInfo, PushKind, Value};
@@ -97,9 +96,13 @@ impl Pushes {
         self.state().anchors.heard(sent, Duration::from_millis(server));
     }
 
-    /// A connection is gone: whatever was on its way is lost.
+    /// A connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins anew.
     pub(crate) fn disconnected(&self) {
-        self.state().disconnected();
+        let mut state = self.state();
+        state.waiters.clear();
+        state.watchers.clear();
+        state.anchors.broke();
+        state.tell(&Signal::Doubt);
     }
 
     /// There is a connection again, of which it was told that it was gone: each of them is told by itself. Of
@@ -117,16 +120,10 @@ impl Pushes {
 
     /// Takes in what was pushed.
     pub(crate) fn take(&self, push: PushInfo) {
-        match push.kind {
-            PushKind::Message | PushKind::SMessage => {
-                let mut data = push.data.into_iter();
-                if let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
-                    (data.next(), data.next())
-                {
-                    self.state().hear(&channel, message);
-                }
-            }
-            _ => {}
+        if let PushKind::Message | PushKind::SMessage = push.kind
+            && let [Value::BulkString(channel), Value::BulkString(message), ..] = &push.data[..]
+        {
+            self.state().hear(channel, message);
         }
     }
 
@@ -145,19 +142,11 @@ impl State {
             .retain(|o| o.unbounded_send(signal.clone()).is_ok());
     }
 
-    /// Whatever was on its way is lost: who waits asks again, who watches begins anew.
-    fn disconnected(&mut self) {
-        self.waiters.clear();
-        self.watchers.clear();
-        self.anchors.broke();
-        self.tell(&Signal::Doubt);
-    }
-
-    fn hear(&mut self, channel: &[u8], message: Vec<u8>) {
+    fn hear(&mut self, channel: &[u8], message: &[u8]) {
         if let Some(watchers) = self.watchers.get_mut(channel) {
             // One that does not keep up is ended, and begins anew with a snapshot when it has read what it
             // has.
-            watchers.retain_mut(|w| w.try_send(message.clone()).is_ok());
+            watchers.retain_mut(|w| w.try_send(message.to_vec()).is_ok());
             return;
         }
         let Some((id, rest)) = message
@@ -249,9 +238,9 @@ mod tests {
         let pushes = Pushes::new(false);
         let mut waiting = pushes.wait_for(&key());
         let id = crate::keys::id_bytes(key().id);
-        pushes.state().hear(b"c", [&id[..], b"?"].concat());
+        pushes.state().hear(b"c", &[&id[..], b"?"].concat());
         assert!(waiting.receive.try_recv().is_err());
-        pushes.state().hear(b"c", id.to_vec());
+        pushes.state().hear(b"c", &id);
         assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
     }
 }

@@ -19,7 +19,9 @@ use crate::connection::Connection;
 use crate::connection::cluster::{At, Cluster};
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Sentinels;
-use crate::connection::server::{Role, Server, Setup, Source};
+#[cfg(feature = "cluster")]
+use crate::connection::server::Moved;
+use crate::connection::server::{Server, Setup, Source};
 use crate::failure::{Failed, nothing_done};
 
 impl Config {
@@ -36,7 +38,7 @@ impl Config {
 
     /// The one server, or the master that the sentinels name.
     pub(super) fn server(&self, at: &str, setup: &Setup) -> Result<Arc<Server>> {
-        Ok(Server::new(setup.clone(), self.source(at)?, Role::Everything))
+        Ok(Server::new(setup.clone(), self.source(at)?, None))
     }
 
     fn source(&self, at: &str) -> Result<Source> {
@@ -69,10 +71,10 @@ impl Config {
             self.client(address.info(node)?, at)?;
         }
         let (config, of, place, theirs) = (self.clone(), address.clone(), Arc::clone(at), setup.clone());
-        let connect = move |at: &At, role: Role| {
+        let connect = move |at: &At, moved: Option<Moved>| {
             let info = of.info(&Node::Host(at.host.clone(), at.port))?;
             let source = Source::Server(Box::new(config.client(info, &place)?));
-            Ok(Server::new(theirs.clone(), source, role))
+            Ok(Server::new(theirs.clone(), source, moved))
         };
         Ok(Cluster::new(seeds.collect(), Box::new(connect), setup.clone()))
     }

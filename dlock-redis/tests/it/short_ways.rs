@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use crate::servers::{Connection, RedisServer, Value};
 
-const SHARED: &str = concat!(
-    include_str!("../../src/scripts/head.lua"),
-    include_str!("../../src/scripts/state.lua")
-);
+const SHARED: &str = include_str!("../../src/scripts/state.lua");
 const ACQUIRE: &str = include_str!("../../src/scripts/acquire.lua");
 const RELEASE: &str = include_str!("../../src/scripts/release.lua");
 const ABANDON: &str = include_str!("../../src/scripts/abandon.lua");

@@ -141,18 +141,23 @@ mod tests {
         };
         let range = |from, to, node| Value::Array(vec![Value::Int(from), Value::Int(to), node]);
         let answer = Value::Array(vec![range(0, 99, node("h", 1)), range(200, 16_383, node("", 2))]);
+        // Without a host it is the one that was asked.
         Slots::read(&answer, &at(7)).unwrap()
     }
 
+    fn ports<const N: usize>(slots: &Slots, of: [u16; N]) -> [u16; N] {
+        of.map(|slot| slots.master(slot).map_or(0, |at| at.port))
+    }
+
     #[test]
-    fn slots_are_found_by_their_ranges() {
-        let slots = two();
-        assert_eq!(slots.master(0), Some(&at(1)));
-        assert_eq!(slots.master(99), Some(&at(1)));
-        assert_eq!(slots.master(100), None);
-        // Without a host: the one that was asked.
-        assert_eq!(slots.master(200), Some(&at(2)));
-        assert_eq!(slots.master(16_383), Some(&at(2)));
+    fn a_slot_is_found_by_its_range_and_moves_alone() {
+        let mut slots = two();
+        assert_eq!(ports(&slots, [0, 99, 100, 200, 16_383]), [1, 1, 0, 2, 2]);
+        for (slot, to) in [(0, 3), (50, 3), (99, 4), (150, 5), (16_383, 6)] {
+            slots.moved(slot, at(to));
+        }
+        let of = [0, 1, 49, 50, 51, 98, 99, 100, 150, 151, 200, 16_382, 16_383];
+        assert_eq!(ports(&slots, of), [3, 1, 1, 3, 1, 1, 4, 0, 5, 0, 2, 2, 6]);
     }
 
     #[test]
@@ -164,18 +169,6 @@ mod tests {
         }
         assert_eq!((slots.count(), slots.are_all()), (16_384, true));
         assert_eq!(Slots::default().count(), 0);
-    }
-
-    #[test]
-    fn a_slot_that_moved_moves_alone() {
-        let mut slots = two();
-        for (slot, to) in [(0, 3), (50, 3), (99, 4), (150, 5), (16_383, 6)] {
-            slots.moved(slot, at(to));
-        }
-        let now = [0, 1, 49, 50, 51, 98, 99, 100, 150, 151, 200, 16_382, 16_383];
-        let now = now.map(|slot| slots.master(slot).map(|at| at.port));
-        let told = [3, 1, 1, 3, 1, 1, 4, 0, 5, 0, 2, 2, 6].map(|port| (port > 0).then_some(port));
-        assert_eq!(now, told);
     }
 
     #[test]

@@ -157,7 +157,6 @@ impl Config {
             }
         };
         config.take_options(&mut url)?;
-        refuse_dropped(&url)?;
         url.finish()?;
         config.check()?;
         Ok(config)
@@ -415,22 +414,6 @@ impl Config {
         let named: Vec<_> = named.map(|host| format!("{scheme}{host}")).collect();
         named.join(",")
     }
-}
-
-/// Keys of modes that there were.
-fn refuse_dropped(url: &Url) -> Result<()> {
-    // Of a copy, so that they do not count as known.
-    let mut url = url.clone();
-    if url.take::<String>("priorities")?.is_some() {
-        let message = "locks in ZooKeeper have no priorities: Redis and the SQL stores have them";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    if url.take::<String>("containers")?.is_some() {
-        let message =
-            "lines in ZooKeeper are containers, which servers from 3.5 have: leave `containers` out";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(())
 }
 
 /// Whether a certificate can name that host. The driver panics where it cannot.

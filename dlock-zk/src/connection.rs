@@ -87,6 +87,14 @@ struct State {
     left: bool,
 }
 
+impl State {
+    /// Whether anybody uses the session.
+    fn is_used(&mut self) -> bool {
+        self.signals.retain(|s| !s.is_closed());
+        !self.signals.is_empty()
+    }
+}
+
 impl Connection {
     pub(crate) async fn open(settings: Settings, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
         let (session, states) = connect(&settings, &runtime).await?;
@@ -188,12 +196,6 @@ impl Connection {
         }
     }
 
-    fn is_used(&self) -> bool {
-        let mut state = self.state();
-        state.signals.retain(|s| !s.is_closed());
-        !state.signals.is_empty()
-    }
-
     // ---- the life of sessions ----
 
     /// Looks after a session until it is over.
@@ -235,8 +237,9 @@ impl Connection {
                 .then(|| told(Zk::AuthFailed, Effect::None, &self.settings.at));
         }
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
-        if self.is_used() {
-            self.begin_connecting(&mut self.state());
+        let mut state = self.state();
+        if state.is_used() {
+            self.begin_connecting(&mut state);
         }
     }
 
@@ -274,9 +277,7 @@ impl Connection {
         let (weak, runtime) = (Arc::downgrade(self), self.runtime.clone());
         let retiring = async move {
             loop {
-                let Some(connection) = weak.upgrade() else {
-                    return;
-                };
+                let Some(connection) = weak.upgrade() else { return };
                 match connection.take_unused(runtime.now()) {
                     Unused::Taken(session) => return session.end(),
                     Unused::Not => return,
@@ -294,8 +295,8 @@ impl Connection {
     /// step: whoever begins to use it is seen, or finds none.
     fn take_unused(&self, now: Timestamp) -> Unused {
         let mut state = self.state();
-        state.signals.retain(|s| !s.is_closed());
-        let Some(session) = state.session.as_ref().filter(|_| state.signals.is_empty()) else {
+        let is_used = state.is_used();
+        let Some(session) = state.session.as_ref().filter(|_| !is_used) else {
             return Unused::Not;
         };
         let left = now.until(session.deadline.lapses());
@@ -309,8 +310,7 @@ impl Connection {
     pub(crate) fn close(&self) {
         {
             let mut state = self.state();
-            state.signals.retain(|s| !s.is_closed());
-            if state.signals.len() > 1 {
+            if state.is_used() && state.signals.len() > 1 {
                 state.closing = true;
                 return;
             }
@@ -408,8 +408,7 @@ async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>
                 Err(e) => {
                     let mut state = connection.state();
                     state.failure = Some(e);
-                    state.signals.retain(|s| !s.is_closed());
-                    if state.signals.is_empty() || connection.check_open().is_err() {
+                    if !state.is_used() || connection.check_open().is_err() {
                         // Whoever asks next begins anew.
                         state.connecting = false;
                         return;
@@ -448,8 +447,7 @@ impl Drop for Signals {
         self.receive.close();
         let was_closed = {
             let mut state = self.connection.state();
-            state.signals.retain(|s| !s.is_closed());
-            state.left = state.signals.is_empty();
+            state.left = !state.is_used();
             if !state.left {
                 return;
             }

@@ -307,10 +307,8 @@ impl ZkLock {
         let told = |e| session.told(e, Effect::None);
         let lock = self.paths().lock(name);
         if self.paths().unfair {
-            let (data, stat) = match session.synced(client, || client.get_data(&lock)).await {
-                Ok(found) => found,
-                Err(Zk::NoNode) => return Ok(Some(Vec::new())),
-                Err(e) => return Err(told(e)),
+            let Some((data, stat)) = session.data(client, &lock).await? else {
+                return Ok(Some(Vec::new()));
             };
             let id = NodeData::read(&data).id.ok_or_else(foreign)?;
             let own = self.paths().holder(id);
@@ -327,11 +325,7 @@ impl ZkLock {
             let session = (!is_whole).then(|| self.paths().session(stat.ephemeral_owner));
             return Ok(Some(vec![Holder { said, paths, session }]));
         }
-        let children = match session.synced(client, || client.list_children(&lock)).await {
-            Ok(children) => children,
-            Err(Zk::NoNode) => Vec::new(),
-            Err(e) => return Err(told(e)),
-        };
+        let children = session.children(client, &lock).await?;
         let line = self.line(&children)?;
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
         let holders = line.entries()[..line.admitted()].iter().map(|entry| {
@@ -357,14 +351,11 @@ impl ZkLock {
         name: &LockName,
         nodes: &[String],
     ) -> HashSet<String> {
-        match client.get_data(&self.paths().forced()).await {
-            Ok((data, _)) => {
-                let said = read(&data);
-                let of = |node: &&String| said.contains(&said_of(self.paths(), name, node));
-                nodes.iter().filter(of).cloned().collect()
-            }
-            Err(_) => HashSet::new(),
-        }
+        let told = client.get_data(&self.paths().forced()).await;
+        // What cannot be read says nothing.
+        let said = told.map(|(data, _)| read(&data)).unwrap_or_default();
+        let of = |node: &&String| said.contains(&said_of(self.paths(), name, node));
+        nodes.iter().filter(of).cloned().collect()
     }
 }
 

@@ -13,14 +13,17 @@
 //!   it is written again; both of the same content, of which the server takes one. If others have written
 //!   since, it is `Unknown`.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token};
 use futures::FutureExt as _;
-use zookeeper_client::{CreateMode, Error as Zk};
+use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::invalid;
 use crate::failure::Effect;
 use crate::lock::ZkLock;
+use crate::session::Session;
 
 /// What begins a node of ours.
 const HEAD: &[u8] = b"dlock fence 1\n";
@@ -77,12 +80,9 @@ impl ZkLock {
         let mut unanswered: Option<(Vec<u8>, Option<i32>)> = None;
         for _ in 0..TRIES {
             let found = self.look_behind(&path).await;
-            let found = found.map_err(|e| {
-                if unanswered.is_some() {
-                    perhaps_stored(e)
-                } else {
-                    e
-                }
+            let found = found.map_err(|e| match unanswered {
+                Some(_) => perhaps_stored(e),
+                None => e,
             })?;
             let (mut fenced, version) = match &found {
                 Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
@@ -123,17 +123,11 @@ impl ZkLock {
 
     /// The data of a node and their version, as the leader has them.
     async fn look_behind(&self, path: &str) -> Result<Option<(Vec<u8>, i32)>> {
-        self.reading(|session, client| {
-            async move {
-                match session.synced(&client, || client.get_data(path)).await {
-                    Ok((data, stat)) => Ok(Some((data, stat.version))),
-                    Err(Zk::NoNode) => Ok(None),
-                    Err(e) => Err(session.told(e, Effect::None)),
-                }
-            }
-            .boxed()
-        })
-        .await
+        let read = |session: Arc<Session>, client: Arc<Client>| {
+            async move { session.data(&client, path).await }.boxed()
+        };
+        let found = self.reading(read).await?;
+        Ok(found.map(|(data, stat)| (data, stat.version)))
     }
 
     /// Writes over that version, or makes the node.

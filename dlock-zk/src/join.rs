@@ -45,11 +45,10 @@
 
 use std::sync::Arc;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
-use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
+use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::Layout;
 use crate::failure::{Effect, did_nothing};
@@ -84,7 +83,7 @@ impl ZkLock {
         let path = format!("{line}/{prefix}");
         // In dlock's own layout it stands in the name.
         let id = (self.paths().layout != Layout::Own).then_some(key.id);
-        let data = self.node_data(session, id, request.owner.clone()).write();
+        let data = self.node_data(session, request, id);
         let client = session.client()?;
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be
@@ -119,7 +118,15 @@ impl ZkLock {
                     if !is_known {
                         self.connection.learn(&line);
                     }
-                    let node = self.entered(session, request, &prefix, &stat, sequence)?;
+                    if !session.owns(&stat) {
+                        let message = "a node was made that is not of the session that asked for it";
+                        return Err(Error::new(ErrorKind::BackendData, message));
+                    }
+                    let node = Node {
+                        name: format!("{prefix}{sequence}").into(),
+                        czxid: stat.czxid,
+                    };
+                    session.requests.keep(request, &node)?;
                     return Ok((node, listed));
                 }
                 Err(Zk::NoNode) => last = made.err().filter(|e| *e != Zk::NoNode).unwrap_or(Zk::NoNode),
@@ -150,38 +157,15 @@ impl ZkLock {
         }
     }
 
-    fn entered(
-        &self,
-        session: &Session,
-        request: &Acquire,
-        prefix: &str,
-        stat: &Stat,
-        sequence: CreateSequence,
-    ) -> Result<Node> {
-        if !session.owns(stat) {
-            let message = "a node was made that is not of the session that asked for it";
-            return Err(Error::new(ErrorKind::BackendData, message));
-        }
-        let node = Node {
-            name: format!("{prefix}{sequence}").into(),
-            czxid: stat.czxid,
-        };
-        session.requests.keep(request, &node)?;
-        Ok(node)
-    }
-
-    pub(crate) fn node_data(
-        &self,
-        session: &Session,
-        id: Option<RequestId>,
-        owner: Option<Arc<str>>,
-    ) -> NodeData {
-        NodeData {
+    /// What stands in a node of that request; with the id where the name of the node does not have it.
+    pub(crate) fn node_data(&self, session: &Session, request: &Acquire, id: Option<RequestId>) -> Vec<u8> {
+        let data = NodeData {
             id,
             ttl: session.timeout,
             whereabouts: Some(self.whereabouts.clone()),
-            owner,
-        }
+            owner: request.owner.clone(),
+        };
+        data.write()
     }
 
     /// A container, which the server removes when it has been used and is empty.
@@ -210,26 +194,20 @@ impl ZkLock {
 
     /// The node of a request whose creation was not answered, if there is one.
     pub(crate) async fn find(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
-        let told = |e| session.told(e, Effect::None);
         let client = session.client()?;
         let line = self.paths().lock(&key.name);
-        let children = match session.synced(&client, || client.list_children(&line)).await {
-            Ok(children) => children,
-            Err(Zk::NoNode) => Vec::new(),
-            Err(e) => return Err(told(e)),
-        };
+        let children = session.children(&client, &line).await?;
         let prefix = who(self.paths().layout, key.id);
         // In a session of before, the same request may have left one.
-        let alike = children
-            .iter()
-            .filter(|c| c.starts_with(&prefix) && !c.contains('~'));
+        let is_alike = |c: &&String| c.starts_with(&prefix) && !c.contains('~');
+        let alike = children.iter().filter(is_alike);
         let stats = alike.map(|child| {
             let path = format!("{line}/{child}");
             let stat = client.check_stat(&path);
             async move { (child, stat.await) }
         });
         for (child, stat) in join_all(stats).await {
-            if let Some(stat) = stat.map_err(told)?
+            if let Some(stat) = stat.map_err(|e| session.told(e, Effect::None))?
                 && session.owns(&stat)
             {
                 let node = Node {
@@ -256,25 +234,18 @@ impl ZkLock {
     }
 
     /// The line of now, as the server that is asked has it.
-    pub(crate) async fn read_line(&self, session: &Arc<Session>, line: &str) -> Result<Line> {
-        let listed = session.client()?.list_children(line).await;
-        self.listed(session, listed)
-    }
-
-    /// The line of now, as the leader has it: no older than this call.
-    pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
-        let client = session.client()?;
-        let line = self.paths().lock(&key.name);
-        let listed = session.synced(&client, || client.list_children(&line)).await;
-        self.listed(session, listed)
-    }
-
-    fn listed(&self, session: &Session, listed: Result<Vec<String>, Zk>) -> Result<Line> {
-        match listed {
+    pub(crate) async fn read_line(&self, session: &Session, line: &str) -> Result<Line> {
+        match session.client()?.list_children(line).await {
             Ok(children) => self.line(&children),
             Err(Zk::NoNode) => Ok(Line::default()),
             Err(e) => Err(session.told(e, Effect::None)),
         }
+    }
+
+    /// The line of now, as the leader has it: no older than this call.
+    pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
+        let line = self.paths().lock(&key.name);
+        self.line(&session.children(&*session.client()?, &line).await?)
     }
 
     /// Reads something, and again if the connection broke or the session was over: nothing depends on how
@@ -363,8 +334,8 @@ impl ZkLock {
         let line = self.read_line_of_now(session, key).await?;
         match line.entries().last() {
             Some(last) => {
-                let last = vec![last.node.clone()];
-                Ok(Some(Wait::new(Wake::Push(self.change(session, path, last)))))
+                let change = self.change(session, path, vec![last.node.clone()]);
+                Ok(Some(Wait::new(Wake::Push(change))))
             }
             None => {
                 // Others who came too late, and take their nodes out just now.

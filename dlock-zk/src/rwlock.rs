@@ -60,13 +60,9 @@ impl ZkLock {
         let path = format!("{line}/{}", node.name);
         let client = session.client()?;
         // Behind a `sync`, so that nobody is overlooked who waits in another kind of sharing.
-        let listed = session.synced(&client, || client.list_children(&line)).await;
-        let children = listed.map_err(|e| session.told(e, Effect::None))?;
-        let others = self.line(&children)?;
-        let other = others
-            .entries()
-            .iter()
-            .find(|e| *e.node != *node.name && !e.mode.is_exclusive());
+        let others = self.line(&session.children(&client, &line).await?)?;
+        let mut sharing = others.entries().iter().filter(|e| !e.mode.is_exclusive());
+        let other = sharing.find(|e| *e.node != *node.name);
         if let Some(other) = other.filter(|e| e.mode != to) {
             return Err(mismatch(other.mode, to));
         }

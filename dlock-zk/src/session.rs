@@ -71,10 +71,8 @@ impl Session {
 
     /// The driver's client, while the session may be there.
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
-        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        client
-            .clone()
-            .ok_or_else(|| self.told(Zk::SessionExpired, Effect::None))
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        client.ok_or_else(|| self.told(Zk::SessionExpired, Effect::None))
     }
 
     /// Whether a request would be sent now.
@@ -143,6 +141,24 @@ impl Session {
         answer
     }
 
+    /// The names of what is below that path; none if it is not there. Behind a `sync`.
+    pub(crate) async fn children(&self, client: &Client, path: &str) -> Result<Vec<String>> {
+        match self.synced(client, || client.list_children(path)).await {
+            Ok(children) => Ok(children),
+            Err(Zk::NoNode) => Ok(Vec::new()),
+            Err(e) => Err(self.told(e, Effect::None)),
+        }
+    }
+
+    /// What is in a node, if it is there. Behind a `sync`.
+    pub(crate) async fn data(&self, client: &Client, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+        match self.synced(client, || client.get_data(path)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Zk::NoNode) => Ok(None),
+            Err(e) => Err(self.told(e, Effect::None)),
+        }
+    }
+
     /// Sees to it that a lock which is handed out now lasts for a while.
     pub(crate) async fn be_ample(&self) -> Result<()> {
         match self.deadline.is_ample(self.now()) {
@@ -166,27 +182,27 @@ impl Session {
     /// is answered.
     pub(crate) async fn be_heard(&self) -> Result<()> {
         let client = self.client()?;
-        let (deadline, runtime) = (self.deadline.clone(), self.runtime.clone());
+        let (deadline, runtime, mark) = (self.deadline.clone(), self.runtime.clone(), self.mark.clone());
         let known = deadline.confirmed();
-        // Since this call, and recently.
-        let is_enough = move || deadline.confirmed() > known && deadline.is_ample(runtime.now());
-        let answer = self.pings.next(is_enough, || {
-            let (deadline, runtime) = (self.deadline.clone(), self.runtime.clone());
-            let mark = self.mark.clone();
-            async move {
-                let sent = runtime.now();
-                let answer = client.set_data(&mark.path, &mark.data, None).await.map(drop);
-                if is_answer(&answer) {
-                    deadline.confirm(sent);
-                }
-                match answer {
-                    // Somebody has deleted it. The leader and its followers found that out, as with a write.
-                    Err(Zk::NoNode) => Ok(()),
-                    answer => answer,
-                }
+        let is_enough = {
+            let (deadline, runtime) = (deadline.clone(), runtime.clone());
+            // Since this call, and recently.
+            move || deadline.confirmed() > known && deadline.is_ample(runtime.now())
+        };
+        let ask = || async move {
+            let sent = runtime.now();
+            let answer = client.set_data(&mark.path, &mark.data, None).await.map(drop);
+            if is_answer(&answer) {
+                deadline.confirm(sent);
             }
-        });
-        answer.await.map_err(|e| self.told(e, Effect::None))
+            match answer {
+                // Somebody has deleted it. The leader and its followers found that out, as with a write.
+                Err(Zk::NoNode) => Ok(()),
+                answer => answer,
+            }
+        };
+        let answer = self.pings.next(is_enough, ask).await;
+        answer.map_err(|e| self.told(e, Effect::None))
     }
 
     /// Whether a node is one of this session.

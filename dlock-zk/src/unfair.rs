@@ -27,9 +27,8 @@
 
 use std::sync::Arc;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::FutureExt as _;
 use futures::future::try_join;
 use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteResult, Stat};
@@ -65,9 +64,7 @@ impl ZkLock {
         }
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
-        let data = self
-            .node_data(session, Some(key.id), request.owner.clone())
-            .write();
+        let data = self.node_data(session, request, Some(key.id));
         let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
         if made == Err(Zk::NoNode) {
             // Nothing was made. Who has abandoned it meanwhile counts on that.
@@ -142,24 +139,20 @@ impl ZkLock {
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
         loop {
-            match session.synced(&client, || client.get_data(&lock)).await {
-                Ok(found) if is_of(session, key.id, &found) => {
-                    let node = Node {
-                        name: lock.clone().into(),
-                        czxid: found.1.czxid,
-                    };
-                    session.requests.change(key, |r| r.node = Some(node.clone()));
-                    // Or it may have been ended since it was read, by who did not find it noted.
-                    if !session.requests.is_doubted(key) {
-                        return Ok(Some(node));
-                    }
-                }
-                Ok(_) | Err(Zk::NoNode) => {
-                    // What comes of it from here on is another one.
-                    session.requests.change(key, |r| r.node = None);
-                    return Ok(None);
-                }
-                Err(e) => return Err(session.told(e, Effect::None)),
+            let found = session.data(&client, &lock).await?;
+            let Some((_, stat)) = found.filter(|found| is_of(session, key.id, found)) else {
+                // What comes of it from here on is another one.
+                session.requests.change(key, |r| r.node = None);
+                return Ok(None);
+            };
+            let node = Node {
+                name: lock.clone().into(),
+                czxid: stat.czxid,
+            };
+            session.requests.change(key, |r| r.node = Some(node.clone()));
+            // Or it may have been ended since it was read, by who did not find it noted.
+            if !session.requests.is_doubted(key) {
+                return Ok(Some(node));
             }
         }
     }

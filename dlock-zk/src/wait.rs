@@ -172,8 +172,7 @@ impl Watching {
         let (new, rooms) = self.room(nodes).await;
         let client = self.session.client().map_err(|_| Seen::Over)?;
         // With their data, since a watch on what is not there would stay.
-        let asked = rooms.iter().flat_map(Room::paths);
-        let asked = asked.map(|path| client.get_and_watch_data(path));
+        let asked = rooms.iter().map(|room| client.get_and_watch_data(&room.path));
         let answers = join_all(asked).await;
         let mut changed = false;
         for ((node, room), answer) in new.into_iter().zip(rooms).zip(answers) {
@@ -200,24 +199,16 @@ impl Watching {
 
     /// Which nodes are to be watched beside those that are, and room for each of them.
     async fn room(&mut self, nodes: &[String]) -> (Vec<String>, Vec<Room>) {
-        let watched = &self.watched;
-        let new: Vec<String> = nodes
-            .iter()
-            .filter(|n| !watched.contains_key(*n))
-            .cloned()
-            .collect();
-        if new.is_empty() {
-            return (new, Vec::new());
-        }
-        let watches = &self.session.watches;
-        let path = |node: &String| format!("{}/{node}", self.line);
-        if let Ok(room) = watches.take(new.iter().map(path).collect()) {
-            return (new, room.each());
+        let is_new = |n: &&String| !self.watched.contains_key(*n);
+        let new: Vec<String> = nodes.iter().filter(is_new).cloned().collect();
+        let paths = |of: &[String]| -> Vec<_> { of.iter().map(|n| format!("{}/{n}", self.line)).collect() };
+        if let Some(rooms) = self.session.watches.take(&paths(&new)) {
+            return (new, rooms);
         }
         // Nobody waits for room while he has some.
-        let all: Vec<String> = nodes.iter().map(path).collect();
+        let all = paths(nodes);
         self.watched.clear();
-        (nodes.to_vec(), watches.room(all).await.each())
+        (nodes.to_vec(), self.session.watches.room(&all).await)
     }
 
     /// What the watches tell. Those that did are there no more.

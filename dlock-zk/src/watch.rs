@@ -141,9 +141,7 @@ impl ZkLock {
         let mut found = BTreeMap::new();
         for (entry, seen) in holders.iter().zip(asked) {
             match seen? {
-                Some(seen) => {
-                    found.insert(entry.node.clone(), seen);
-                }
+                Some(seen) => drop(found.insert(entry.node.clone(), seen)),
                 None => look.missed = true,
             }
         }
@@ -177,17 +175,12 @@ impl ZkLock {
         let lock = self.paths().lock(name);
         let mut look = Look::default();
         for _ in 0..TRIES {
-            let children = match session.synced(client, || client.list_children(&lock)).await {
-                Ok(children) => children,
-                Err(Zk::NoNode) => return Ok(Inspection::default()),
-                Err(e) => return Err(session.told(e, Effect::None)),
-            };
             look = Look {
-                line: self.line(&children)?,
+                line: self.line(&session.children(client, &lock).await?)?,
                 ..Look::default()
             };
-            self.holders(session, client, &mut look, &Look::default(), &lock)
-                .await?;
+            let known = Look::default();
+            self.holders(session, client, &mut look, &known, &lock).await?;
             if !look.missed {
                 break;
             }
@@ -201,16 +194,12 @@ impl ZkLock {
         client: &Client,
         name: &LockName,
     ) -> Result<Inspection> {
-        let lock = self.paths().lock(name);
-        match session.synced(client, || client.get_data(&lock)).await {
-            Ok((data, stat)) => {
-                let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
-                let holder = self.seen(session, &entry, &data, &stat).holder;
-                Ok(Inspection::new(vec![holder], 0))
-            }
-            Err(Zk::NoNode) => Ok(Inspection::default()),
-            Err(e) => Err(session.told(e, Effect::None)),
-        }
+        let Some((data, stat)) = session.data(client, &self.paths().lock(name)).await? else {
+            return Ok(Inspection::default());
+        };
+        let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
+        let holder = self.seen(session, &entry, &data, &stat).holder;
+        Ok(Inspection::new(vec![holder], 0))
     }
 }
 
@@ -234,7 +223,7 @@ struct Watching {
     /// Until when there is nothing to be seen.
     quiet: Option<BoxFuture<'static, ()>>,
     /// For its watch, and after it.
-    room: Option<Room>,
+    room: Option<Vec<Room>>,
     /// Something may have been missed.
     skipped: bool,
     over: bool,
@@ -270,7 +259,7 @@ impl Watching {
         let empty = Look::default();
         let known = self.last.as_ref().unwrap_or(&empty);
         let mut look = Look::default();
-        let room = session.watches.take(vec![self.path.clone()]).ok();
+        let room = session.watches.take(std::slice::from_ref(&self.path));
         let runtime = &self.lock.connection.runtime;
         // Of each look anew, since it tells once.
         let looked = match &room {
@@ -302,23 +291,20 @@ impl Watching {
             Err(e) => return Err(told(e)),
         };
         match &self.last {
-            None => self.tell_all(&look, false),
-            Some(before) if self.skipped || !look.explains(before) => self.tell_all(&look, true),
-            Some(before) => {
+            Some(before) if !self.skipped && look.explains(before) => {
                 let changes = self.lock.differences(&client, &self.name, before, &look).await;
                 self.pending.extend(changes);
             }
+            before => self.pending.push_back(Change::Snapshot {
+                now: look.now(),
+                skipped: before.is_some(),
+            }),
         }
         self.skipped = false;
         self.last = Some(look);
         self.quiet = Some(quiet);
         self.room = room;
         Ok(())
-    }
-
-    fn tell_all(&mut self, look: &Look, skipped: bool) {
-        let now = look.now();
-        self.pending.push_back(Change::Snapshot { now, skipped });
     }
 }
 

@@ -57,18 +57,6 @@ fn what_is_wrong_is_refused_without_repeating_it() {
     }
 }
 
-#[test]
-fn a_mode_that_is_gone_is_refused_with_a_way_out() {
-    for (url, instead) in [
-        ("zk://h?priorities=true", "Redis"),
-        ("zk://h?containers=false", "3.5"),
-    ] {
-        let e = Config::from_url(url).expect_err(url);
-        assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}");
-        assert!(e.to_string().contains(instead), "{e}");
-    }
-}
-
 #[cfg(feature = "tls")]
 #[test]
 fn a_host_that_no_certificate_can_name_is_refused_with_tls() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dlock_core::spi::{Unanswered, Url};
 use dlock_core::{Capabilities, Error, ErrorKind, Result, Runtime};
 
-use self::url::{Address, Form};
+use self::url::Address;
 use crate::backend::{Backend, Store};
 use crate::connection::check::Demands;
 use crate::connection::members::Apart;
@@ -141,7 +141,7 @@ impl Config {
     /// # Errors
     /// As [`from_url`](Self::from_url).
     pub fn read(mut url: Url) -> Result<Self> {
-        let address = Address::parse(&format!("{}://{}", url.scheme(), url.raw_place()))?;
+        let address = Address::of(&url)?;
         let mut config = Self::at(Place::Url(address));
         config.take_all(&mut url)?;
         url.finish()?;
@@ -292,7 +292,7 @@ impl Config {
     /// `InvalidInput` for a cluster and for sentinels.
     pub fn single_server(&self) -> Result<String> {
         match &self.place {
-            Place::Url(address) if address.form != Form::Server => Err(invalid(
+            Place::Url(address) if !address.is_single() => Err(invalid(
                 "the URL is that of a cluster or of sentinels, where a single server is asked for: of \
                  several, one may take over that knows nothing of a lock",
             )),

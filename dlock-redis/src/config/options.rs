@@ -66,7 +66,7 @@ impl Config {
             return Ok(());
         }
         let address = match &mut self.place {
-            Place::Url(address) if address.is_socket() => address,
+            Place::Url(address) if matches!(address.form, Form::Socket(_)) => address,
             _ => {
                 return Err(invalid(
                     "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
@@ -95,9 +95,9 @@ impl Config {
         };
         let windows = Duration::from_millis(50)..=Duration::from_secs(60);
         let window = self.window.unwrap_or(WINDOW);
-        let form = match &self.place {
-            Place::Url(address) => &address.form,
-            Place::Client(_) => &Form::Server,
+        let is_single = match &self.place {
+            Place::Url(address) => address.is_single(),
+            Place::Client(_) => true,
         };
         let least = Quorum::MIN_TTL;
         let is_short = |rejoin: Rejoin| rejoin.longest_ttl() < least;
@@ -128,7 +128,7 @@ impl Config {
             ),
             (!windows.contains(&window), "a claim window is 50 ms to 60 s long"),
             (
-                self.rejoin.is_some() && *form != Form::Server,
+                self.rejoin.is_some() && !is_single,
                 "`rejoin_after` is for a single server: of several, one may be up for long that knows \
                  nothing of the locks",
             ),

@@ -11,7 +11,7 @@
 //!   not agree: everybody who asks wants a look. They share it, and each one that has shown nothing new puts
 //!   the next one off, up to a second. One that has shown something does not: there may be more.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl Cluster {
     fn candidates(&self) -> Vec<Result<Arc<Node>, Failed>> {
         let mut state = self.state();
         let known = state.slots.masters().chain(state.nodes.keys()).chain(&self.seeds);
-        let all: BTreeSet<_> = known.cloned().collect();
+        let all: HashSet<_> = known.cloned().collect();
         let mut all: Vec<_> = all.into_iter().map(|at| self.node(&mut state, at)).collect();
         for n in 0..FIRST.min(all.len()) {
             let other = n + usize::from(self.setup.random()) % (all.len() - n);
@@ -161,7 +161,7 @@ impl Cluster {
         if !slots.are_all() {
             return Vec::new();
         }
-        let kept: BTreeSet<_> = slots.masters().chain(&self.seeds).collect();
+        let kept: HashSet<_> = slots.masters().chain(&self.seeds).collect();
         let gone: Vec<_> = nodes.extract_if(|at, _| !kept.contains(at)).collect();
         let mut is_deaf = false;
         for listened_at in channels.values_mut() {

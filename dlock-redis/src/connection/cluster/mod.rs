@@ -28,14 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_core::Timestamp;
+use dlock_core::spi::Host;
 use futures::FutureExt as _;
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Value};
 
 use self::discovery::Pace;
-pub(crate) use self::slots::At;
-use self::slots::{Slots, slot_of};
+use self::slots::{Slots, host, slot_of};
 use crate::connection;
 use crate::connection::server::{Moved, Server, Setup};
 use crate::failure::{Cause, Failed};
@@ -44,11 +44,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Makes the connection to a node.
-pub(crate) type Connect = Box<dyn Fn(&At, Option<Moved>) -> dlock_core::Result<Arc<Server>> + Send + Sync>;
+pub(crate) type Connect = Box<dyn Fn(&Host, Option<Moved>) -> dlock_core::Result<Arc<Server>> + Send + Sync>;
 
 /// One of the servers.
 struct Node {
-    at: At,
+    at: Host,
     /// To ask on. Nothing is listened to.
     commands: Arc<Server>,
     /// To listen on, if anything is listened to there.
@@ -57,7 +57,7 @@ struct Node {
 
 pub(crate) struct Cluster {
     connect: Connect,
-    seeds: Vec<At>,
+    seeds: Vec<Host>,
     setup: Setup,
     state: Mutex<State>,
 }
@@ -67,9 +67,9 @@ struct State {
     slots: Slots,
     /// The same as the last node that was believed told it, without what redirections said since.
     told: Slots,
-    nodes: HashMap<At, Arc<Node>>,
+    nodes: HashMap<Host, Arc<Node>>,
     /// What is listened to, and where, if it is already.
-    channels: BTreeMap<Vec<u8>, Option<At>>,
+    channels: BTreeMap<Vec<u8>, Option<Host>>,
     /// A task looks for the slots; and there was a reason to once more since it began.
     looking: bool,
     again: bool,
@@ -79,7 +79,7 @@ struct State {
 
 impl Cluster {
     /// A cluster of which those nodes are known, none of them connected to.
-    pub(crate) fn new(seeds: Vec<At>, connect: Connect, setup: Setup) -> Arc<Self> {
+    pub(crate) fn new(seeds: Vec<Host>, connect: Connect, setup: Setup) -> Arc<Self> {
         Arc::new(Self {
             connect,
             seeds,
@@ -162,7 +162,7 @@ impl Cluster {
         self.node(&mut state, at)
     }
 
-    fn node(&self, state: &mut State, at: At) -> Result<Arc<Node>, Failed> {
+    fn node(&self, state: &mut State, at: Host) -> Result<Arc<Node>, Failed> {
         if state.closed {
             return Err(Failed::unsent(nobody()));
         }
@@ -178,7 +178,7 @@ impl Cluster {
         Ok(node)
     }
 
-    fn connect(&self, at: &At, moved: Option<Moved>) -> Result<Arc<Server>, Failed> {
+    fn connect(&self, at: &Host, moved: Option<Moved>) -> Result<Arc<Server>, Failed> {
         // The settings, which were good for the nodes of the URL, may not be for one that they told of.
         (self.connect)(at, moved).map_err(|e| {
             let what = format!("has a node that cannot be used: {e}");
@@ -337,11 +337,9 @@ fn key_of(command: &Cmd) -> &[u8] {
 }
 
 /// Where it is, if the node says that it has it no more.
-fn moved_to(failed: &Failed, told_by: &At) -> Option<At> {
+fn moved_to(failed: &Failed, told_by: &Host) -> Option<Host> {
     match &failed.cause {
-        Cause::Driver(e) if e.kind() == ErrorKind::Server(Said::Moved) => {
-            At::parse(e.redirect_node()?.0, told_by)
-        }
+        Cause::Driver(e) if e.kind() == ErrorKind::Server(Said::Moved) => host(e.redirect_node()?.0, told_by),
         _ => None,
     }
 }
@@ -422,12 +420,11 @@ mod tests {
             pushes: Pushes::new(true),
         };
         let theirs = setup.clone();
-        let connect = move |_: &At, moved| {
+        let connect = move |_: &Host, moved| {
             let source = Source::Server(Box::new(Client::open("redis://127.0.0.1:1").unwrap()));
             Ok(Server::new(theirs.clone(), source, moved))
         };
-        let (host, port) = ("127.0.0.1".to_owned(), 1);
-        let cluster = Cluster::new(vec![At { host, port }], Box::new(connect), setup);
+        let cluster = Cluster::new(vec![Host::new("127.0.0.1", 1)], Box::new(connect), setup);
         let command = redis::cmd("GET").arg("a").to_owned();
         let asked = cluster.ask(&command, |_| async { Ok(Value::Nil) });
         // Without a word from others it would be at it until its time is over.

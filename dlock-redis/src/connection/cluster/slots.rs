@@ -2,33 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use dlock_core::spi::Host;
 use redis::Value;
 
 /// How many there are.
 const SLOTS: u16 = 16_384;
 
-/// Where a node is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct At {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+/// Where a node is, as a redirection has it. One without a host is of the node that told it.
+pub(super) fn host(text: &str, told_by: &Host) -> Option<Host> {
+    let (name, port) = text.rsplit_once(':')?;
+    Some(Host::new(host_of(name, told_by), port.parse().ok()?))
 }
 
-impl At {
-    /// As a redirection has it. One without a host is of the node that told it.
-    pub(super) fn parse(text: &str, told_by: &Self) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self {
-            host: host_of(host, told_by),
-            port: port.parse().ok()?,
-        })
-    }
-}
-
-fn host_of(host: &str, told_by: &At) -> String {
-    match host {
-        "" | "?" => told_by.host.clone(),
-        host => host.to_owned(),
+fn host_of(name: &str, told_by: &Host) -> String {
+    match name {
+        "" | "?" => told_by.name.clone(),
+        name => name.to_owned(),
     }
 }
 
@@ -46,12 +35,12 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
     /// By the last slot of a range: its first one, and who has it.
-    ranges: BTreeMap<u16, (u16, At)>,
+    ranges: BTreeMap<u16, (u16, Host)>,
 }
 
 impl Slots {
     /// Reads the answer to `CLUSTER SLOTS`; `None` if it is none.
-    pub(super) fn read(answer: &Value, told_by: &At) -> Option<Self> {
+    pub(super) fn read(answer: &Value, told_by: &Host) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut slots = Self::default();
         for range in ranges {
@@ -68,10 +57,7 @@ impl Slots {
                 Value::Nil => String::new(),
                 _ => return None,
             };
-            let at = At {
-                host: host_of(&host, told_by),
-                port: u16::try_from(*port).ok()?,
-            };
+            let at = Host::new(host_of(&host, told_by), u16::try_from(*port).ok()?);
             slots
                 .ranges
                 .insert(u16::try_from(*last).ok()?, (u16::try_from(*first).ok()?, at));
@@ -79,7 +65,7 @@ impl Slots {
         Some(slots)
     }
 
-    pub(super) fn master(&self, slot: u16) -> Option<&At> {
+    pub(super) fn master(&self, slot: u16) -> Option<&Host> {
         let (_, (first, at)) = self.ranges.range(slot..).next()?;
         (*first <= slot).then_some(at)
     }
@@ -97,7 +83,7 @@ impl Slots {
     }
 
     /// That slot is there now.
-    pub(super) fn moved(&mut self, slot: u16, to: At) {
+    pub(super) fn moved(&mut self, slot: u16, to: Host) {
         let Some((&last, &(first, _))) = self.ranges.range(slot..).next() else {
             self.ranges.insert(slot, (slot, to));
             return;
@@ -115,7 +101,7 @@ impl Slots {
         self.ranges.insert(slot, (slot, to));
     }
 
-    pub(super) fn masters(&self) -> impl Iterator<Item = &At> {
+    pub(super) fn masters(&self) -> impl Iterator<Item = &Host> {
         self.ranges.values().map(|(_, at)| at)
     }
 }
@@ -124,11 +110,8 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn at(port: u16) -> At {
-        At {
-            host: "h".to_owned(),
-            port,
-        }
+    fn at(port: u16) -> Host {
+        Host::new("h", port)
     }
 
     fn two() -> Slots {
@@ -173,11 +156,11 @@ mod tests {
 
     #[test]
     fn a_redirection_is_read() {
-        assert_eq!(At::parse("h:3", &at(7)), Some(at(3)));
-        assert_eq!(At::parse(":3", &at(7)), Some(at(3)));
-        let six = At::parse("fe80::1:6379", &at(7)).unwrap();
-        assert_eq!((six.host.as_str(), six.port), ("fe80::1", 6379));
-        assert_eq!(At::parse("nonsense", &at(7)), None);
+        assert_eq!(host("h:3", &at(7)), Some(at(3)));
+        assert_eq!(host(":3", &at(7)), Some(at(3)));
+        let six = host("fe80::1:6379", &at(7)).unwrap();
+        assert_eq!((six.name.as_str(), six.port), ("fe80::1", 6379));
+        assert_eq!(host("nonsense", &at(7)), None);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use futures::future::{join, join_all};
 use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
-use crate::requests::Node;
 use crate::session::Session;
 
 #[async_trait]
@@ -48,7 +47,7 @@ impl Renew for ZkLock {
         let mut outcomes = Vec::with_capacity(items.len());
         for item in items {
             let outcome = match item.kind {
-                // It was found to have gone, and what is left of it is to be deleted.
+                // A deletion of it was sent: whether it is there yet is looked at.
                 RenewKind::Lease if session.requests.get(&item.key).is_some_and(|r| r.leaving) => {
                     self.renewed_alone(&session, &item.key).await
                 }
@@ -89,7 +88,7 @@ impl ZkLock {
             Ok(client) => client,
             Err(e) => return failed(e),
         };
-        let path = self.proof(key, node);
+        let path = format!("{}/{}", self.paths().lock(&key.name), node.name);
         let (heard, stat) = join(session.be_heard(), client.check_stat(&path)).await;
         match (stat, heard) {
             (Err(e), _) => failed(session.told(e, Effect::None)),
@@ -97,19 +96,10 @@ impl ZkLock {
             (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
                 renewed(session, key, &Ok(()))
             }
-            (Ok(_), Ok(())) => match self.forget_hold(session, &request).await {
-                Ok(()) => RenewOutcome::Gone,
-                Err(e) => failed(e),
-            },
-        }
-    }
-
-    /// The node that is there as long as it holds, and has its token.
-    fn proof(&self, key: &LeaseKey, node: &Node) -> String {
-        let lock = self.paths().lock(&key.name);
-        match self.paths().unfair {
-            true => lock,
-            false => format!("{lock}/{}", node.name),
+            (Ok(_), Ok(())) => {
+                session.requests.forget_node(&request);
+                RenewOutcome::Gone
+            }
         }
     }
 

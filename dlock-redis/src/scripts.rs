@@ -2,6 +2,7 @@
 
 use redis::Script as Text;
 
+const MINT: &str = include_str!("scripts/mint.lua");
 const STATE: &str = include_str!("scripts/state.lua");
 
 /// A script, and by what the server knows it.
@@ -47,6 +48,9 @@ impl Scripts {
     /// at its own.
     pub(crate) fn new(is_spread: bool) -> Self {
         let publish = if is_spread { "'SPUBLISH'" } else { "'PUBLISH'" };
-        Self::of(|text| Script::new(text.replace("--state\n", STATE).replace("'PUBLISH'", publish)))
+        Self::of(|text| {
+            let whole = text.replace("--state\n", STATE).replace("--mint\n", MINT);
+            Script::new(whole.replace("'PUBLISH'", publish))
+        })
     }
 }

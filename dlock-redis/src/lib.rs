@@ -70,7 +70,7 @@ mod wait;
 mod watch;
 
 pub use self::config::Config;
-pub use self::connection::members::Apart;
+pub use self::connection::members::Members;
 pub use self::lock::RedisLock;
 pub use self::plain::PlainLock;
 /// The driver, for [`Config::from_client`].

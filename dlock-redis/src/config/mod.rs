@@ -15,7 +15,7 @@ use dlock_core::{Capabilities, Error, ErrorKind, Result, Runtime};
 use self::url::Address;
 use crate::backend::{Backend, Store};
 use crate::connection::check::Demands;
-use crate::connection::members::Apart;
+use crate::connection::members::Members;
 use crate::connection::rejoin::Rejoin;
 use crate::connection::server::Setup;
 use crate::failure::nothing_done;
@@ -52,7 +52,7 @@ pub struct Config {
     allow_eviction: bool,
     replicas: u32,
     rejoin: Option<Rejoin>,
-    apart: Option<Apart>,
+    members: Option<Members>,
     lazily: bool,
     #[cfg(feature = "tls")]
     certificates: Certificates,
@@ -86,7 +86,7 @@ impl Config {
             allow_eviction: false,
             replicas: 0,
             rejoin: None,
-            apart: None,
+            members: None,
             lazily: false,
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
@@ -239,15 +239,15 @@ impl Config {
         self
     }
 
-    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Apart`] has
+    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`] has
     /// connected to it before: by the run id that it says, at each connection. For the members of a
     /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to one
     /// server, which is away when they are opened.
     ///
     /// Nothing is compared where the user may not ask for `INFO`, and of a cluster.
     #[must_use]
-    pub fn apart(mut self, all: &Apart) -> Self {
-        self.apart = Some(all.clone());
+    pub fn member_of(mut self, all: &Members) -> Self {
+        self.members = Some(all.clone());
         self
     }
 
@@ -408,7 +408,7 @@ impl Config {
             is_cluster: self.is_cluster(),
             allow_eviction: self.allow_eviction,
             rejoin: self.rejoin,
-            apart: self.apart.as_ref().map(Apart::member),
+            member: self.members.as_ref().map(Members::member),
         };
         Setup {
             demands,
@@ -425,14 +425,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("at", &self.address())
-            .field("plain", &self.plain)
             .field("prefix", &self.prefix)
-            .field("claim_window", &self.window)
-            .field("timeout", &self.timeout)
-            .field("allow_eviction", &self.allow_eviction)
-            .field("replicas", &self.replicas)
-            .field("rejoin_after", &self.rejoin)
-            .field("lazily", &self.lazily)
             .finish_non_exhaustive()
     }
 }

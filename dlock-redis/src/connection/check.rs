@@ -23,7 +23,7 @@ pub(crate) struct Demands {
     pub(crate) allow_eviction: bool,
     pub(crate) rejoin: Option<Rejoin>,
     /// It is nobody else's.
-    pub(crate) apart: Option<Member>,
+    pub(crate) member: Option<Member>,
 }
 
 /// Asks the server, and refuses it if locks would not be safe there. Answers its run id, if it tells it.
@@ -92,7 +92,7 @@ pub(crate) async fn check(
         rejoin.admits(uptime, clock).map_err(Cause::Barred)?;
     }
     let run = field(&said, "run_id");
-    if let (Some(run), Some(member)) = (run, &demands.apart) {
+    if let (Some(run), Some(member)) = (run, &demands.member) {
         member.comes_to(run)?;
     }
     Ok(run.map(str::to_owned))

@@ -20,11 +20,11 @@ use dlock_core::ErrorKind;
 
 use crate::failure::Cause;
 
-/// What members of one quorum know of one another: see [`Config::apart`](crate::Config::apart).
+/// What members of one quorum know of one another: see [`Config::member_of`](crate::Config::member_of).
 ///
 /// Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Apart(Arc<Known>);
+pub struct Members(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -36,11 +36,11 @@ struct Known {
 /// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    all: Apart,
+    all: Members,
     number: u64,
 }
 
-impl Apart {
+impl Members {
     /// One more.
     pub(crate) fn member(&self) -> Member {
         let number = self.0.members.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_server_has_one_member() {
-        let all = Apart::default();
+        let all = Members::default();
         let [one, two] = [all.member(), all.clone().member()];
         let both = one.clone();
         assert!(one.comes_to("a").is_ok() && both.comes_to("a").is_ok());

@@ -2,12 +2,10 @@
 //!
 //! A client has one session. When it is over another one is made, and nobody needs a new client. Who uses the
 //! backend is known by the streams of [signals](dlock_core::spi::Lock::signals): each engine has one as long
-//! as it lives. When the last is gone nobody believes in a lock any more: a session without requests is
-//! closed at once, and one with requests when it would have lapsed by itself. The driver would keep it for
-//! ever.
-//!
-//! Several engines may share the backend, and with it the session. One of them that is closed has released
-//! what was its own, and the session is closed with the last of them.
+//! as it lives, and several may share the session. When the last is gone nobody believes in a lock any more:
+//! a session without requests is closed at once, and one with requests when it would have lapsed by itself.
+//! The driver would keep it for ever. An engine that is closed has released what was its own, and the session
+//! is closed with the last of them.
 //!
 //! What could break it, and why it does not:
 //!
@@ -17,9 +15,8 @@
 //! * *The session ends meanwhile.* The driver says so when it has a connection again. Until then the engine
 //!   goes by the deadline of each lease, which is earlier than any server's. Then every lease is told as
 //!   lost, and what was owed is moot, since the nodes went with their session.
-//! * *A request is on its way when the session ends.* It belongs to that session: a server refuses it. Its
-//!   grant, if it was answered in time, is refused by the engine, which asks before it believes in a grant
-//!   whether all was lost meanwhile.
+//! * *A request is on its way when the session ends.* A server refuses it. Its grant, if it was answered in
+//!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
 //! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
 //!   is lost before the session is closed. What it tells its guards comes a moment later.
 //! * *The servers are away for long.* The next session is tried for with pauses up to two seconds, for as
@@ -30,9 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
@@ -168,8 +164,6 @@ impl Connection {
         }
     }
 
-    // ---- signals ----
-
     /// A stream of what happens from now on. As long as it lives somebody uses the session.
     pub(crate) fn signals(self: &Arc<Self>) -> Signals {
         let (send, receive) = mpsc::unbounded();
@@ -195,8 +189,6 @@ impl Connection {
             self.signal(&Signal::Lost(LostLeases::These(keys), LossReason::Refused));
         }
     }
-
-    // ---- the life of sessions ----
 
     /// Looks after a session until it is over.
     fn tend(self: &Arc<Self>, session: Arc<Session>, mut states: StateWatcher) {
@@ -328,8 +320,6 @@ impl Connection {
         }
         self.changed.notify(usize::MAX);
     }
-
-    // ---- what every request needs ----
 
     fn lines(&self) -> MutexGuard<'_, HashSet<String>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)

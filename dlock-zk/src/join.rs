@@ -1,10 +1,10 @@
 //! Joining a line and leaving it.
 //!
 //! To join, the node is made and the line is read in one round trip. What a session asks is done in the order
-//! in which it was asked, so the list that was asked for behind the creation has the own node in it, and
-//! everything that came before it. To leave, the node is deleted by its name, which only one request ever
-//! had: however late a deletion arrives it meets nobody else's. It is repeated by the engine until it is
-//! answered or the session is over; then the server does it.
+//! in which it was asked, so the list behind the creation has the own node in it, and everything that came
+//! before it. To leave, the node is deleted by its name, which only one request ever had: however late a
+//! deletion arrives it meets nobody else's. It is repeated by the engine until it is answered or the session
+//! is over; then the server does it.
 //!
 //! What could break it, and why it does not:
 //!
@@ -14,34 +14,31 @@
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
 //!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
 //!   left. So what is not found by then does not come.
-//! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both
-//!   requests fail, and the line is made with the next two behind it; also where a name is asked for that
-//!   this client has not used lately. It may be removed again just then, so this is repeated a few times.
-//! * *Two calls of one request come at a time.* Each would find nothing, and make a node. The second is
-//!   [sent away](crate::requests).
+//! * *The line is missing.* The server removes empty containers. Then both requests fail, and the line is made
+//!   with the next two behind it; also where a name is asked for that this client has not used lately. It may
+//!   be removed again just then, so this is repeated a few times.
+//! * *Two calls of one request come at a time.* The second is [sent away](crate::requests).
 //! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds
 //!   later that nothing came of the request.
-//! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of
-//!   this session counts.
+//! * *The session ended meanwhile.* The node says whose it is (`ephemeralOwner`); only one of this session
+//!   counts.
 //!
 //! # The end of the numbers
 //!
 //! Whoever draws a place behind the [`END`](crate::node::END) takes its node out again. If the line is empty
 //! then, it removes the line, and whoever comes next makes another one, in which the numbers begin anew.
-//! Otherwise those who were in time have it first, and it waits beside the line until the last of them has
-//! gone. So the order of arrival is not kept over that one moment in two thousand million; everything else
-//! is.
+//! Otherwise it waits beside the line until the last of those who were in time has gone. So the order of
+//! arrival is not kept over that one moment in two thousand million.
 //!
 //! * *Somebody joins just when the line is removed.* A server removes no node that has others below it. Who
-//!   comes after it was removed finds no line, and makes one.
-//! * *A list of the line that was.* The nodes in it have gone. In the new line nobody has the name of one of
-//!   them, and tokens do not come from places.
-//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in nobody's way: it is in
-//!   no line that anybody reads, and goes by a further try or with its session. Until then the line cannot be
-//!   removed, and newcomers wait.
+//!   comes later finds no line, and makes one.
+//! * *A list of the line that was.* Its nodes have gone. In the new line nobody has the name of one of them,
+//!   and tokens do not come from places.
+//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in no line that anybody
+//!   reads, and goes by a further try or with its session. Until then the line cannot be removed, and
+//!   newcomers wait.
 //!
-//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and there it
-//! breaks by itself.
+//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and breaks there.
 
 use std::sync::Arc;
 

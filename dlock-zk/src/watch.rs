@@ -4,14 +4,12 @@
 //! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
 //! was missed. Otherwise the state as a whole is told, and that something was skipped.
 //!
-//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That would tell more of holds
-//! that are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 838 were told
-//! so, and 1,964 tokens could be read by a persistent watch; of 2,000 that lasted two milliseconds 1,917 and
-//! all. But after a reconnect the driver (0.11.2) does not set persistent watches again: it sends the list of
-//! the one-shot ones alone, so that nothing is told any more, and no error either. Servers before 3.6 break
-//! the connection of whoever asks for one, with all its locks on it. And its events pile up without bound in
-//! front of a watcher that is slow. What is skipped is said in either case, since nobody keeps what was
-//! missed meanwhile.
+//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
+//! are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 1,964 instead of
+//! 838; of 2,000 that lasted two milliseconds all instead of 1,917. But after a reconnect the driver (0.11.2)
+//! does not set persistent watches again, so that nothing is told any more, and no error either. Servers
+//! before 3.6 break the connection of whoever asks for one, with all its locks on it. And its events pile up
+//! without bound in front of a watcher that is slow. What is skipped is said in either case.
 //!
 //! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
 //! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is

@@ -51,11 +51,6 @@ pub(crate) fn capabilities(longest_ttl: Option<Duration>) -> Capabilities {
 }
 
 impl RedisLock {
-    pub(crate) fn new(backend: Backend) -> Self {
-        let backend = Arc::new(backend);
-        Self { backend }
-    }
-
     /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is
     /// not done. For one that was opened [`lazily`](crate::Config::lazily), and for health checks.
     ///

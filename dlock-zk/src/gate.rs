@@ -182,27 +182,23 @@ fn foreign() -> Error {
 #[async_trait]
 impl FenceGate for ZkLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.ask_gate(resource, token, access, None)
-            .await
-            .map_err(|e| e.with_name(resource))
+        let admitted = self.ask_gate(resource, token, access, None).await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.ask_gate(resource, token, Access::Exclusive, Some(value))
-            .await
-            .map_err(|e| e.with_name(resource))
+        let exclusive = Access::Exclusive;
+        let admitted = self.ask_gate(resource, token, exclusive, Some(value)).await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let named = |e: Error| e.with_name(resource);
-        self.check_name(resource).map_err(named)?;
-        let found = self
-            .look_behind(&self.paths().fence(resource))
-            .await
-            .map_err(named)?;
-        found
-            .map(|(data, _)| read(&data).ok_or_else(|| named(foreign())))
-            .transpose()
+        let found = async {
+            self.check_name(resource)?;
+            let found = self.look_behind(&self.paths().fence(resource)).await?;
+            found.map(|(data, _)| read(&data).ok_or_else(foreign)).transpose()
+        };
+        found.await.map_err(|e| e.with_name(resource))
     }
 }
 
@@ -216,14 +212,9 @@ mod tests {
             let fenced = FencedValue::new(value.to_vec(), Token::new(exclusive), Token::new(any));
             assert_eq!(read(&write(&fenced)), Some(fenced));
         }
-        for foreign in [
-            &b""[..],
-            b"x",
-            b"dlock fence 1\n",
-            b"dlock fence 1\nexclusive=1 any=\n",
-            b"dlock fence 2\nexclusive=1 any=1\n",
-        ] {
-            assert_eq!(read(foreign), None);
+        for foreign in ["", "x", "dlock fence 1\n", "dlock fence 1\nexclusive=1 any=\n"] {
+            assert_eq!(read(foreign.as_bytes()), None);
         }
+        assert_eq!(read(b"dlock fence 2\nexclusive=1 any=1\n"), None);
     }
 }

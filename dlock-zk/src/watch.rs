@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use dlock_core::spi::Watch;
 use dlock_core::{Change, Error, Holder, Inspection, LockName, Result, Token};
 use futures::channel::mpsc;
-use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
+use futures::future::{BoxFuture, join, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
@@ -186,15 +186,6 @@ impl ZkLock {
     }
 }
 
-/// Ends a task with the stream that it tells.
-struct End(AbortHandle);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// The stream of changes of one name.
 struct Watching {
     lock: ZkLock,
@@ -207,8 +198,6 @@ struct Watching {
     quiet: Option<BoxFuture<'static, ()>>,
     /// For its watch, and after it.
     room: Option<Vec<Room>>,
-    /// Something may have been missed.
-    skipped: bool,
     over: bool,
 }
 
@@ -274,7 +263,7 @@ impl Watching {
             Err(e) => return Err(told(e)),
         };
         match &self.last {
-            Some(before) if !self.skipped && look.explains(before) => {
+            Some(before) if look.explains(before) => {
                 let changes = self.lock.differences(&client, &self.name, before, &look).await;
                 self.pending.extend(changes);
             }
@@ -283,7 +272,6 @@ impl Watching {
                 skipped: before.is_some(),
             }),
         }
-        self.skipped = false;
         self.last = Some(look);
         self.quiet = Some(quiet);
         self.room = room;
@@ -344,7 +332,6 @@ impl Watch for ZkLock {
             pending: VecDeque::new(),
             quiet: None,
             room: None,
-            skipped: false,
             over: false,
         };
         // The first look is behind a `sync`: whoever watches after a grant sees it.
@@ -366,15 +353,14 @@ impl Watch for ZkLock {
                 }
             }
         };
-        let (looking, handle) = abortable(looking);
-        self.connection.runtime.spawn(looking.map(drop).boxed());
-        let ends = End(handle);
-        Ok(told
-            .map(move |change| {
-                let _ = &ends;
-                change
-            })
-            .boxed())
+        // Dropped with the stream, it ends the task.
+        let (looking, handle) = looking.remote_handle();
+        self.connection.runtime.spawn(looking.boxed());
+        let told = told.map(move |change| {
+            let _ = &handle;
+            change
+        });
+        Ok(told.boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

@@ -337,7 +337,8 @@ impl Config {
             replicas = Some(Replicas::new(self.replicas, limit, server, scripts, store));
         }
         let window = self.window.unwrap_or(WINDOW);
-        let lock = RedisLock::new(Backend::new(store, window, scripts, replicas));
+        let backend = Arc::new(Backend::new(store, window, scripts, replicas));
+        let lock = RedisLock { backend };
         if !self.lazily {
             lock.ready().await?;
             if let Some(replicas) = &lock.backend.replicas {

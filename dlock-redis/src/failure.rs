@@ -75,9 +75,8 @@ pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
     failed(f, at, kind)
 }
 
-/// For an item of a batch, which failed while the others did not: what the script says of it. What it did
-/// before stands, if its slot is under way to another node; what that makes of the item is for whoever asks
-/// to say.
+/// For an item of a batch, which failed while the others did not: what the script says of it. What a slot
+/// that is under way to another node makes of it is for whoever asks to say.
 pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
     let (kind, what) = in_words(&text, halfway).unwrap_or(STRANGE);
     let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));

@@ -3,15 +3,13 @@
 //! All watches of a name share a subscription, which the last one ends as it is dropped: in a task, since a
 //! drop does not wait. What could go wrong, and why it does not:
 //!
-//! * *Somebody watches again before that task runs.* It asks once more whether nobody watches, in the
-//!   channel's turn; there is one.
+//! * *Somebody watches again before that task runs.* It looks once more, in the channel's turn.
 //! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the
 //!   UNSUBSCRIBE.
 //! * *That watch is dropped too, at once or half-way.* Then there are two such tasks. Whichever has the turn
 //!   first ends the subscription, and the other one finds nothing to be ended, or another turn than its own.
-//! * *The connection broke, or a watch was too slow*, and nothing is told to it any more until it begins
-//!   anew. It counts as before: what is counted are the watches that there are, and not those that hear
-//!   something.
+//! * *The connection broke, or a watch was too slow*, and nothing is told to it until it begins anew. It
+//!   counts as before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -178,17 +178,16 @@ impl Config {
     }
 
     /// How long a connection may take to be made, and how long a server may be silent before its connection
-    /// is given up; 2 s unless set, more than nothing and an hour at most. How long an operation may take is
-    /// the client's `op_timeout`.
+    /// is given up; 2 s unless set, an hour at most. How long an operation may take is the client's
+    /// `op_timeout`.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Accepts a server that throws keys away when its memory is full. Such a server can forget a lock that
-    /// is held, and then gives it to a second holder with a larger token: only where every write is fenced is
-    /// that no accident.
+    /// Accepts a server that throws keys away when its memory is full. It can forget a lock that is held, and
+    /// give it to a second holder with a larger token: that is safe only where every write is fenced.
     #[must_use]
     pub fn allow_eviction(mut self) -> Self {
         self.allow_eviction = true;
@@ -240,20 +239,17 @@ impl Config {
     }
 
     /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`] has
-    /// connected to it before: by the run id that it says, at each connection. For the members of a
+    /// connected to it before, by its run id. For the members of a
     /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to one
-    /// server, which is away when they are opened.
-    ///
-    /// Nothing is compared where the user may not ask for `INFO`, and of a cluster.
+    /// server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
     #[must_use]
     pub fn member_of(mut self, all: &Members) -> Self {
         self.members = Some(all.clone());
         self
     }
 
-    /// Does not ask the server when it is connected, so that it may be away: what is wrong with it is said to
-    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum: that can begin while a
-    /// minority is away. Not for a cluster.
+    /// Does not ask the server when it is opened, so that it may be away: what is wrong with it is said to
+    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum. Not for a cluster.
     #[must_use]
     pub fn lazily(mut self) -> Self {
         self.lazily = true;

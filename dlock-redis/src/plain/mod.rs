@@ -5,13 +5,10 @@
 //!
 //! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds
 //!   itself, and is told what is left.
-//! * *A request is given up, and arrives late*, on a connection that was given up too. Abandoning it leaves a
-//!   tombstone, a key of its own that goes by itself after a minute; the acquire, a script, looks for that
-//!   first. The keys of locks are not touched by this: other clients see none of it.
-//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step; whatever else
-//!   is there stays.
-//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted;
-//!   there is nothing to be asked for sooner.
+//! * *A request is given up, and arrives late.* Abandoning it leaves a tombstone, a key of its own that goes
+//!   by itself after a minute; the acquire looks for that first. Other clients see none of it.
+//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step.
+//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted.
 //! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
 //! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it
 //!   after a failover, and nobody can tell.
@@ -44,16 +41,14 @@ use crate::scripts::{Script, scripts};
 ///
 /// # What it does not
 ///
-/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor, and nothing
-///   refuses it. The store may forget locks (failover, restart, eviction), and then two holders are not told
-///   apart.
-/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it. There is
-///   no fairness, no priority, and no hand-over; somebody may wait for ever.
+/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor. The store may
+///   forget locks (failover, restart, eviction), and then nothing tells two holders from one another.
+/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it: no
+///   fairness, no priority, no hand-off.
 /// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`.
 ///   All of that answers `Unsupported`.
-/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Other
-///   data under it is in the way: text is somebody's lock for as long as it is there, and anything else is
-///   `BackendData`.
+/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Text
+///   under it is somebody's lock for as long as it is there, and anything else is `BackendData`.
 ///
 /// Opened by [`Config::connect_plain`](crate::Config::connect_plain). Clones share one connection.
 #[derive(Clone)]

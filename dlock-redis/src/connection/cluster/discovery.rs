@@ -1,15 +1,15 @@
 //! Looking for the slots: who is asked, who is believed, and how often.
 //!
-//! * *A node that left the cluster* answers as fast as any, and knows of no slots. That is no answer: with it
-//!   all that is known would be forgotten, the way back too. The others are asked, and what is known stays.
+//! * *A node that left the cluster* knows of no slots. That is no answer: the others are asked, and what is
+//!   known stays.
 //! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed
 //!   if nobody knows more. The nodes that were known before stay those to ask; only who knows all the slots
 //!   ends that.
 //! * *A node that says nothing*, or hangs: two are asked, and all others as soon as one of them does not say
 //!   it, or not at once.
-//! * *What the slots are told of does not change*, while a master is dead that nobody replaces, or nodes do
-//!   not agree: everybody who asks wants a look. They share it, and each one that has shown nothing new puts
-//!   the next one off, up to a second. One that has shown something does not: there may be more.
+//! * *What the slots are told of does not change*, while a master is dead that nobody replaces: everybody who
+//!   asks wants a look. They share it, and each one that has shown nothing new puts the next one off, up to a
+//!   second. One that has shown something does not: there may be more.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

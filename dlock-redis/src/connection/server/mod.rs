@@ -6,13 +6,11 @@
 //! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or polled
 //!   on a foreign thread, neither cuts it short nor decides where it lives.
 //! * What was subscribed to is subscribed to again before anybody can ask on a new connection: who asks again
-//!   after a loss cannot miss its push.
-//! * A new connection finds the scripts there.
+//!   after a loss cannot miss its push. The scripts are there, too.
 //! * It is known whether a request was sent at all: what was not is no unknown outcome.
-//! * A connection that answers nothing (a black hole, a peer that was switched off) is found by a PING and
-//!   given up; TCP would notice after minutes. It is asked when a request is given up, and every ten seconds
-//!   while it is listened on and silent: a NAT that forgot a connection would leave a waiter deaf for as long
-//!   as it waits, and each hand-off pass it over.
+//! * A connection that answers nothing is found by a PING and given up; TCP would notice after minutes. It is
+//!   asked when a request is given up, and every ten seconds while it is listened on and silent: a NAT that
+//!   forgot a connection would leave a waiter deaf, and each hand-off pass it over.
 //! * A master that became a replica is left, and looked up anew: by its name, or at the sentinels.
 //! * Each new connection is checked first: another server may be there than before, or the same one may have
 //!   been restarted (`check.rs`, `rejoin.rs`).

@@ -24,7 +24,6 @@ use crate::keys::{bucket_of, channel, holder, holder_and_counter, id_bytes};
 use crate::replicas::Replicas;
 use crate::reply::Reply;
 use crate::scripts::{Script, Scripts};
-use crate::subscriptions::Subscriptions;
 use crate::wait::Pushes;
 
 /// The servers, as either recipe uses them.
@@ -186,8 +185,6 @@ pub(crate) struct Backend {
     pub(crate) store: Arc<Store>,
     pub(crate) window: Duration,
     pub(crate) scripts: Arc<Scripts>,
-    /// Which names are watched.
-    pub(crate) subscriptions: Subscriptions,
     pub(crate) handoffs: HandOffs,
     /// Who has to acknowledge a grant, if anybody.
     pub(crate) replicas: Option<Arc<Replicas>>,
@@ -225,7 +222,6 @@ impl Backend {
             store,
             window,
             scripts,
-            subscriptions: Subscriptions::default(),
             handoffs: HandOffs::default(),
             replicas,
             client: u128::from_ne_bytes(random),

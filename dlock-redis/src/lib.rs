@@ -38,7 +38,6 @@
 //! | `lock`, `rwlock`, `renew`, `fencing`, `gate`, `watch` | the parts of the SPI |
 //! | `wait` | who is told of what the server pushes |
 //! | `handoff` | coming by when a claim window is over |
-//! | `subscriptions` | which names are watched |
 //! | `replicas` | grants that so many replicas have to acknowledge |
 //! | `backend` | what all clones share, and how a script is asked |
 //! | `connection` | to a server, the master of sentinels, the nodes of a cluster |
@@ -61,7 +60,6 @@ mod replicas;
 mod reply;
 mod rwlock;
 mod scripts;
-mod subscriptions;
 mod wait;
 mod watch;
 

@@ -174,7 +174,7 @@ impl Watching {
                 },
                 // The connection is gone, or this client.
                 Either::Left((None, _)) => {
-                    self.receive = self.backend.pushes.watch(&self.channel);
+                    self.receive = self.backend.pushes.hear_changes(&self.channel);
                     self.behind = true;
                 }
                 Either::Right(_) => {}
@@ -201,18 +201,17 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.receive.close();
         let backend = Arc::clone(&self.backend);
-        backend.pushes.unwatch(&self.channel);
-        if let Some(turn) = backend.subscriptions.end(&self.channel) {
+        if let Some(turn) = backend.pushes.end_watch(&self.channel) {
             let channel = std::mem::take(&mut self.channel);
             let (name, runtime) = (self.name.clone(), backend.runtime.clone());
             let stopping = async move {
                 {
                     let _alone = turn.lock().await;
-                    if !backend.subscriptions.is_over(&channel, &turn) {
+                    if !backend.pushes.is_over(&channel, &turn) {
                         return;
                     }
                     backend.connection.unsubscribe(&channel).await;
-                    backend.subscriptions.ended(&channel);
+                    backend.pushes.unsubscribed(&channel);
                 }
                 // Where this fails, changes are told to nobody for a while.
                 let _ = backend.look(&name, None, false).await;
@@ -232,11 +231,11 @@ impl Watch for RedisLock {
         let channel = c.holder(name);
         // First the ear, then the look: what comes between the two is heard, and its number shows that it was
         // seen. It takes itself back, also if this is dropped on the way.
-        let turn = c.subscriptions.begin(&channel);
+        let turn = c.pushes.begin_watch(&channel);
         let mut watching = Watching {
             backend: c.clone(),
             name: name.clone(),
-            receive: c.pushes.watch(&channel),
+            receive: c.pushes.hear_changes(&channel),
             channel,
             behind: false,
             number: 0,

@@ -36,7 +36,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Client, CreateMode, CreateOptions, Error as Zk, SessionState, StateWatcher};
 
 use crate::connect::{Settings, connect};
-use crate::failure::{Effect, told};
+use crate::failure::told;
 use crate::force_release;
 use crate::session::Session;
 
@@ -146,7 +146,8 @@ impl Connection {
             let timer = timer.get_or_insert_with(|| self.runtime.sleep(PATIENCE.min(self.settings.timeout)));
             if let Either::Right(_) = select(changed, timer).await {
                 let why = self.state().failure.clone();
-                return Err(why.unwrap_or_else(|| told(Zk::ConnectionLoss, Effect::None, &self.settings.at)));
+                return Err(why
+                    .unwrap_or_else(|| told(Zk::ConnectionLoss, ErrorKind::Unavailable, &self.settings.at)));
             }
         }
     }
@@ -226,7 +227,7 @@ impl Connection {
             }
             state.session = None;
             state.failure = (how == SessionState::AuthFailed)
-                .then(|| told(Zk::AuthFailed, Effect::None, &self.settings.at));
+                .then(|| told(Zk::AuthFailed, ErrorKind::Unavailable, &self.settings.at));
         }
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
         let mut state = self.state();

@@ -33,7 +33,6 @@ use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 
 use crate::connection::Connection;
-use crate::failure::Effect;
 use crate::keys::Paths;
 use crate::lock::ZkLock;
 use crate::node::{marker, who};
@@ -216,7 +215,7 @@ impl ZkLock {
     async fn end_all(&self, name: &LockName, ended: &mut u32) -> Result<()> {
         let session = self.connection.session().await?;
         let client = session.client()?;
-        let told = |e| session.told(e, Effect::None);
+        let told = |e| session.failed(e);
         // Those of the first look: who is let in by the end of some of them is not meant.
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
@@ -259,7 +258,7 @@ impl ZkLock {
                 }
                 // One of them has let go, or somebody else does the same.
                 Err(Zk::NoNode | Zk::BadVersion) => {}
-                Err(e) => return Err(session.told(e, Effect::Perhaps)),
+                Err(e) => return Err(session.perhaps(e)),
             }
         }
         let message = "the holders changed each time before they could be ended";

@@ -21,7 +21,6 @@ use futures::FutureExt as _;
 use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::invalid;
-use crate::failure::Effect;
 use crate::lock::ZkLock;
 use crate::session::Session;
 
@@ -151,10 +150,10 @@ impl ZkLock {
             (Err(Zk::NoNode), None) => {
                 let fences = self.paths().fences();
                 let making = self.connection.make_directory(&client, &fences);
-                making.await.map_err(|e| session.told(e, Effect::None))?;
+                making.await.map_err(|e| session.failed(e))?;
                 Ok(Stored::Not)
             }
-            (Err(e), _) => match session.told(e, Effect::Perhaps) {
+            (Err(e), _) => match session.perhaps(e) {
                 e if e.kind() == ErrorKind::Unknown => Ok(Stored::Perhaps),
                 e => Err(e),
             },

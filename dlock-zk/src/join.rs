@@ -48,7 +48,7 @@ use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::Layout;
-use crate::failure::{Effect, did_nothing};
+use crate::failure::did_nothing;
 use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::node::{Child, NodeData, is_place, marker, parse, prefix, who};
@@ -91,7 +91,7 @@ impl ZkLock {
                 if let Err(e) = making.await {
                     // Nothing was made, and nothing will be.
                     session.requests.forget(key);
-                    return Err(session.told(e, Effect::None));
+                    return Err(session.failed(e));
                 }
             }
             let options = self.connection.node(CreateMode::EphemeralSequential);
@@ -132,7 +132,7 @@ impl ZkLock {
                             self.remove_line(&client, &line).await;
                         }
                     }
-                    return Err(session.told(e, Effect::Perhaps));
+                    return Err(session.perhaps(e));
                 }
             }
             if last != Zk::NoNode {
@@ -148,7 +148,7 @@ impl ZkLock {
                 let message = "the line of the lock was removed as often as it was made";
                 Err(Error::new(ErrorKind::Unavailable, message))
             }
-            e => Err(session.told(e, Effect::None)),
+            e => Err(session.failed(e)),
         }
     }
 
@@ -202,7 +202,7 @@ impl ZkLock {
             async move { (child, stat.await) }
         });
         for (child, stat) in join_all(stats).await {
-            if let Some(stat) = stat.map_err(|e| session.told(e, Effect::None))?
+            if let Some(stat) = stat.map_err(|e| session.failed(e))?
                 && session.owns(&stat)
             {
                 let node = Node {
@@ -233,7 +233,7 @@ impl ZkLock {
         match session.client()?.list_children(line).await {
             Ok(children) => self.line(&children),
             Err(Zk::NoNode) => Ok(Line::default()),
-            Err(e) => Err(session.told(e, Effect::None)),
+            Err(e) => Err(session.failed(e)),
         }
     }
 
@@ -293,7 +293,7 @@ impl ZkLock {
             Ok(()) | Err(Zk::NoNode) => Left::Gone,
             // With it went the node.
             Err(Zk::SessionExpired) => return Ok(Left::NotThere),
-            Err(e) => return Err(session.told(e, Effect::Perhaps)),
+            Err(e) => return Err(session.perhaps(e)),
         };
         session.requests.forget(key);
         Ok(left)
@@ -324,7 +324,7 @@ impl ZkLock {
         match session.written(|| client.delete(&path, None)).await {
             Ok(()) | Err(Zk::NoNode) => return Ok(None),
             Err(Zk::NotEmpty) => {}
-            Err(e) => return Err(session.told(e, Effect::None)),
+            Err(e) => return Err(session.failed(e)),
         }
         let line = self.read_line_of_now(session, key).await?;
         match line.entries().last() {

@@ -47,7 +47,7 @@ use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
 use zookeeper_client::Error as Zk;
 
 use crate::config::invalid;
-use crate::failure::{Effect, told};
+use crate::failure::told;
 
 /// What was asked for and may have a node.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl Requests {
     pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
         let mut table = self.table();
         if table.over {
-            return Err(told(Zk::SessionExpired, Effect::None, &self.at));
+            return Err(told(Zk::SessionExpired, ErrorKind::Unavailable, &self.at));
         }
         table.note(request).map(drop)
     }

@@ -12,7 +12,6 @@ use dlock_core::spi::{Converted, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
 use zookeeper_client::{CreateMode, Error as Zk};
 
-use crate::failure::Effect;
 use crate::lock::{ZkLock, mismatch, unsupported};
 use crate::node::marker;
 use crate::requests::Node;
@@ -55,7 +54,7 @@ impl ZkLock {
     }
 
     async fn mark(&self, session: &Session, lease: &LeaseKey, node: &Node, to: Mode) -> Result<()> {
-        let perhaps = |e| session.told(e, Effect::Perhaps);
+        let perhaps = |e| session.perhaps(e);
         let line = self.paths().lock(&lease.name);
         let path = format!("{line}/{}", node.name);
         let client = session.client()?;
@@ -68,7 +67,7 @@ impl ZkLock {
         }
         let (data, _) = client.get_data(&path).await.map_err(|e| match e {
             Zk::NoNode => Error::lost(LossReason::Refused),
-            e => session.told(e, Effect::None),
+            e => session.failed(e),
         })?;
         let mut both = client.new_multi_writer();
         let options = self.connection.node(CreateMode::Ephemeral);

@@ -10,12 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dlock_core::spi::{Grant, LeaseKey};
-use dlock_core::{Error, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::future::join;
 use zookeeper_client::{Client, Error as Zk, MultiWriteResult, MultiWriter, SessionState, Stat};
 
 use crate::deadline::Deadline;
-use crate::failure::{Effect, is_answer, told};
+use crate::failure::{is_answer, told};
 use crate::ping::Pings;
 use crate::requests::{Node, Requests};
 use crate::watch_budget::WatchBudget;
@@ -72,7 +72,7 @@ impl Session {
     /// The driver's client, while the session may be there.
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        client.ok_or_else(|| self.told(Zk::SessionExpired, Effect::None))
+        client.ok_or_else(|| self.failed(Zk::SessionExpired))
     }
 
     /// Whether a request would be sent now.
@@ -95,8 +95,14 @@ impl Session {
         self.runtime.now()
     }
 
-    pub(crate) fn told(&self, e: Zk, effect: Effect) -> Error {
-        told(e, effect, &self.at)
+    /// What a request that only reads, or does nothing that matters, failed with.
+    pub(crate) fn failed(&self, e: Zk) -> Error {
+        told(e, ErrorKind::Unavailable, &self.at)
+    }
+
+    /// The same of one that may have been carried out although its answer did not come.
+    pub(crate) fn perhaps(&self, e: Zk) -> Error {
+        told(e, ErrorKind::Unknown, &self.at)
     }
 
     /// Sends a write, and takes its answer as a sign that the session lives.
@@ -146,7 +152,7 @@ impl Session {
         match self.synced(client, || client.list_children(path)).await {
             Ok(children) => Ok(children),
             Err(Zk::NoNode) => Ok(Vec::new()),
-            Err(e) => Err(self.told(e, Effect::None)),
+            Err(e) => Err(self.failed(e)),
         }
     }
 
@@ -155,7 +161,7 @@ impl Session {
         match self.synced(client, || client.get_data(path)).await {
             Ok(found) => Ok(Some(found)),
             Err(Zk::NoNode) => Ok(None),
-            Err(e) => Err(self.told(e, Effect::None)),
+            Err(e) => Err(self.failed(e)),
         }
     }
 
@@ -202,7 +208,7 @@ impl Session {
             }
         };
         let answer = self.pings.next(is_enough, ask).await;
-        answer.map_err(|e| self.told(e, Effect::None))
+        answer.map_err(|e| self.failed(e))
     }
 
     /// Whether a node is one of this session.

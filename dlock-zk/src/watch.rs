@@ -29,7 +29,6 @@ use zookeeper_client::{Client, Error as Zk, Stat};
 
 use crate::config::Layout;
 use crate::deadline::believed;
-use crate::failure::Effect;
 use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::node::{Entry, NodeData};
@@ -129,7 +128,7 @@ impl ZkLock {
                     Some(asking) => match asking.await {
                         Ok((data, stat)) => Ok(Some(self.seen(session, entry, &data, &stat))),
                         Err(Zk::NoNode) => Ok(None),
-                        Err(e) => Err(session.told(e, Effect::None)),
+                        Err(e) => Err(session.failed(e)),
                     },
                 }
             }
@@ -227,7 +226,7 @@ impl Watching {
     async fn look(&mut self) -> Result<()> {
         let session = self.lock.connection.session().await?;
         let client = session.client()?;
-        let told = |e| session.told(e, Effect::None);
+        let told = |e| session.failed(e);
         let empty = Look::default();
         let known = self.last.as_ref().unwrap_or(&empty);
         let mut look = Look::default();
@@ -338,7 +337,7 @@ impl Watch for ZkLock {
         let session = self.connection.session().await.map_err(named)?;
         let client = session.client().map_err(named)?;
         let synced = session.synced(&client, || async { Ok(()) }).await;
-        synced.map_err(|e| named(session.told(e, Effect::None)))?;
+        synced.map_err(|e| named(session.failed(e)))?;
         drop((client, session));
         while watching.pending.is_empty() {
             watching.look().await.map_err(named)?;

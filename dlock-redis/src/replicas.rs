@@ -10,9 +10,9 @@
 //! The mark looks at the leases, and does not trust that it comes after them. What could go wrong, and why it
 //! does not:
 //!
-//! * *A failover between the grant and the mark.* The mark does not find the lease, or not with this token: it
-//!   is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has it from
-//!   there.
+//! * *A failover between the grant and the mark.* The mark does not find the lease, or not with this token:
+//!   it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has it
+//!   from there.
 //! * *A renewal instead of a grant, and the new master has the lease with its old end.* The mark says how
 //!   much of it is left, and that alone is what the deadline is counted from, since the mark was sent.
 //! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
@@ -222,8 +222,9 @@ impl Replicas {
         }
         if acknowledged < needed {
             let message = format!(
-                "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so it \
-                 does not count: see that they are connected and keep up (INFO replication), or ask for fewer"
+                "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so \
+                 it does not count: see that they are connected and keep up (INFO replication), or ask for \
+                 fewer"
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }

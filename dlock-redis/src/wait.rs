@@ -148,8 +148,8 @@ impl Pushes {
         state.tell(&Signal::Doubt);
     }
 
-    /// There is a connection again, of which it was told that it was gone. Of a cluster's node the one that is
-    /// asked on may be there before the one that is listened on: each is told by itself.
+    /// There is a connection again, of which it was told that it was gone. Of a cluster's node the one that
+    /// is asked on may be there before the one that is listened on: each is told by itself.
     pub(crate) fn back(&self) {
         let mut state = self.state();
         // Who asked before it could be heard again may have been passed over.

@@ -1,7 +1,8 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Redis tells nobody of a lease that runs out unless somebody looks. So a watch knows the first end, and looks
-//! then: that is one script for each lease that ends so, and one every 20 s that keeps the changes being told.
+//! Redis tells nobody of a lease that runs out unless somebody looks. So a watch knows the first end, and
+//! looks then: that is one script for each lease that ends so, and one every 20 s that keeps the changes
+//! being told.
 //!
 //! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
 //!

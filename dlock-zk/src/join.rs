@@ -14,9 +14,9 @@
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
 //!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
 //!   left. So what is not found by then does not come.
-//! * *The line is missing.* The server removes empty containers. Then both requests fail, and the line is made
-//!   with the next two behind it; also where a name is asked for that this client has not used lately. It may
-//!   be removed again just then, so this is repeated a few times.
+//! * *The line is missing.* The server removes empty containers. Then both requests fail, and the line is
+//!   made with the next two behind it; also where a name is asked for that this client has not used lately.
+//!   It may be removed again just then, so this is repeated a few times.
 //! * *Two calls of one request come at a time.* The second is [sent away](crate::requests).
 //! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds
 //!   later that nothing came of the request.

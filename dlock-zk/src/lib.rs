@@ -18,7 +18,7 @@
 //!
 //! * A client that was stopped past its session may still write: for that there are tokens and the
 //!   [gate](dlock_core::FenceGate).
-//! * There are no priorities, no upgrade and no minimum hold, and no locks without a line. Those in the layout
+//! * There are no priorities, no upgrade, no minimum hold, and no locks without a line. Those in the layout
 //!   of [Curator](Layout::Curator) are exclusive alone. All these answer `Unsupported` before anything is
 //!   sent.
 //!
@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `config`, `access` | what is set, by code or by URL; who may see and change nodes |
 //! | `connect`, `connection` | a session is made; the session of now, the one after it, and who uses it |
-//! | `session`, `requests` | one session, and what was asked for in it; a node of an earlier one is nobody's |
+//! | `session`, `requests` | one session, and what was asked for in it; an earlier one's node is nobody's |
 //! | `deadline`, `ping` | until when a session is believed in, and the write that asks whether it lives |
 //! | `keys`, `node` | where nodes are; what those in a line are called, and what is in them |
 //! | `line` | the rule of admission: who in a line has the lock |

@@ -25,9 +25,10 @@
 //!
 //! * *A request is sent again while the first call lingers*, as a quorum does: `Unknown`. When the first has
 //!   ended or was dropped, the next finds what came of it.
-//! * *It is abandoned while a call lingers.* First there is its tombstone; then the abandon is told `Unknown`,
-//!   and is sent again. The attempt looks at the tombstone after it was noted, and before each node that it
-//!   makes. What it made before is noted, and the next abandon ends it. The same if it is not noted yet.
+//! * *It is abandoned while a call lingers.* First there is its tombstone; then the abandon is told
+//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted, and before each
+//!   node that it makes. What it made before is noted, and the next abandon ends it. The same if it is not
+//!   noted yet.
 //! * *A call is dropped, at any poll.* What it had sent is done before whatever is sent later in that
 //!   session. The next call looks behind a `sync`, see [`join`](crate::join).
 //! * *A call is neither polled nor dropped.* All other calls of that request alone are told `Unknown`, for as

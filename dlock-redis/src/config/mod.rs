@@ -211,8 +211,8 @@ impl Config {
     ///
     /// *It is no consensus.* The replicas acknowledge what is in their memory, not on their disks; a replica
     /// that did not acknowledge may take over, if there are more of them than these; a master that is cut off
-    /// grants no more, but does not know that it is not the master. `docs/redis.md` has it all. Fencing tokens
-    /// are as strong as without it.
+    /// grants no more, but does not know that it is not the master: see `docs/redis.md`. Fencing tokens are
+    /// as strong as without it.
     #[must_use]
     pub fn replicas(mut self, needed: u32) -> Self {
         self.replicas = needed;
@@ -238,10 +238,10 @@ impl Config {
         self
     }
 
-    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`] has
-    /// connected to it before, by its run id. For the members of a
-    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to one
-    /// server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
+    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`]
+    /// has connected to it before, by its run id. For the members of a
+    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to
+    /// one server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
     #[must_use]
     pub fn member_of(mut self, all: &Members) -> Self {
         self.members = Some(all.clone());

@@ -84,8 +84,8 @@ impl Address {
         };
         if servers.user.is_some() && servers.password.is_none() {
             return Err(invalid(
-                "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` or \
-                 `redis://user:password@host`",
+                "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` \
+                 or `redis://user:password@host`",
             ));
         }
         let path = servers.path.as_str();

@@ -168,6 +168,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `session_timeout` | for how long the server keeps the locks of a client that it does not hear of, and so the least `ttl` that a lock may ask for; `12s` unless given, and within the server's own bounds |
 /// | `timeout` | how long it may take to be connected, `5s` unless given, `1h` at most |
 /// | `layout` | `curator`: nodes as Apache Curator's `InterProcessMutex` has them, so that both exclude one another; see [`Layout`](https://docs.rs/dlock-zk) |
+/// | `unfair` | `true`: one node for each lock and no queue; see [`Config::unfair`](https://docs.rs/dlock-zk) |
 /// | `access` | who may see and change the nodes: `anyone` as it is unless given, `creator`, or a list as `digest:app:...=:cdrwa,world:anyone:r` |
 /// | `ca` | a file with the certificates, in PEM, of whom it trusts (`zookeeper-tls`) |
 /// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`zookeeper-tls`) |

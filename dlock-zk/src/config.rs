@@ -11,7 +11,7 @@ use crate::access::{Access, Rights};
 use crate::connect::Settings;
 use crate::connection::Connection;
 use crate::keys::{Paths, check_path};
-use crate::lock::{ZkLock, unsupported};
+use crate::lock::ZkLock;
 
 const PORT: u16 = 2181;
 
@@ -49,6 +49,7 @@ pub struct Config {
     timeout: Duration,
     layout: Layout,
     access: Access,
+    unfair: bool,
     login: Option<(String, String)>,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, String)>,
@@ -92,6 +93,7 @@ impl Config {
             timeout: Duration::from_secs(5),
             layout: Layout::Own,
             access: Access::Anyone,
+            unfair: false,
             login: None,
             #[cfg(feature = "sasl")]
             sasl: None,
@@ -107,6 +109,7 @@ impl Config {
     /// |---|---|
     /// | `root`, `session_timeout`, `timeout` | as the methods of that name |
     /// | `layout` | `curator`: [`Layout::Curator`] |
+    /// | `unfair` | `true`: [`unfair`](Self::unfair) |
     /// | `access` | `anyone`, `creator`, or a list: [`Access`] |
     /// | `ca` | a file with the certificates of whom to trust, in PEM (feature `tls`) |
     /// | `cert`, `key` | files with a certificate of this client and its key, in PEM (`tls`) |
@@ -168,9 +171,7 @@ impl Config {
             Some("curator") => Layout::Curator,
             Some(_) => return Err(invalid("the URL's `layout` must be `curator`, or be left out")),
         };
-        if url.take("unfair")?.unwrap_or(false) {
-            return Err(unsupported("locks in ZooKeeper are fair: leave `unfair` out"));
-        }
+        self.unfair = url.take("unfair")?.unwrap_or(false);
         if let Some(access) = url.take::<String>("access")? {
             self.access = match &*access {
                 "anyone" => Access::Anyone,
@@ -255,6 +256,15 @@ impl Config {
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
+        self
+    }
+
+    /// One node for each lock, and no line: a lock costs two requests instead of three, and whoever is
+    /// quickest has it next. Exclusive locks alone. All who use a lock must have it the same way: fair and
+    /// unfair locks of one name do not exclude one another, and nobody notices.
+    #[must_use]
+    pub fn unfair(mut self) -> Self {
+        self.unfair = true;
         self
     }
 
@@ -358,6 +368,9 @@ impl Config {
                 "a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most"
             )));
         }
+        if self.unfair && self.layout == Layout::Curator {
+            return Err(invalid("Curator's mutex has a line: it cannot be unfair"));
+        }
         let root = match (&self.root, self.layout) {
             (Some(root), _) => root.trim_end_matches('/'),
             (None, Layout::Own) => ROOT,
@@ -366,7 +379,7 @@ impl Config {
         check_path(root, "a root is a path")?;
         let shown: Vec<_> = hosts.iter().map(Host::to_string).collect();
         Ok(Settings {
-            paths: Paths::new(&chroot, root, self.layout),
+            paths: Paths::new(&chroot, root, self.layout, self.unfair),
             rights: Rights::of(&self.access)?,
             at: format!("{}{chroot}", shown.join(",")).into(),
             servers: self.for_driver(hosts),
@@ -443,6 +456,7 @@ impl fmt::Debug for Config {
             .field("timeout", &self.timeout)
             .field("layout", &self.layout)
             .field("access", &self.access)
+            .field("unfair", &self.unfair)
             .field("login", &self.login.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()
     }

@@ -19,6 +19,8 @@
 //! * *Others have to be looked for, and that takes long.* What is named is told before.
 //! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the
 //!   others go.
+//! * *Of the two nodes of an unfair lock one has gone, by somebody's hand.* A hold is over when the node of
+//!   the lock has gone; then the other one is deleted before it is told.
 //!
 //! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by
 //! their holder not at all: see `docs/zookeeper.md`.
@@ -35,9 +37,10 @@ use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 use crate::connection::Connection;
 use crate::keys::Paths;
 use crate::lock::ZkLock;
-use crate::node::{marker, who};
+use crate::node::{NodeData, marker, who};
 use crate::requests::Request;
 use crate::session::Session;
+use crate::unfair::is_gone;
 
 /// How many are kept, and how many are ended in one step at the most.
 const KEPT: usize = 64;
@@ -47,6 +50,9 @@ const TRIES: usize = 16;
 
 /// How many are looked for in one round trip.
 const AT_ONCE: usize = 64;
+
+/// Whatever the version of a node is: it is there.
+const ANY: i32 = -1;
 
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -58,15 +64,31 @@ fn said_of(paths: &Paths, name: &LockName, node: &str) -> String {
     format!("{part}/{node}")
 }
 
-/// Whether a node of that request was ended, or may have been: of one whose node is not known.
-fn is_said(paths: &Paths, ended: &HashSet<String>, request: &Request) -> bool {
-    let name = &request.key.name;
-    match &request.node {
-        Some(node) => ended.contains(&said_of(paths, name, &node.name)),
-        None => {
-            let beginning = said_of(paths, name, &who(paths.layout, request.key.id));
-            ended.iter().any(|s| s.starts_with(&beginning))
+/// What the node tells of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Its node was ended.
+    Ended,
+    /// One of its nodes was, and it may have had several: it has to be looked for.
+    Perhaps,
+    Nothing,
+}
+
+fn said(paths: &Paths, ended: &HashSet<String>, request: &Request) -> Said {
+    let (name, id) = (&request.key.name, request.key.id);
+    let is_said = |what: &str| ended.contains(&said_of(paths, name, what));
+    match (&request.node, paths.unfair) {
+        // Both have the same name again if it was asked for again.
+        (_, true) if is_said(&id.to_string()) => Said::Perhaps,
+        (Some(node), false) if is_said(&node.name) => Said::Ended,
+        (None, false) => {
+            let beginning = said_of(paths, name, &who(paths.layout, id));
+            match ended.iter().any(|s| s.starts_with(&beginning)) {
+                true => Said::Perhaps,
+                false => Said::Nothing,
+            }
         }
+        _ => Said::Nothing,
     }
 }
 
@@ -155,21 +177,22 @@ async fn tell(
     missed: bool,
 ) -> Result<(), Zk> {
     let paths = &c.settings.paths;
-    let is_named = |r: &Request| is_said(paths, ended, r);
-    let noted = session.requests.with_nodes(|r| missed || is_named(r));
-    let (named, others): (Vec<_>, Vec<_>) = noted.into_iter().partition(is_named);
+    let noted = session
+        .requests
+        .with_nodes(|r| missed || said(paths, ended, r) != Said::Nothing);
+    let (named, mut others) =
+        (noted.into_iter()).partition::<Vec<_>, _>(|r| said(paths, ended, r) == Said::Ended);
     c.lost(forget(session, &named));
-    if !missed {
-        return Ok(());
-    }
+    others.retain(|r| missed || said(paths, ended, r) == Said::Perhaps);
     for some in others.chunks(AT_ONCE) {
-        let looks = some.iter().map(async |request| -> Result<bool, Zk> {
-            let Some(node) = &request.node else {
-                return Ok(false);
-            };
-            let path = format!("{}/{}", paths.lock(&request.key.name), node.name);
-            let stat = client.check_stat(&path).await?;
-            Ok(!stat.is_some_and(|s| session.owns(&s)))
+        let looks = some.iter().map(async |request| match &request.node {
+            Some(_) if paths.unfair => is_gone(paths, session, client, &request.key).await,
+            Some(node) => {
+                let path = format!("{}/{}", paths.lock(&request.key.name), node.name);
+                let stat = client.check_stat(&path).await?;
+                Ok(!stat.is_some_and(|s| session.owns(&s)))
+            }
+            None => Ok(false),
         });
         let looks = join_all(looks).await;
         let gone = some.iter().zip(&looks).filter(|(_, look)| **look == Ok(true));
@@ -192,6 +215,8 @@ struct Holder {
     said: String,
     /// Its nodes.
     paths: Vec<String>,
+    /// The node of its session, if one of the nodes is missing: see [`unfair`](crate::unfair).
+    session: Option<String>,
 }
 
 impl ZkLock {
@@ -220,18 +245,21 @@ impl ZkLock {
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
         while tries < TRIES {
-            tries += 1;
-            // First its version: of two who end the same at a time one is refused.
+            // First its version: see [`unfair`](crate::unfair).
             let forced = self.paths().forced();
             let (data, stat) = match client.get_data(&forced).await {
                 Ok(found) => found,
                 Err(Zk::NoNode) => {
                     make(&self.connection, &client).await.map_err(told)?;
+                    tries += 1;
                     continue;
                 }
                 Err(e) => return Err(told(e)),
             };
-            let mut holders = self.to_be_ended(&session, &client, name).await?;
+            let Some(mut holders) = self.to_be_ended(&session, &client, name).await? else {
+                tries += 1;
+                continue;
+            };
             match &meant {
                 Some(meant) => holders.retain(|h| meant.contains(&h.said)),
                 None => meant = Some(holders.iter().map(|h| h.said.clone()).collect()),
@@ -245,6 +273,9 @@ impl ZkLock {
             for path in holders.iter().flat_map(|h| &h.paths) {
                 all.add_delete(path, None).map_err(told)?;
             }
+            for path in holders.iter().filter_map(|h| h.session.as_ref()) {
+                all.add_check_version(path, ANY).map_err(told)?;
+            }
             let said = with(&data, &holders);
             all.add_set_data(&forced, &said, Some(stat.version))
                 .map_err(told)?;
@@ -257,7 +288,7 @@ impl ZkLock {
                     tries = 0;
                 }
                 // One of them has let go, or somebody else does the same.
-                Err(Zk::NoNode | Zk::BadVersion) => {}
+                Err(Zk::NoNode | Zk::BadVersion) => tries += 1,
                 Err(e) => return Err(session.perhaps(e)),
             }
         }
@@ -265,9 +296,34 @@ impl ZkLock {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// The holders as the leader has them, first come first.
-    async fn to_be_ended(&self, session: &Session, client: &Client, name: &LockName) -> Result<Vec<Holder>> {
+    /// The holders as the leader has them, first come first. `None` if they changed under the look.
+    async fn to_be_ended(
+        &self,
+        session: &Session,
+        client: &Client,
+        name: &LockName,
+    ) -> Result<Option<Vec<Holder>>> {
+        let told = |e| session.failed(e);
         let lock = self.paths().lock(name);
+        if self.paths().unfair {
+            let Some((data, stat)) = session.data(client, &lock).await? else {
+                return Ok(Some(Vec::new()));
+            };
+            let id = NodeData::read(&data).id.ok_or_else(foreign)?;
+            let own = self.paths().holder(id);
+            // Without it, the node of the lock may be that of the next holder by now.
+            let is_whole = client.check_stat(&own).await.map_err(told)?.is_some();
+            if !is_whole {
+                let now = client.check_stat(&lock).await.map_err(told)?;
+                if now.is_none_or(|now| now.czxid != stat.czxid) {
+                    return Ok(None);
+                }
+            }
+            let said = said_of(self.paths(), name, &id.to_string());
+            let paths = is_whole.then_some(own).into_iter().chain([lock]).collect();
+            let session = (!is_whole).then(|| self.paths().session(stat.ephemeral_owner));
+            return Ok(Some(vec![Holder { said, paths, session }]));
+        }
         let children = session.children(client, &lock).await?;
         let line = self.line(&children)?;
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
@@ -278,9 +334,13 @@ impl ZkLock {
                 paths.push(format!("{lock}/{mark}"));
             }
             let said = said_of(self.paths(), name, &entry.node);
-            Holder { said, paths }
+            Holder {
+                said,
+                paths,
+                session: None,
+            }
         });
-        Ok(holders.collect())
+        Ok(Some(holders.collect()))
     }
 
     /// Which of these are nodes that were ended by force, as far as that is kept.
@@ -298,6 +358,11 @@ impl ZkLock {
     }
 }
 
+pub(crate) fn foreign() -> Error {
+    let message = "the node of the lock was not made by dlock: remove it, or use another root";
+    Error::new(ErrorKind::BackendData, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +372,12 @@ mod tests {
         let mut data = Vec::new();
         for i in 0..2 * KEPT {
             let (said, paths) = (format!("orders/{i}"), Vec::new());
-            data = with(&data, &[Holder { said, paths }]);
+            let holder = Holder {
+                said,
+                paths,
+                session: None,
+            };
+            data = with(&data, &[holder]);
         }
         let kept = read(&data);
         assert_eq!(kept.len(), KEPT);

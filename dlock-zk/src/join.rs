@@ -43,7 +43,7 @@
 use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, Error as Zk};
 
@@ -78,7 +78,9 @@ impl ZkLock {
         let line = self.paths().lock(&key.name);
         let prefix = prefix(self.paths().layout, key.id, request.mode);
         let path = format!("{line}/{prefix}");
-        let data = self.node_data(session, request);
+        // In dlock's own layout it stands in the name.
+        let id = (self.paths().layout != Layout::Own).then_some(key.id);
+        let data = self.node_data(session, request, id);
         let client = session.client()?;
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be
@@ -152,10 +154,10 @@ impl ZkLock {
         }
     }
 
-    /// What stands in the node of that request; with its id, where the name of the node has only part of it.
-    fn node_data(&self, session: &Session, request: &Acquire) -> Vec<u8> {
+    /// What stands in a node of that request; with the id where the name of the node does not have it.
+    pub(crate) fn node_data(&self, session: &Session, request: &Acquire, id: Option<RequestId>) -> Vec<u8> {
         let data = NodeData {
-            id: (self.paths().layout != Layout::Own).then_some(request.key.id),
+            id,
             ttl: session.timeout,
             whereabouts: Some(self.whereabouts.clone()),
             owner: request.owner.clone(),

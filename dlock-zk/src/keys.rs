@@ -4,6 +4,7 @@
 //! two hexadecimal digits. `%` itself is among those, so what is written can be read in one way only. A `.`
 //! at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
 
+use dlock_core::RequestId;
 use dlock_core::{LockName, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -20,6 +21,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     pub(crate) layout: Layout,
+    pub(crate) unfair: bool,
     /// The directory of the locks.
     locks: String,
     /// Whatever is no lock.
@@ -27,14 +29,20 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn new(chroot: &str, root: &str, layout: Layout) -> Self {
+    pub(crate) fn new(chroot: &str, root: &str, layout: Layout, unfair: bool) -> Self {
         let root = format!("{chroot}{root}");
         let (locks, ours) = match layout {
+            Layout::Own if unfair => (format!("{root}/unfair"), root),
             Layout::Own => (format!("{root}/locks"), root),
             // In there, anything may be the name of a lock.
             Layout::Curator => (root, format!("{chroot}/dlock")),
         };
-        Self { layout, locks, ours }
+        Self {
+            layout,
+            unfair,
+            locks,
+            ours,
+        }
     }
 
     /// Where all locks are; empty for the root itself.
@@ -42,7 +50,7 @@ impl Paths {
         &self.locks
     }
 
-    /// The line of that lock.
+    /// The line of that lock, or its only node.
     pub(crate) fn lock(&self, name: &LockName) -> String {
         format!("{}/{}", self.locks, encode(name))
     }
@@ -53,6 +61,15 @@ impl Paths {
             true => "/",
             false => &self.ours,
         }
+    }
+
+    /// Where there is a node for each holder of an unfair lock.
+    pub(crate) fn holders(&self) -> String {
+        format!("{}/holders", self.ours)
+    }
+
+    pub(crate) fn holder(&self, id: RequestId) -> String {
+        format!("{}/{id}", self.holders())
     }
 
     /// Where all resources are that are fenced.
@@ -147,10 +164,10 @@ mod tests {
 
     #[test]
     fn plain_names_are_seen_as_they_are() {
-        let own = Paths::new("/app", "/dlock", Layout::Own);
+        let own = Paths::new("/app", "/dlock", Layout::Own, false);
         let path = own.lock(&name("orders-42.eu_1~a"));
         assert_eq!(path, "/app/dlock/locks/orders-42.eu_1~a");
-        let curator = Paths::new("", "/locks", Layout::Curator);
+        let curator = Paths::new("", "/locks", Layout::Curator, false);
         assert_eq!(curator.lock(&name("orders")), "/locks/orders");
         assert_eq!(curator.fence(&name("orders")), "/dlock/fence/orders");
     }

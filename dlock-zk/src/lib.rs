@@ -18,9 +18,9 @@
 //!
 //! * A client that was stopped past its session may still write: for that there are tokens and the
 //!   [gate](dlock_core::FenceGate).
-//! * There are no priorities, no upgrade, no minimum hold, and no locks without a line. Those in the layout
-//!   of [Curator](Layout::Curator) are exclusive alone. All these answer `Unsupported` before anything is
-//!   sent.
+//! * There are no priorities, no upgrade and no minimum hold. [Unfair](Config::unfair) locks and those in the
+//!   layout of [Curator](Layout::Curator) are exclusive alone. All these answer `Unsupported` before anything
+//!   is sent.
 //!
 //! # How it works
 //!
@@ -39,6 +39,7 @@
 //! | `line` | the rule of admission: who in a line has the lock |
 //! | `lock`, `join` | attempt, release, abandon; how a line is joined and left |
 //! | `wait`, `watch_budget` | who is woken, and how; how much a session can watch |
+//! | `unfair` | locks of one node |
 //! | `renew`, `rwlock`, `fencing`, `gate`, `watch` | the other traits of the [SPI](dlock_core::spi) |
 //! | `force_release` | locks that an operator ended, and how their holders hear of it |
 //! | `failure` | what the errors of the driver mean |
@@ -62,6 +63,7 @@ mod renew;
 mod requests;
 mod rwlock;
 mod session;
+mod unfair;
 mod wait;
 mod watch;
 mod watch_budget;

@@ -44,6 +44,7 @@ impl ZkLock {
         let paths = &connection.settings.paths;
         let claimed = Capabilities::new("zookeeper");
         let claimed = match paths.layout {
+            _ if paths.unfair => claimed,
             Layout::Curator => claimed.with(Queue),
             Layout::Own => claimed.with_all([Queue, Shared, Permits]),
         };
@@ -101,7 +102,9 @@ impl ZkLock {
             _ => return Err(unsupported("this mode is not known to the ZooKeeper backend")),
         };
         if wanted.is_some_and(|c| !self.capabilities.has(c)) {
-            return Err(unsupported("locks in the layout of Curator are exclusive"));
+            return Err(unsupported(
+                "these locks are exclusive: unfair ones, and those in the layout of Curator",
+            ));
         }
         if request.priority != Acquire::DEFAULT_PRIORITY {
             return Err(unsupported("locks in ZooKeeper have no priorities"));
@@ -133,6 +136,9 @@ impl ZkLock {
             }
             known => known,
         };
+        if self.paths().unfair {
+            return self.take(&session, request, known.is_some()).await;
+        }
         // Where it was asked for before, it may be in the line, or its first message may be on its way.
         let mut node = match known {
             None => None,
@@ -270,16 +276,26 @@ impl ZkLock {
         let key = &request.key;
         let node = match &request.node {
             Some(node) => Some(node.clone()),
+            None if self.paths().unfair => self.find_taken(session, key).await?,
             None => self.find(session, key).await?,
         };
         let Some(node) = node else {
+            if self.paths().unfair {
+                // Somebody may have deleted the other one by hand.
+                self.delete_own(session, &self.paths().holder(key.id)).await?;
+            }
             session.requests.forget(key);
-            // Its first half may have been done.
-            let line = self.paths().lock(&key.name);
-            self.remove_line(&*session.client()?, &line).await;
+            if !self.paths().unfair {
+                // Its first half may have been done.
+                let line = self.paths().lock(&key.name);
+                self.remove_line(&*session.client()?, &line).await;
+            }
             return Ok(None);
         };
-        let left = self.leave(session, request, &node).await?;
+        let left = match self.paths().unfair {
+            true => self.give_back(session, request, &node).await?,
+            false => self.leave(session, request, &node).await?,
+        };
         Ok(Some((request.granted, node, left)))
     }
 

@@ -18,6 +18,7 @@ use futures::future::{join, join_all};
 
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
+use crate::requests::Node;
 use crate::session::Session;
 
 #[async_trait]
@@ -46,7 +47,7 @@ impl Renew for ZkLock {
         let mut outcomes = Vec::with_capacity(items.len());
         for item in items {
             let outcome = match item.kind {
-                // A deletion of it was sent: whether it is there yet is looked at.
+                // It was found to have gone, and what is left of it is to be deleted.
                 RenewKind::Lease if session.requests.get(&item.key).is_some_and(|r| r.leaving) => {
                     self.renewed_alone(&session, &item.key).await
                 }
@@ -87,7 +88,7 @@ impl ZkLock {
             Ok(client) => client,
             Err(e) => return failed(e),
         };
-        let path = format!("{}/{}", self.paths().lock(&key.name), node.name);
+        let path = self.proof(key, node);
         let (heard, stat) = join(session.be_heard(), client.check_stat(&path)).await;
         match (stat, heard) {
             (Err(e), _) => failed(session.failed(e)),
@@ -95,10 +96,19 @@ impl ZkLock {
             (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
                 renewed(session, key, &Ok(()))
             }
-            (Ok(_), Ok(())) => {
-                session.requests.forget_node(&request);
-                RenewOutcome::Gone
-            }
+            (Ok(_), Ok(())) => match self.forget_hold(session, &request).await {
+                Ok(()) => RenewOutcome::Gone,
+                Err(e) => failed(e),
+            },
+        }
+    }
+
+    /// The node that is there as long as it holds, and has its token.
+    fn proof(&self, key: &LeaseKey, node: &Node) -> String {
+        let lock = self.paths().lock(&key.name);
+        match self.paths().unfair {
+            true => lock,
+            false => format!("{lock}/{}", node.name),
         }
     }
 

@@ -29,8 +29,9 @@ use zookeeper_client::{Client, Error as Zk, Stat};
 
 use crate::config::Layout;
 use crate::deadline::believed;
+use crate::force_release::foreign;
 use crate::line::Line;
-use crate::lock::ZkLock;
+use crate::lock::{ZkLock, unsupported};
 use crate::node::{Entry, NodeData};
 use crate::session::Session;
 use crate::watch_budget::Room;
@@ -183,6 +184,20 @@ impl ZkLock {
         }
         Ok(look.now())
     }
+
+    async fn inspect_unfair(
+        &self,
+        session: &Session,
+        client: &Client,
+        name: &LockName,
+    ) -> Result<Inspection> {
+        let Some((data, stat)) = session.data(client, &self.paths().lock(name)).await? else {
+            return Ok(Inspection::default());
+        };
+        let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
+        let holder = self.seen(session, &entry, &data, &stat).holder;
+        Ok(Inspection::new(vec![holder], 0))
+    }
 }
 
 /// The stream of changes of one name.
@@ -323,6 +338,9 @@ impl Watch for ZkLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
+        if self.paths().unfair {
+            return Err(named(unsupported("unfair locks are not watched")));
+        }
         let mut watching = Watching {
             lock: self.clone(),
             name: name.clone(),
@@ -366,7 +384,13 @@ impl Watch for ZkLock {
         let named = |e: Error| e.with_name(name);
         self.check_name(name).map_err(named)?;
         let inspected = self.reading(|session, client| {
-            async move { self.inspect_line(&session, &client, name).await }.boxed()
+            async move {
+                match self.paths().unfair {
+                    true => self.inspect_unfair(&session, &client, name).await,
+                    false => self.inspect_line(&session, &client, name).await,
+                }
+            }
+            .boxed()
         });
         inspected.await.map_err(named)
     }

@@ -140,6 +140,7 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
         ("zk://h?root=x", "path"),
         ("zk://h?layout=hunter2", "`layout` must be `curator`"),
         ("zk://h?unfair=1", "`unfair` must be"),
+        ("zk://h?unfair=true&layout=curator", "cannot be unfair"),
         ("zk://h?session_timeout=12", "`session_timeout` must be"),
         ("zk://h?session_timeout=1ms", "session timeout is"),
         ("zk://h?timeout=2h", "timeout is"),
@@ -156,9 +157,15 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
         assert!(e.to_string().contains(says), "{url}: {e}");
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{url}: {e:?}");
     }
-    // A mode that is not there.
-    let e = refusal("zk://h?unfair=true");
-    assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+    // Modes that are not there, whatever is said of them.
+    for (url, says) in [
+        ("zk://h?priorities=true", "have no priorities"),
+        ("zk://h?containers=false", "are containers"),
+    ] {
+        let e = refusal(url);
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}: {e}");
+        assert!(e.to_string().contains(says), "{url}: {e}");
+    }
     #[cfg(feature = "zookeeper-tls")]
     assert!(refusal("zks://h?cert=x").to_string().contains("`key`"));
     #[cfg(feature = "zookeeper-sasl")]

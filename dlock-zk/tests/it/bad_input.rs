@@ -34,6 +34,7 @@ fn options_are_checked_before_a_connection_is_made() {
         good().root("/a/../b"),
         good().root("/zookeeper/config"),
         good().access(Access::List("hunter2".to_owned())),
+        good().layout(Layout::Curator).unfair(),
         good().login("", "hunter2"),
     ] {
         assert_eq!(refused(&wrong), InvalidInput, "{wrong:?}");
@@ -153,11 +154,12 @@ async fn what_is_not_claimed_is_refused_and_leaves_nothing() {
     let kept = lock.release(&k, Release::KeepFor(LONG)).await;
     assert_eq!(kept.unwrap_err().kind(), ErrorKind::Unsupported);
     let address = server.address().to_string();
-    let curator = config().layout(Layout::Curator).root("/c");
-    let lock = curator.servers(&address).connect(here()).await.unwrap();
-    assert!(!lock.capabilities().has(Capability::Shared));
-    let e = lock.attempt(&at_once(&k, Mode::READER)).await.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    for only_exclusive in [config().unfair(), config().layout(Layout::Curator).root("/c")] {
+        let lock = only_exclusive.servers(&address).connect(here()).await.unwrap();
+        assert!(!lock.capabilities().has(Capability::Shared));
+        let e = lock.attempt(&at_once(&k, Mode::READER)).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+    }
     let nodes = crate::hands(&server, |s| s.with_session(|s| s.all("/dlock/locks"))).await;
     assert!(nodes.is_empty(), "{nodes:?}");
 }

@@ -59,6 +59,33 @@ async fn two_attempts_of_one_request_make_one_node() {
     assert!(children(&server, LINE).await.is_empty());
 }
 
+/// The same without a line: who asks for the first time makes what is above it, and asks twice.
+#[tokio::test]
+async fn two_attempts_of_one_request_take_an_unfair_lock_once() {
+    let server = start().await;
+    let lock = config().unfair();
+    let lock = lock
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
+    let request = at_once(&key("x", 1, 1), X);
+    hands(&server, |s| s.pause()).await;
+    let (mut first, mut second) = (lock.attempt(&request), lock.attempt(&request));
+    assert!(futures::poll!(&mut first).is_pending());
+    let early = futures::poll!(&mut second);
+    hands(&server, |s| s.go_on()).await;
+    let answers = match early {
+        std::task::Poll::Ready(second) => (first.await, second),
+        std::task::Poll::Pending => join(first, second).await,
+    };
+    one_of(answers.into());
+    let abandoned = abandon(&lock, &request.key).await.unwrap();
+    assert!(matches!(abandoned, Abandoned::WasGranted(_)), "{abandoned:?}");
+    assert!(children(&server, "/dlock/unfair").await.is_empty());
+    assert!(children(&server, "/dlock/holders").await.is_empty());
+}
+
 /// The abandon is heard out first, and then the attempt goes on.
 #[tokio::test]
 async fn an_attempt_that_was_abandoned_beside_it_makes_no_node_more() {

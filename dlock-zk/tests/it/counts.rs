@@ -62,6 +62,29 @@ async fn a_cycle_costs_three_requests() {
     assert_eq!(received(&server, &lock).await - before, 300);
 }
 
+#[tokio::test]
+async fn an_unfair_cycle_costs_two_requests() {
+    let server = start().await;
+    let config = config().session_timeout(UNHURRIED).unfair();
+    let lock = config
+        .servers(&server.address().to_string())
+        .connect(here())
+        .await
+        .unwrap();
+    listens(&server, &lock).await;
+    let cycle = async |n: u64| {
+        let k = key("x", 1, n);
+        granted(&lock, &ask(&k, X)).await;
+        lock.release(&k, Release::Now).await.unwrap();
+    };
+    cycle(0).await;
+    let before = received(&server, &lock).await;
+    for n in 1..=100 {
+        cycle(n).await;
+    }
+    assert_eq!(received(&server, &lock).await - before, 200);
+}
+
 // Who asks for a name for the first time makes its line, to be sure.
 const MADE: u64 = 1;
 

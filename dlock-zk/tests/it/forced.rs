@@ -10,9 +10,10 @@ use dlock_core::spi::{
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
+use futures::future::{Either, select};
 use futures::stream::BoxStream;
 
-use crate::frames::{EXISTS, Way};
+use crate::frames::{EXISTS, MULTI, Stop, Way};
 use crate::servers::ZkServer;
 use crate::{
     LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
@@ -210,7 +211,7 @@ async fn who_is_named_is_told_before_others_are_looked_for() {
     let server = start().await;
     let (way, lock) = holds_by_a_way(&server, config(), 100).await;
     let mut signals = lock.signals();
-    way.stop(EXISTS);
+    way.stop(Stop::Before(EXISTS));
     ended_meanwhile(&server, vec!["x7".to_owned(), "x8".to_owned()]);
     let keys = [7, 8].map(|n| key(&format!("x{n}"), 1, n));
     lost(&mut signals, keys.to_vec()).await;
@@ -229,7 +230,7 @@ async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_w
         children(&server, "/dlock/locks/y").await.len() == 1
     })
     .await;
-    way.stop(EXISTS);
+    way.stop(Stop::Before(EXISTS));
     ended_meanwhile(&server, vec!["y".to_owned(), "x0".to_owned()]);
     way.stopped().await;
     // Its answers lie there.
@@ -250,6 +251,37 @@ async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_w
     {
         lost(&mut signals, vec![request.key.clone()]).await;
     }
+}
+
+/// It asks again, since the answer to its take was lost, and reads that it has it; and before it hears that,
+/// it is ended.
+#[tokio::test]
+async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, config().unfair(), 1).await;
+    let mut signals = lock.signals();
+    let request = at_once(&key("y", 1, 1000), X);
+    way.stop(Stop::Behind(MULTI));
+    let asking = select(lock.attempt(&request), Box::pin(way.stopped())).await;
+    assert!(matches!(asking, Either::Right(_)), "it was answered");
+    drop(asking);
+    way.go_on();
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    let address = server.address().to_string();
+    let operator = config().unfair().servers(&address).connect(here()).await.unwrap();
+    assert_eq!(operator.force_release(&request.key.name).await.unwrap(), 1);
+    // What was ended is told in order: with this the first one has been.
+    let other = key("x0", 1, 0);
+    assert_eq!(operator.force_release(&other.name).await.unwrap(), 1);
+    lost(&mut signals, vec![other]).await;
+    let attempt = asking.await;
+    let Ok(Attempt::Granted(grant)) = attempt else {
+        panic!("{attempt:?}");
+    };
+    let held = operator.inspect(&request.key.name).await.unwrap();
+    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
+    assert_eq!(tokens, [grant.token], "it is the one that is there");
 }
 
 #[tokio::test]
@@ -277,24 +309,35 @@ async fn somebody_elses_node_ends_no_hold() {
 #[tokio::test]
 async fn a_hold_whose_node_was_deleted_is_not_renewed() {
     let server = start().await;
-    let (lock, other, line) = (open(&server).await, open(&server).await, "/dlock/locks/x");
-    let k = key("x", 1, 1);
-    granted(&lock, &at_once(&k, X)).await;
-    let node = crate::children(&server, line).await.remove(0);
-    let path = format!("{line}/{node}");
-    crate::hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
-    let next = key("x", 2, 1);
-    granted(&other, &at_once(&next, X)).await;
-    let items = [RenewItem::lease(k.clone(), LONG)];
-    let outcomes = lock.renew().unwrap().renew(&items).await;
-    assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
-    assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
-    assert_eq!(crate::children(&server, line).await.len(), 1, "the next one's");
-    other.release(&next, Release::Now).await.unwrap();
+    let address = server.address().to_string();
+    for (config, line) in [
+        (config as fn() -> Config, "/dlock/locks/x"),
+        (|| config().unfair(), "/dlock/unfair"),
+    ] {
+        let lock = config().servers(&address).connect(here()).await.unwrap();
+        let other = config().servers(&address).connect(here()).await.unwrap();
+        let k = key("x", 1, 1);
+        granted(&lock, &at_once(&k, X)).await;
+        let node = crate::children(&server, line).await.remove(0);
+        let path = format!("{line}/{node}");
+        crate::hands(&server, move |s| s.with_session(|s| s.delete(&path))).await;
+        let next = key("x", 2, 1);
+        granted(&other, &at_once(&next, X)).await;
+        let outcomes = lock
+            .renew()
+            .unwrap()
+            .renew(&[RenewItem::lease(k.clone(), LONG)])
+            .await;
+        assert!(matches!(outcomes[..], [RenewOutcome::Gone]), "{outcomes:?}");
+        assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
+        assert_eq!(crate::children(&server, line).await.len(), 1, "the next one's");
+        other.release(&next, Release::Now).await.unwrap();
+    }
+    assert!(crate::children(&server, "/dlock/holders").await.is_empty());
 }
 
 #[tokio::test]
-async fn all_readers_are_ended() {
+async fn all_readers_are_ended_and_an_unfair_lock_too() {
     let server = start().await;
     let lock = open(&server).await;
     for n in 0..5 {
@@ -302,4 +345,14 @@ async fn all_readers_are_ended() {
     }
     assert_eq!(lock.force_release(&key("x", 1, 0).name).await.unwrap(), 5);
     granted(&lock, &at_once(&key("x", 1, 9), X)).await;
+    let address = server.address().to_string();
+    let unfair = config().unfair().servers(&address).connect(here()).await.unwrap();
+    let mut signals = unfair.signals();
+    let k = key("x", 1, 0);
+    granted(&unfair, &at_once(&k, X)).await;
+    assert_eq!(unfair.force_release(&k.name).await.unwrap(), 1);
+    // While it is looked for, a release is told to ask again.
+    lost(&mut signals, vec![k.clone()]).await;
+    granted(&unfair, &at_once(&key("x", 1, 1), X)).await;
+    assert_eq!(unfair.release(&k, Release::Now).await.unwrap(), Released::NotHeld);
 }

@@ -9,6 +9,7 @@ use crate::{LONG, until};
 
 /// What requests are called on the wire.
 pub(crate) const EXISTS: i32 = 3;
+pub(crate) const MULTI: i32 = 14;
 
 pub(crate) fn int(frame: &[u8], at: usize) -> Option<i32> {
     let bytes = frame.get(at..at + 4)?;
@@ -53,6 +54,15 @@ pub(crate) fn lead(
     Ok(address)
 }
 
+/// Where a way is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// At the first request of that kind: it does not come to the server, and nothing behind it.
+    Before(i32),
+    /// Behind it: the server has it, and from then on no answer comes back.
+    Behind(i32),
+}
+
 /// A way to a server.
 pub(crate) struct Way {
     pub(crate) address: SocketAddr,
@@ -67,10 +77,9 @@ struct Stops {
 
 #[derive(Default)]
 struct State {
-    /// The first request of that kind does not come to the server, and nothing behind it.
-    at: Option<i32>,
+    at: Option<Stop>,
     /// It has come to that.
-    stopped: bool,
+    stopped: Option<Stop>,
 }
 
 impl Way {
@@ -79,21 +88,24 @@ impl Way {
         let of_all = stops.clone();
         let address = lead(server, move |client, server| {
             let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            let there = of_all.clone();
+            let (there, answers) = (of_all.clone(), of_all.clone());
             std::thread::spawn(move || carry(client, server, |frame| there.request(frame)));
-            std::thread::spawn(move || carry(back.0, back.1, |_| {}));
+            std::thread::spawn(move || carry(back.0, back.1, |_| answers.answer()));
         })?;
         Ok(Self { address, stops })
     }
 
-    /// Stops it at the first request of that kind, from now on.
-    pub(crate) fn stop(&self, at: i32) {
+    /// Stops it there, from now on.
+    pub(crate) fn stop(&self, at: Stop) {
         self.stops.state().at = Some(at);
     }
 
     /// Waits until it has come to that.
     pub(crate) async fn stopped(&self) {
-        until("the way is stopped", LONG, async || self.stops.state().stopped).await;
+        until("the way is stopped", LONG, async || {
+            self.stops.state().stopped.is_some()
+        })
+        .await;
     }
 
     /// What was kept back goes on its way, and what comes after it.
@@ -116,7 +128,19 @@ impl Stops {
 
     fn request(&self, frame: &[u8]) {
         let mut state = self.state();
-        state.stopped |= state.at.is_some() && state.at == int(frame, 4);
-        drop(self.changed.wait_while(state, |state| state.stopped).unwrap());
+        let kind = int(frame, 4);
+        let Some(Stop::Before(at) | Stop::Behind(at)) = state.at else {
+            return;
+        };
+        if kind == Some(at) && state.stopped.is_none() {
+            state.stopped = state.at;
+        }
+        let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Before(_)));
+        drop(self.changed.wait_while(state, is_stopped).unwrap());
+    }
+
+    fn answer(&self) {
+        let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Behind(_)));
+        drop(self.changed.wait_while(self.state(), is_stopped).unwrap());
     }
 }

@@ -21,6 +21,8 @@ mod quorum;
 mod sessions;
 mod stale_leader;
 mod too_old;
+mod unfair;
+mod unfair_nodes;
 mod users;
 mod watches;
 

@@ -59,10 +59,12 @@ async fn everything_is_below_the_path_in_the_address() {
     let address = format!("{}/apps/eu", server.address());
     let own = config().servers(&address).connect(here()).await.unwrap();
     granted(&own, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
+    let unfair = config().unfair().servers(&address).connect(here()).await.unwrap();
+    granted(&unfair, &at_once(&key("y", 1, 2), Mode::Exclusive)).await;
     let curator = config().layout(Layout::Curator).root("/shop");
     let curator = curator.servers(&address).connect(here()).await.unwrap();
     granted(&curator, &at_once(&key("z", 1, 3), Mode::Exclusive)).await;
-    for (path, name) in [("dlock/locks", "x"), ("shop", "z")] {
+    for (path, name) in [("dlock/locks", "x"), ("dlock/unfair", "y"), ("shop", "z")] {
         assert_eq!(children(&server, &format!("/apps/eu/{path}")).await, [name]);
     }
     assert_eq!(children(&server, "/apps").await, ["eu"]);

@@ -1,0 +1,242 @@
+//! An unfair lock has two nodes, of which somebody deletes one with `zkCli`: what is left of it is in
+//! nobody's way for longer than it is believed in.
+
+use std::sync::Arc;
+
+use dlock_core::Mode;
+use dlock_core::spi::{
+    Acquire, Attempt, Lock as _, LostLeases, Queueing, Release, Released, RenewItem, RenewOutcome, Signal,
+    Watch as _,
+};
+use dlock_zk::ZkLock;
+use futures::StreamExt as _;
+
+use crate::servers::ZkServer;
+use crate::{LONG, at_once, children, config, granted, hands, here, key, queued, start, until};
+
+const X: Mode = Mode::Exclusive;
+
+/// Which of the two is deleted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Node {
+    /// That of the lock, which all have in turn.
+    InTurn,
+    Own,
+}
+
+const BOTH: [Node; 2] = [Node::InTurn, Node::Own];
+
+async fn open(server: &ZkServer) -> ZkLock {
+    let config = config().unfair().servers(&server.address().to_string());
+    config.connect(here()).await.unwrap()
+}
+
+fn request(client: u128) -> Acquire {
+    let mut request = queued(&key("x", client, 1), X);
+    request.queue = Queueing::No;
+    request
+}
+
+/// All that there is of the lock.
+async fn nodes(server: &Arc<ZkServer>) -> Vec<(Node, String)> {
+    let mut nodes = Vec::new();
+    for (node, above) in [(Node::InTurn, "/dlock/unfair"), (Node::Own, "/dlock/holders")] {
+        let children = children(server, above).await;
+        nodes.extend(children.into_iter().map(|c| (node, format!("{above}/{c}"))));
+    }
+    nodes
+}
+
+/// What this client asked for before is answered when this is.
+async fn catch_up(lock: &ZkLock, n: u64) {
+    let other = at_once(&key(&format!("y{n}"), 9, n), X);
+    granted(lock, &other).await;
+    lock.release(&other.key, Release::Now).await.unwrap();
+}
+
+async fn delete(server: &Arc<ZkServer>, which: Node) {
+    let nodes = nodes(server).await;
+    let (_, path) = nodes.into_iter().find(|(node, _)| *node == which).unwrap();
+    assert!(hands(server, move |s| s.with_session(|s| s.delete(&path))).await);
+}
+
+/// Nothing is left of it, and somebody else has it.
+async fn is_free(server: &Arc<ZkServer>, at: &str) {
+    let left = nodes(server).await;
+    assert!(left.is_empty(), "{at}: {left:?}");
+    let other = open(server).await;
+    granted(&other, &request(2)).await;
+    other.release(&request(2).key, Release::Now).await.unwrap();
+}
+
+async fn renewed(lock: &ZkLock, request: &Acquire) -> RenewOutcome {
+    let items = [RenewItem::lease(request.key.clone(), LONG)];
+    lock.renew().unwrap().renew(&items).await.remove(0)
+}
+
+#[tokio::test]
+async fn a_release_deletes_what_is_left() {
+    let server = start().await;
+    for node in BOTH {
+        let lock = open(&server).await;
+        granted(&lock, &request(1)).await;
+        delete(&server, node).await;
+        lock.release(&request(1).key, Release::Now).await.unwrap();
+        is_free(&server, &format!("{node:?}")).await;
+    }
+}
+
+/// The one that all have in turn says who holds: without it the hold has gone, and without the other one it
+/// stands.
+#[tokio::test]
+async fn a_renewal_tells_what_is_so_and_deletes_what_is_left() {
+    let server = start().await;
+    for node in BOTH {
+        let lock = open(&server).await;
+        let first = request(1);
+        granted(&lock, &first).await;
+        delete(&server, node).await;
+        let outcome = renewed(&lock, &first).await;
+        match (node, &outcome) {
+            (Node::InTurn, RenewOutcome::Gone) => {}
+            (Node::Own, RenewOutcome::Renewed(_)) => {
+                let released = lock.release(&first.key, Release::Now).await.unwrap();
+                assert_eq!(released, Released::Released);
+            }
+            _ => panic!("without {node:?}: {outcome:?}"),
+        }
+        is_free(&server, &format!("{node:?}")).await;
+    }
+}
+
+/// Where nobody holds it any more there is nothing to end; what is left goes when its client looks.
+#[tokio::test]
+async fn an_operator_ends_what_is_held_yet() {
+    let server = start().await;
+    for node in BOTH {
+        let (lock, operator) = (open(&server).await, open(&server).await);
+        let first = request(1);
+        granted(&lock, &first).await;
+        delete(&server, node).await;
+        let ended = operator.force_release(&first.key.name).await.unwrap();
+        assert_eq!(ended, u32::from(node == Node::Own), "without {node:?}");
+        // Or it is looking for it just now, since it has been told.
+        until("it has gone", LONG, async || {
+            matches!(renewed(&lock, &first).await, RenewOutcome::Gone)
+        })
+        .await;
+        is_free(&server, &format!("{node:?}")).await;
+    }
+}
+
+/// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is
+/// left.
+#[tokio::test]
+async fn who_looks_for_its_holds_ends_those_that_have_gone_and_no_others() {
+    let server = start().await;
+    for node in BOTH {
+        let (lock, operator) = (open(&server).await, open(&server).await);
+        let mut signals = lock.signals();
+        let (first, later) = (request(1), at_once(&key("y", 1, 2), X));
+        granted(&lock, &first).await;
+        granted(&lock, &later).await;
+        delete(&server, node).await;
+        // At a version that it has not seen coming: then it looks for all.
+        hands(&server, |s| {
+            s.with_session(|s| {
+                s.delete("/dlock/forced")?;
+                s.create("/dlock/forced", b"")
+            })
+        })
+        .await;
+        // What is ended after that is told after it.
+        assert_eq!(operator.force_release(&later.key.name).await.unwrap(), 1);
+        let mut lost = Vec::new();
+        while !lost.contains(&later.key) {
+            let told = tokio::time::timeout(LONG, signals.next()).await.unwrap();
+            let Some(Signal::Lost(LostLeases::These(keys), _)) = told else {
+                panic!("{told:?}");
+            };
+            lost.extend(keys);
+        }
+        let is_lost = lost.contains(&first.key);
+        assert_eq!(is_lost, node == Node::InTurn, "without {node:?}");
+        if !is_lost {
+            let outcome = renewed(&lock, &first).await;
+            assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
+            lock.release(&first.key, Release::Now).await.unwrap();
+        }
+        is_free(&server, &format!("{node:?}")).await;
+    }
+}
+
+/// What is left of it does not let the next attempt of the same request ask for ever.
+#[tokio::test]
+async fn an_unfair_lock_is_had_again_by_who_lost_its_node() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let first = request(1);
+    granted(&lock, &first).await;
+    delete(&server, Node::InTurn).await;
+    let again = lock.attempt(&first).await.unwrap();
+    assert!(matches!(again, Attempt::Granted(_)), "{again:?}");
+    lock.release(&first.key, Release::Now).await.unwrap();
+    is_free(&server, "again").await;
+}
+
+/// A release finds that its own node is missing, and stands still between the look at the other one and the
+/// deletion. Meanwhile an operator ends it, and the next one has it.
+#[tokio::test]
+async fn a_deletion_that_comes_late_spares_the_next_holder() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let (operator, next) = (open(&server).await, open(&server).await);
+    let first = request(1);
+    granted(&lock, &first).await;
+    delete(&server, Node::Own).await;
+    let mut undoing = lock.abandon(std::slice::from_ref(&first.key));
+    // The deletion of both is refused, and then it looks.
+    for n in 0..2 {
+        assert!(futures::poll!(&mut undoing).is_pending());
+        catch_up(&lock, n).await;
+    }
+    let left = nodes(&server).await;
+    assert!(matches!(left[..], [(Node::InTurn, _)]), "{left:?}");
+    assert_eq!(operator.force_release(&first.key.name).await.unwrap(), 1);
+    let second = request(2);
+    granted(&next, &second).await;
+    undoing.await.remove(0).unwrap();
+    let outcome = renewed(&next, &second).await;
+    assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
+    assert_eq!(nodes(&server).await.len(), 2, "the next one's");
+    next.release(&second.key, Release::Now).await.unwrap();
+    is_free(&server, "late").await;
+}
+
+/// Somebody is about to end a hold of which only the node is left that all have in turn. Its session ends
+/// just then, and the next one has it.
+#[tokio::test]
+async fn an_end_by_force_that_comes_late_spares_the_next_holder() {
+    let server = start().await;
+    let (lock, operator, next) = (open(&server).await, open(&server).await, open(&server).await);
+    granted(&lock, &request(1)).await;
+    delete(&server, Node::Own).await;
+    let name = request(1).key.name;
+    let mut ending = operator.force_release(&name);
+    // So often it asks before it ends somebody.
+    for n in 0..4 {
+        assert!(futures::poll!(&mut ending).is_pending());
+        catch_up(&operator, n).await;
+    }
+    crate::expire(&server, lock.session_id().unwrap()).await;
+    let second = request(2);
+    until("it is had", LONG, async || {
+        matches!(next.attempt(&second).await, Ok(Attempt::Granted(_)))
+    })
+    .await;
+    assert_eq!(ending.await.unwrap(), 0);
+    let outcome = renewed(&next, &second).await;
+    assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
+    let released = next.release(&second.key, Release::Now).await.unwrap();
+    assert_eq!(released, Released::Released);
+}

@@ -91,7 +91,8 @@ impl fmt::Display for Bar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (after, up) = (self.after, whole(self.up));
         // Rounded up: whoever comes back by then is not sent away once more.
-        let left = whole(self.left() + Duration::from_millis(1));
+        let tenths = self.left().as_millis().div_ceil(100);
+        let left = Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX));
         write!(
             f,
             "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held \
@@ -146,7 +147,7 @@ mod tests {
     fn what_is_said_tells_for_how_much_longer() {
         let bar = Rejoin::new(40 * S).admits(4, Some(7_250_000)).unwrap_err();
         let text = bar.to_string();
-        for says in ["3.25s ago", "for 40s", "36.7", "`rejoin_after`"] {
+        for says in ["3.25s ago", "for 40s", "36.8", "`rejoin_after`"] {
             assert!(bar.stands() && text.contains(says), "{text}");
         }
         assert!(Rejoin::new(40 * S).admits(41, Some(7_000_000)).is_ok());

@@ -154,10 +154,10 @@ impl Opener {
     pub(crate) fn keep_apart(members: &mut [Self]) {
         #[cfg(feature = "redis")]
         {
-            let all = dlock_redis::Apart::default();
+            let all = dlock_redis::Members::default();
             for member in members {
                 if let Self::Redis(config) = member {
-                    **config = config.as_ref().clone().apart(&all);
+                    **config = config.as_ref().clone().member_of(&all);
                 }
             }
         }

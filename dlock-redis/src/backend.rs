@@ -1,44 +1,205 @@
-//! The one connection of a client, and what is asked on it.
+//! What both recipes are made of, what all clones of a lock share, and how a script is asked.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dlock_core::spi::LeaseKey;
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use async_trait::async_trait;
+use dlock_core::spi::{Grant, LeaseKey, News, Probe, Signal, Unanswered};
+use dlock_core::{Capabilities, Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use futures::StreamExt as _;
+use futures::future::{Either, select};
 use futures::lock::Mutex;
+use futures::stream::{BoxStream, pending};
 use redis::{Cmd, Value};
 
+use crate::config::invalid;
 use crate::connection::Connection;
-use crate::failure::{nothing_done, perhaps_done};
+use crate::failure::{Failed, nothing_done, perhaps_done, timed_out};
 use crate::handoff::HandOffs;
 use crate::keys::{bucket_of, channel, holder, holder_and_counter, id_bytes};
 use crate::replicas::Replicas;
 use crate::reply::Reply;
 use crate::scripts::{Script, Scripts};
-use crate::subscriptions::Subscriptions;
 use crate::wait::Pushes;
 
-pub(crate) struct Backend {
+/// The servers, as either recipe uses them.
+pub(crate) struct Store {
     pub(crate) connection: Connection,
     /// The address without a password, for messages.
     pub(crate) at: Arc<str>,
     pub(crate) prefix: Arc<str>,
-    pub(crate) window: Duration,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) scripts: Arc<Scripts>,
     pub(crate) pushes: Arc<Pushes>,
-    /// Which names are watched.
-    pub(crate) subscriptions: Subscriptions,
+    pub(crate) unanswered: Unanswered,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) closed: AtomicBool,
+}
+
+impl Store {
+    pub(crate) fn open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, "this Redis backend was closed")),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.pushes.close();
+        self.connection.close();
+    }
+
+    pub(crate) fn signals(&self) -> BoxStream<'static, Signal> {
+        self.pushes.signals().chain(pending()).boxed()
+    }
+
+    pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
+        let (len, max, backend) = (
+            name.as_bytes().len(),
+            self.capabilities.max_name_len,
+            self.capabilities.backend,
+        );
+        match len > max {
+            true => Err(invalid(format!(
+                "the name has {len} bytes, {backend} takes at most {max}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
+        match ttl < min || ttl > max {
+            true => Err(invalid(format!(
+                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// A script on so many keys, which come first of what it is given.
+    pub(crate) fn call<'a>(&'a self, script: &'a Script, keys: usize) -> Call<'a> {
+        // Enough for most: it is written once.
+        let mut command = Cmd::with_capacity(10, 512);
+        command.arg("EVALSHA").arg(&script.hash).arg(keys);
+        Call {
+            store: self,
+            script,
+            command,
+        }
+    }
+
+    /// A command that changes nothing.
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
+        self.open()?;
+        let answer = self.connection.ask(command, None).await;
+        answer.map_err(|e| nothing_done(e, &self.at))
+    }
+}
+
+/// Whether a key is there: a look that changes nothing, where an attempt in full is a script. Who waits for
+/// anything else than its end is told that it may pay to ask.
+pub(crate) struct Exists {
+    store: Arc<Store>,
+    exists: Cmd,
+}
+
+impl Exists {
+    pub(crate) fn new(store: Arc<Store>, key: Vec<u8>) -> Arc<Self> {
+        let exists = redis::cmd("EXISTS").arg(key).to_owned();
+        Arc::new(Self { store, exists })
+    }
+}
+
+#[async_trait]
+impl Probe for Exists {
+    async fn look(&self) -> Result<News> {
+        Ok(match self.store.query(&self.exists).await? {
+            Value::Int(1) => News::Nothing,
+            _ => News::Changed,
+        })
+    }
+}
+
+/// What is asked of a script.
+pub(crate) struct Call<'a> {
+    store: &'a Store,
+    script: &'a Script,
+    command: Cmd,
+}
+
+impl Call<'_> {
+    pub(crate) fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.command.arg(arg.as_ref());
+        self
+    }
+
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        self.command.arg(number);
+        self
+    }
+
+    /// Runs it: when it was sent, and the answer. Whoever calls limits the time.
+    pub(crate) async fn run(self) -> Result<(Timestamp, Value)> {
+        self.store.open()?;
+        let sent = Timestamp::now();
+        let answer = self.store.connection.ask(&self.command, Some(self.script)).await;
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.store.at))?))
+    }
+
+    /// The same, for what runs where nobody limits the time.
+    pub(crate) async fn run_within(self) -> Result<(Timestamp, Value)> {
+        let limit = self.store.connection.timeout();
+        self.run_for(limit).await
+    }
+
+    /// The same, for so long.
+    pub(crate) async fn run_for(self, limit: Duration) -> Result<(Timestamp, Value)> {
+        let store = self.store;
+        match select(pin!(self.run()), store.runtime.sleep(limit)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(store.too_late()),
+        }
+    }
+
+    /// Runs it, and reads the answer as a list.
+    pub(crate) async fn ask(self) -> Result<(Timestamp, Reply)> {
+        let (sent, value) = self.run().await?;
+        Ok((sent, Reply::new(value)?))
+    }
+}
+
+impl Store {
+    /// Of a request that was sent, and not answered in its time.
+    pub(crate) fn too_late(&self) -> Error {
+        perhaps_done(Failed::sent(timed_out()), &self.at)
+    }
+}
+
+/// What all clones of a lock share.
+pub(crate) struct Backend {
+    pub(crate) store: Arc<Store>,
+    pub(crate) window: Duration,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) handoffs: HandOffs,
     /// Who has to acknowledge a grant, if anybody.
     pub(crate) replicas: Option<Arc<Replicas>>,
-    /// Where this client is told what it was granted, but for the bucket.
-    pub(crate) client: u128,
-    /// The channels that it is told on, by bucket on a cluster.
-    pub(crate) channels: std::sync::Mutex<BTreeMap<u64, Arc<Channel>>>,
-    pub(crate) closed: AtomicBool,
+    /// In the names of its channels.
+    client: u128,
+    /// Where this client is told what it was granted: one, or on a cluster one for each bucket.
+    channels: std::sync::Mutex<BTreeMap<u64, Arc<Channel>>>,
+}
+
+impl Deref for Backend {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
 }
 
 /// Where a client is told what it was granted.
@@ -48,51 +209,23 @@ pub(crate) struct Channel {
     listens: AtomicBool,
 }
 
-/// What is asked of a script.
-pub(crate) struct Call<'a> {
-    backend: &'a Backend,
-    script: &'a Script,
-    command: Cmd,
-}
-
 impl Backend {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is one field, and there is one caller"
-    )]
     pub(crate) fn new(
-        connection: Connection,
-        scripts: Arc<Scripts>,
-        at: Arc<str>,
-        prefix: Arc<str>,
+        store: Arc<Store>,
         window: Duration,
-        runtime: Arc<dyn Runtime>,
-        pushes: Arc<Pushes>,
+        scripts: Arc<Scripts>,
         replicas: Option<Arc<Replicas>>,
     ) -> Self {
         let mut random = [0; 16];
-        runtime.fill_random(&mut random);
+        store.runtime.fill_random(&mut random);
         Self {
-            connection,
-            scripts,
-            at,
-            prefix,
+            store,
             window,
-            runtime,
-            pushes,
-            subscriptions: Subscriptions::default(),
+            scripts,
             handoffs: HandOffs::default(),
             replicas,
             client: u128::from_ne_bytes(random),
             channels: std::sync::Mutex::default(),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn open(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "this Redis backend was closed")),
-            false => Ok(()),
         }
     }
 
@@ -101,27 +234,21 @@ impl Backend {
         holder(&self.prefix, name)
     }
 
-    /// A script on a name.
-    pub(crate) fn on<'a>(&'a self, script: &'a Script, name: &LockName) -> Call<'a> {
+    /// A script on the keys of a name.
+    pub(crate) fn keys_of<'a>(&'a self, script: &'a Script, name: &LockName) -> Call<'a> {
         let (holder, counter) = holder_and_counter(&self.prefix, name);
         self.call(script, 2).arg(holder).arg(counter)
     }
 
-    /// A script on a lease; its first argument is the id.
-    pub(crate) fn about<'a>(&'a self, script: &'a Script, key: &LeaseKey) -> Call<'a> {
-        self.on(script, &key.name).arg(id_bytes(key.id))
+    /// A script on a name; its first argument is the claim window.
+    pub(crate) fn on<'a>(&'a self, script: &'a Script, name: &LockName) -> Call<'a> {
+        self.keys_of(script, name).number(millis(self.window))
     }
 
-    /// A script on so many keys, which come first of what it is given.
-    pub(crate) fn call<'a>(&'a self, script: &'a Script, keys: usize) -> Call<'a> {
-        // Enough for most: it is written once.
-        let mut command = Cmd::with_capacity(10, 512);
-        command.arg("EVALSHA").arg(&script.hash).arg(keys);
-        Call {
-            backend: self,
-            script,
-            command,
-        }
+    /// A script on a lease; its first arguments are the id and the claim window.
+    pub(crate) fn about<'a>(&'a self, script: &'a Script, key: &LeaseKey) -> Call<'a> {
+        let call = self.keys_of(script, &key.name).arg(id_bytes(key.id));
+        call.number(millis(self.window))
     }
 
     /// Has this client told of its grants of that name, and where. A subscription that is gone is made again
@@ -150,65 +277,27 @@ impl Backend {
         Ok(channel)
     }
 
+    /// Reads a grant, behind its word.
+    pub(crate) fn granted(&self, key: &LeaseKey, sent: Timestamp, reply: &mut Reply) -> Result<Grant> {
+        let (token, life) = (reply.token()?, reply.life()?);
+        self.pushes.anchor(sent, reply.number()?);
+        Ok(Grant::new(key.clone(), Some(token), sent, life))
+    }
+
+    /// Reads a place in the queue, behind its word: when to ask again, and how many are ahead.
+    pub(crate) fn queued(
+        &self,
+        sent: Timestamp,
+        reply: &mut Reply,
+    ) -> Result<(Option<Duration>, Option<u32>)> {
+        let recheck_in = reply.recheck()?;
+        self.pushes.anchor(sent, reply.number()?);
+        Ok((recheck_in, u32::try_from(reply.number()?).ok()))
+    }
+
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<()> {
         let subscribed = self.connection.subscribe(channel).await;
         subscribed.map_err(|e| nothing_done(e, &self.at))
-    }
-
-    pub(crate) async fn unsubscribe(&self, channel: &[u8]) {
-        self.connection.unsubscribe(channel).await;
-    }
-
-    /// A command that changes nothing.
-    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
-        self.open()?;
-        let answer = self.connection.query(command).await;
-        answer.map_err(|e| nothing_done(e, &self.at))
-    }
-}
-
-impl Call<'_> {
-    pub(crate) fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
-        self.command.arg(arg.as_ref());
-        self
-    }
-
-    pub(crate) fn number(mut self, number: u64) -> Self {
-        self.command.arg(number);
-        self
-    }
-
-    /// The claim window.
-    pub(crate) fn window(self) -> Self {
-        let window = millis(self.backend.window);
-        self.number(window)
-    }
-
-    /// Runs it: when it was sent, and the answer. Whoever calls limits the time.
-    pub(crate) async fn run(self) -> Result<(Timestamp, Value)> {
-        let c = self.backend;
-        c.open()?;
-        let sent = Timestamp::now();
-        let answer = c.connection.invoke(self.script, &self.command).await;
-        Ok((sent, answer.map_err(|e| perhaps_done(e, &c.at))?))
-    }
-
-    /// The same, for what runs where nobody limits the time.
-    pub(crate) async fn run_within(self) -> Result<(Timestamp, Value)> {
-        let c = self.backend;
-        c.open()?;
-        let sent = Timestamp::now();
-        let answer = c
-            .connection
-            .within(c.connection.invoke(self.script, &self.command))
-            .await;
-        Ok((sent, answer.map_err(|e| perhaps_done(e, &c.at))?))
-    }
-
-    /// Runs it, and reads the answer as a list.
-    pub(crate) async fn ask(self) -> Result<(Timestamp, Reply)> {
-        let (sent, value) = self.run().await?;
-        Ok((sent, Reply::new(value)?))
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use dlock_core::{Error, ErrorKind};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind as Server};
 
+use crate::connection::rejoin::Bar;
+
 /// A request that failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
@@ -19,6 +21,8 @@ pub(crate) enum Cause {
     Driver(RedisError),
     /// The server is there, and not one to ask: of what kind that is, and what is said of it.
     Refused(ErrorKind, Arc<str>),
+    /// It was restarted too short a time ago.
+    Barred(Bar),
 }
 
 impl From<RedisError> for Cause {
@@ -43,17 +47,18 @@ pub(crate) fn timed_out() -> RedisError {
     RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
 }
 
-const NOT_ALLOWED: &str = "does not let this user do what a lock needs; docs/redis.md has the ACL";
+type Said = (ErrorKind, &'static str);
 
-/// Of a script that comes upon a key which is on another node already, or on none.
-const MOVING: &str = "access a non local key";
-
-const TOO_OLD: (ErrorKind, &str) = (
+const TOO_OLD: Said = (
     ErrorKind::Unsupported,
     "is too old: dlock needs Redis 6.2, and 7.0 of a cluster",
 );
 
-const CLUSTER_DOWN: (ErrorKind, &str) = (ErrorKind::Unavailable, "says that the cluster is down");
+const CLUSTER_DOWN: Said = (ErrorKind::Unavailable, "says that the cluster is down");
+
+const STRANGER: Said = (ErrorKind::PermissionDenied, "refuses this user or password");
+
+const STRANGE: Said = (ErrorKind::BackendData, "answered with an error");
 
 /// For a request that only reads, or that can be sent again: nothing depends on whether it was carried out.
 pub(crate) fn nothing_done(f: Failed, at: &str) -> Error {
@@ -70,13 +75,12 @@ pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
     failed(f, at, kind)
 }
 
-/// For an item of a batch, which failed while the others did not: what the script says of it. What it did
-/// before stands, if its slot is under way to another node; what that makes of the item is for whoever asks
-/// to say.
+/// For an item of a batch, which failed while the others did not: what the script says of it. What a slot
+/// that is under way to another node makes of it is for whoever asks to say.
 pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
-    let e = in_words(&text, at, halfway).unwrap_or_else(|| answered_with_an_error(at));
+    let (kind, what) = in_words(&text, halfway).unwrap_or(STRANGE);
     let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));
-    e.with_source(said)
+    Error::new(kind, format!("Redis at {at} {what}")).with_source(said)
 }
 
 /// Whether a script was refused something in its middle: nothing is rolled back, so what it did before
@@ -104,16 +108,14 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
     let e = match f.cause {
         Cause::Driver(e) => e,
         Cause::Refused(kind, what) => return Error::new(kind, format!("Redis at {at} {what}")),
+        Cause::Barred(bar) => return Error::new(ErrorKind::Unavailable, format!("Redis at {at} {bar}")),
     };
     let text = e.to_string();
-    if matches!(e.kind(), Kind::Server(_) | Kind::Extension) {
-        let words = format!("{} {text}", e.code().unwrap_or_default());
-        if let Some(error) = in_words(&words, at, otherwise) {
-            return error.with_source(e);
-        }
-    }
+    let is_said = matches!(e.kind(), Kind::Server(_) | Kind::Extension);
+    let words = format!("{} {text}", e.code().unwrap_or_default());
     let (kind, what) = match e.kind() {
-        Kind::AuthenticationFailed => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        _ if is_said && let Some(said) = in_words(&words, otherwise) => said,
+        Kind::AuthenticationFailed => STRANGER,
         Kind::Server(Server::BusyLoading) => (ErrorKind::Unavailable, "is loading its data"),
         Kind::Server(Server::ClusterDown | Server::MasterDown | Server::TryAgain) => CLUSTER_DOWN,
         Kind::Server(Server::Moved | Server::Ask) => (
@@ -126,19 +128,19 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
             "is a sentinel that knows no master of that name, or none that is up",
         ),
         Kind::RESP3NotSupported => TOO_OLD,
-        // Of a cluster whose nodes all refused a connection the driver has the reason only in words.
+        // Of servers that all refused a connection the driver has the reason only in words.
         Kind::Io if text.contains("RESP3NotSupported") => TOO_OLD,
         Kind::Io
             if ["AuthenticationFailed", "WRONGPASS", "NOAUTH"]
                 .iter()
                 .any(|w| text.contains(w)) =>
         {
-            (ErrorKind::PermissionDenied, "refuses this user or password")
+            STRANGER
         }
         Kind::Server(_) | Kind::Extension => match e.code() {
             Some("NOAUTH") => (ErrorKind::PermissionDenied, "wants a password"),
-            Some("WRONGPASS") => (ErrorKind::PermissionDenied, "refuses this user or password"),
-            _ => return answered_with_an_error(at).with_source(e),
+            Some("WRONGPASS") => STRANGER,
+            _ => STRANGE,
         },
         Kind::UnexpectedReturnType | Kind::Parse => (ErrorKind::BackendData, "answered what is no answer"),
         _ => (otherwise, "cannot be reached"),
@@ -146,66 +148,84 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
     Error::new(kind, format!("Redis at {at} {what}")).with_source(e)
 }
 
-/// What a server's error means, by the words in it. Of a command in a script they are in different places: up
-/// to 6.x in the middle of an `ERR`, from 7.0 on in front, and of an item of a batch in the answer.
-fn in_words(text: &str, at: &str, otherwise: ErrorKind) -> Option<Error> {
-    let (kind, what) = match text {
+/// What a server's error means, by the first of these that is in it, a word or a part. Of a command in a
+/// script they are in different places: up to 6.x in the middle of an `ERR`, from 7.0 on in front, and of an
+/// item of a batch in the answer.
+fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
+    use ErrorKind::{BackendData, LimitReached, PermissionDenied, Unavailable, Unsupported};
+    const NOT_ALLOWED: &str = "does not let this user do what a lock needs; docs/redis.md has the ACL";
+    const FOREIGN: &str = "has something under a key of the lock that dlock did not write: remove it, or use \
+                           another prefix";
+    let known: [(&[&str], ErrorKind, &str); 12] = [
         // First, since it may quote the user's own words.
-        t if has(t, "NOPERM")
-            || t.contains("can't run this command")
-            || t.contains("can't access at least one of the keys") =>
-        {
-            (ErrorKind::PermissionDenied, NOT_ALLOWED)
-        }
-        t if has(t, "DLOCKVERSION") => {
-            let message = format!(
-                "a lock in Redis at {at} was written by a newer release of dlock: update this program"
-            );
-            return Some(Error::new(ErrorKind::Unsupported, message));
-        }
-        t if has(t, "DLOCKFOREIGN") || has(t, "WRONGTYPE") => {
-            let message = format!(
-                "under a key of the lock in Redis at {at} is something that dlock did not write: remove it, \
-                 or use another prefix"
-            );
-            return Some(Error::new(ErrorKind::BackendData, message));
-        }
-        // Told of a key that a script makes by itself: what it did before that stands. Whoever asks again
-        // finds it, or begins anew.
-        t if t.contains(MOVING) => (otherwise, "is just moving the slot of that lock to another node"),
-        t if t.contains("the cluster is down") => CLUSTER_DOWN,
-        t if has(t, "READONLY") => (ErrorKind::Unavailable, "is a read-only replica"),
-        t if has(t, "OOM") => (
-            ErrorKind::Unavailable,
+        (
+            &[
+                "NOPERM",
+                "can't run this command",
+                "can't access at least one of the keys",
+            ],
+            PermissionDenied,
+            NOT_ALLOWED,
+        ),
+        (
+            &["DLOCKVERSION"],
+            Unsupported,
+            "has a lock that was written by a newer release of dlock: update this program",
+        ),
+        (&["DLOCKFOREIGN", "WRONGTYPE"], BackendData, FOREIGN),
+        // Of a script that comes upon a key which is on another node already, or on none: what it did before
+        // that stands. Whoever asks again finds it, or begins anew.
+        (
+            &["access a non local key"],
+            otherwise,
+            "is just moving the slot of that lock to another node",
+        ),
+        (&["the cluster is down"], CLUSTER_DOWN.0, CLUSTER_DOWN.1),
+        (&["READONLY"], Unavailable, "is a read-only replica"),
+        (
+            &["OOM"],
+            Unavailable,
             "has reached its `maxmemory` and takes nothing more",
         ),
-        t if has(t, "MISCONF") => (ErrorKind::Unavailable, "cannot save its data and refuses writes"),
-        t if has(t, "NOREPLICAS") => (ErrorKind::Unavailable, "has not as many replicas as it must have"),
-        // Not ours: those are short, unless the server itself is stopped while one runs. While it lasts
-        // nothing else is carried out.
-        t if has(t, "BUSY") => (
-            ErrorKind::Unavailable,
+        (
+            &["MISCONF"],
+            Unavailable,
+            "cannot save its data and refuses writes",
+        ),
+        (
+            &["NOREPLICAS"],
+            Unavailable,
+            "has not as many replicas as it must have",
+        ),
+        // Not ours: those are short, unless the server itself is stopped while one runs.
+        (
+            &["BUSY"],
+            Unavailable,
             "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends it)",
         ),
         // Only one that has not written yet can be.
-        t if t.contains("Script killed by user") => (ErrorKind::Unavailable, "was told to end the script"),
-        t if t.contains("would overflow") => (ErrorKind::LimitReached, "has no larger token to give"),
-        _ => return None,
+        (
+            &["Script killed by user"],
+            Unavailable,
+            "was told to end the script",
+        ),
+        (&["would overflow"], LimitReached, "has no larger token to give"),
+    ];
+    let is_said = |part: &&str| {
+        if part.contains(' ') {
+            text.contains(part)
+        } else {
+            has(text, part)
+        }
     };
-    Some(Error::new(kind, format!("Redis at {at} {what}")))
+    let (_, kind, what) = known.into_iter().find(|(parts, ..)| parts.iter().any(is_said))?;
+    Some((kind, what))
 }
 
 /// Whether that word is in there as a whole.
 fn has(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|w| w == word)
-}
-
-fn answered_with_an_error(at: &str) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        format!("Redis at {at} answered with an error"),
-    )
 }
 
 #[cfg(test)]
@@ -234,63 +254,31 @@ mod tests {
         ]
     }
 
+    /// Word, rest and kind.
+    const SAID: &str = "
+        READONLY|You can't write against a read only replica.|Unavailable
+        OOM|command not allowed when used memory > 'maxmemory'.|Unavailable
+        MISCONF|Redis is configured to save RDB snapshots, but it's currently unable to persist.|Unavailable
+        NOREPLICAS|Not enough good replicas to write.|Unavailable
+        WRONGTYPE|Operation against a key holding the wrong kind of value|BackendData
+        NOPERM|this user has no permissions to run the 'OOM' command|PermissionDenied
+        user_script:30:|DLOCKVERSION|Unsupported
+        user_script:30:|DLOCKFOREIGN|BackendData
+        ERR|Script attempted to access a non local key in a cluster node|Unknown
+        ERR|Script attempted to execute a command while the cluster is down|Unavailable
+        ERR|The user executing the script can't run this command or subcommand|PermissionDenied
+        ERR|increment or decrement would overflow|LimitReached
+        ERR|something else|BackendData";
+
     #[test]
     fn an_error_in_a_script_is_what_it_is_in_the_words_of_each_release() {
-        use ErrorKind::{BackendData, PermissionDenied, Unavailable, Unknown, Unsupported};
-        let cases = [
-            (
-                "READONLY",
-                "You can't write against a read only replica.",
-                Unavailable,
-            ),
-            (
-                "OOM",
-                "command not allowed when used memory > 'maxmemory'.",
-                Unavailable,
-            ),
-            (
-                "MISCONF",
-                "Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-                Unavailable,
-            ),
-            ("NOREPLICAS", "Not enough good replicas to write.", Unavailable),
-            (
-                "WRONGTYPE",
-                "Operation against a key holding the wrong kind of value",
-                BackendData,
-            ),
-            (
-                "NOPERM",
-                "this user has no permissions to run the 'OOM' command",
-                PermissionDenied,
-            ),
-            ("user_script:30:", "DLOCKVERSION", Unsupported),
-            ("user_script:30:", "DLOCKFOREIGN", BackendData),
-            (
-                "ERR",
-                "Script attempted to access a non local key in a cluster node",
-                Unknown,
-            ),
-            (
-                "ERR",
-                "Script attempted to execute a command while the cluster is down",
-                Unavailable,
-            ),
-            (
-                "ERR",
-                "The user executing the script can't run this command or subcommand",
-                PermissionDenied,
-            ),
-            (
-                "ERR",
-                "increment or decrement would overflow",
-                ErrorKind::LimitReached,
-            ),
-            ("ERR", "something else", BackendData),
-        ];
-        for (word, rest, is) in cases {
+        for line in SAID.lines().skip(1) {
+            let parts: Vec<_> = line.trim().split('|').collect();
+            let [word, rest, is] = parts[..] else {
+                panic!("{line}")
+            };
             for line in in_script(word, rest) {
-                assert_eq!(kind(&line), is, "{line}");
+                assert_eq!(format!("{:?}", kind(&line)), is, "{line}");
                 let said = is_of_a_replica(&answered(&line));
                 assert_eq!(said, word == "READONLY", "{line}");
             }
@@ -300,7 +288,7 @@ mod tests {
                 format!("{word} {rest}"),
             ] {
                 let e = of_item(text.clone(), "there", ErrorKind::Unknown);
-                assert_eq!(e.kind(), is, "{text}");
+                assert_eq!(format!("{:?}", e.kind()), is, "{text}");
                 let cause = std::error::Error::source(&e).unwrap();
                 assert!(cause.to_string().contains(rest), "{cause}");
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Fencing, LeaseKey, Raised};
+use dlock_core::spi::{Fencing, LeaseKey, Raised, Renewal};
 use dlock_core::{Error, ErrorKind, FenceGate, Result, Strength, Token};
 
 use crate::config::invalid;
@@ -23,33 +23,48 @@ impl Fencing for RedisLock {
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let named = |e: Error| e.with_name(&lease.name);
+        let raised = self.try_raise(lease, to).await;
+        raised.map_err(|e| e.with_name(&lease.name))
+    }
+}
+
+impl RedisLock {
+    async fn try_raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         if i64::try_from(to.get()).is_err() {
-            return Err(named(invalid(format!(
+            return Err(invalid(format!(
                 "Redis counts to {} and not to the token {to}",
                 i64::MAX
-            ))));
+            )));
         }
         let c = &self.backend;
-        let call = c.about(&c.scripts.raise, lease).window().arg(to.to_string());
-        let (_, mut reply) = call.ask().await.map_err(named)?;
-        let digits = reply.bytes().map_err(named)?;
+        let call = c.about(&c.scripts.raise, lease).arg(to.to_string());
+        let (_, mut reply) = call.ask().await?;
+        let digits = reply.bytes()?;
         c.pushed(&lease.name, reply.pushed());
-        match digits.as_slice() {
-            b"" => Ok(Raised::NotHeld),
-            digits => {
-                let raised = token(digits).map_err(named)?;
-                if let Some(replicas) = &c.replicas {
-                    let confirmed = replicas.confirm(lease, Some(raised)).await;
-                    // It may be raised, and may be forgotten.
-                    confirmed.map_err(|e| {
-                        let message =
-                            "the token was raised, and the replicas did not acknowledge it: ask again";
-                        named(Error::new(ErrorKind::Unknown, message).with_source(e))
-                    })?;
-                }
-                Ok(Raised::Raised(raised))
-            }
+        if digits.is_empty() {
+            return Ok(Raised::NotHeld);
         }
+        let raised = token(&digits)?;
+        // It may be raised, and may be forgotten.
+        let unheard = "the token was raised, and the replicas did not acknowledge it: ask again";
+        self.acknowledged(lease, Some(raised), unheard).await?;
+        Ok(Raised::Raised(raised))
+    }
+
+    /// What is left of a lease of which something was changed, where replicas have to acknowledge that.
+    ///
+    /// # Errors
+    /// `Unknown` if they did not: it is done all the same, and asking again settles it.
+    pub(crate) async fn acknowledged(
+        &self,
+        lease: &LeaseKey,
+        token: Option<Token>,
+        unheard: &'static str,
+    ) -> Result<Option<Renewal>> {
+        let Some(replicas) = &self.backend.replicas else {
+            return Ok(None);
+        };
+        let confirmed = replicas.confirm(lease, token).await.map(Some);
+        confirmed.map_err(|e| Error::new(ErrorKind::Unknown, unheard).with_source(e))
     }
 }

@@ -1,7 +1,7 @@
 //! The resource side of fencing.
 
 use async_trait::async_trait;
-use dlock_core::{Access, Admission, Error, FenceGate, FencedValue, LockName, Result, Token};
+use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
 use redis::Value;
 
 use crate::keys::resource;
@@ -16,9 +16,8 @@ impl RedisLock {
         access: Access,
         value: Option<&[u8]>,
     ) -> Result<Admission> {
-        let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
         let c = &self.backend;
+        c.check_name(name)?;
         let call = c
             .call(&c.scripts.gate, 1)
             .arg(resource(&c.prefix, name))
@@ -26,41 +25,48 @@ impl RedisLock {
             .arg(if access == Access::Exclusive { "1" } else { "0" })
             .arg(if value.is_some() { "1" } else { "0" })
             .arg(value.unwrap_or_default());
-        match call.run().await.map_err(named)?.1 {
+        match call.run().await?.1 {
             Value::BulkString(highest) => Ok(Admission::Refused {
-                highest: token(&highest).map_err(named)?,
+                highest: token(&highest)?,
             }),
             Value::Nil | Value::Boolean(false) => Ok(Admission::Admitted),
-            _ => Err(named(strange("no token"))),
+            _ => Err(strange("no token")),
         }
+    }
+
+    async fn read_gate(&self, name: &LockName) -> Result<Option<FencedValue>> {
+        let c = &self.backend;
+        c.check_name(name)?;
+        let mut command = redis::cmd("HMGET");
+        command.arg(resource(&c.prefix, name)).arg(&["v", "x", "a"]);
+        let fields = c.query(&command).await?;
+        let [value, exclusive, any]: [Option<Vec<u8>>; 3] =
+            redis::from_redis_value(fields).map_err(|_| strange("no three fields"))?;
+        if any.is_none() && value.is_none() {
+            return Ok(None);
+        }
+        let read = |digits: Option<Vec<u8>>| digits.map(|d| token(&d)).transpose();
+        let value = value.unwrap_or_default();
+        Ok(Some(FencedValue::new(value, read(exclusive)?, read(any)?)))
     }
 }
 
 #[async_trait]
 impl FenceGate for RedisLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.ask_gate(resource, token, access, None).await
+        let admitted = self.ask_gate(resource, token, access, None).await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.ask_gate(resource, token, Access::Exclusive, Some(value))
-            .await
+        let admitted = self
+            .ask_gate(resource, token, Access::Exclusive, Some(value))
+            .await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
-    async fn read(&self, name: &LockName) -> Result<Option<FencedValue>> {
-        let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
-        let c = &self.backend;
-        let mut command = redis::cmd("HMGET");
-        command.arg(resource(&c.prefix, name)).arg(&["v", "x", "a"]);
-        let fields = c.query(&command).await.map_err(named)?;
-        let [value, exclusive, any]: [Option<Vec<u8>>; 3] =
-            redis::from_redis_value(fields).map_err(|_| named(strange("no three fields")))?;
-        if any.is_none() && value.is_none() {
-            return Ok(None);
-        }
-        let read = |digits: Option<Vec<u8>>| digits.map(|d| token(&d)).transpose();
-        let (exclusive, any) = (read(exclusive).map_err(named)?, read(any).map_err(named)?);
-        Ok(Some(FencedValue::new(value.unwrap_or_default(), exclusive, any)))
+    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
+        let read = self.read_gate(resource).await;
+        read.map_err(|e| e.with_name(resource))
     }
 }

@@ -19,7 +19,7 @@ use futures::channel::oneshot;
 use futures::future::{join_all, select};
 
 use crate::backend::Backend;
-use crate::connection;
+use crate::connection::pause;
 use crate::reply::strange;
 
 /// Not before the server thinks so.
@@ -98,10 +98,10 @@ async fn tend(backend: Weak<Backend>, runtime: Arc<dyn Runtime>) {
         let Some(c) = backend.upgrade() else { return };
         match c.handoffs.take() {
             Todo::Nothing => return,
-            Todo::Sleep(pause, woken) => {
+            Todo::Sleep(time, woken) => {
                 // Without the backend: it may be given up meanwhile.
                 drop(c);
-                select(pin!(connection::pause(runtime.sleep(pause))), woken).await;
+                select(pin!(pause(runtime.sleep(time))), woken).await;
             }
             Todo::Visit(names) => {
                 join_all(names.iter().map(|name| c.tend(name))).await;
@@ -112,7 +112,7 @@ async fn tend(backend: Weak<Backend>, runtime: Arc<dyn Runtime>) {
 
 impl Backend {
     async fn tend(&self, name: &LockName) {
-        let answer = self.on(&self.scripts.tend, name).window().run_within().await;
+        let answer = self.on(&self.scripts.tend, name).run_within().await;
         let again = match answer.and_then(|(_, value)| match value {
             redis::Value::Int(life) => Ok(u64::try_from(life).ok()),
             _ => Err(strange("no number")),

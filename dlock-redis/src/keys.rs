@@ -7,8 +7,9 @@
 //! A script is given two of the keys and makes the others from them. A name stands behind its length:
 //! whatever bytes it has, what is put behind it makes no key of another name.
 
-use dlock_core::LockName;
-use dlock_core::RequestId;
+use std::io::Write as _;
+
+use dlock_core::{LockName, RequestId};
 
 /// How many hash tags there are. Never to be changed: clients that differ in it do not exclude one another.
 const BUCKETS: u64 = 256;
@@ -24,27 +25,10 @@ pub(crate) fn bucket_of(name: &[u8]) -> u64 {
 
 /// `<prefix>{<bucket>}`, which all keys of a bucket begin with; with room for so much more.
 fn bucket(prefix: &str, name: &[u8], room: usize) -> Vec<u8> {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let bucket = bucket_of(name);
     let mut key = Vec::with_capacity(prefix.len() + 4 + room);
-    key.extend_from_slice(prefix.as_bytes());
-    let digit = |n: u64| HEX[(n % 16) as usize];
-    key.extend_from_slice(&[b'{', digit(bucket >> 4), digit(bucket), b'}']);
+    // Into memory: it cannot fail.
+    let _ = write!(key, "{prefix}{{{:02x}}}", bucket_of(name));
     key
-}
-
-/// In decimal.
-pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
-    let (mut digits, mut at, mut left) = ([0; 20], 20, number);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    to.extend_from_slice(&digits[at..]);
 }
 
 /// Where the holder of a name is, which all other keys of the name begin with; and the channel on which its
@@ -52,9 +36,7 @@ pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
 pub(crate) fn holder(prefix: &str, name: &LockName) -> Vec<u8> {
     let name = name.as_bytes();
     let mut key = bucket(prefix, name, name.len() + 24);
-    key.push(b':');
-    push_number(&mut key, name.len() as u64);
-    key.push(b':');
+    let _ = write!(key, ":{}:", name.len());
     key.extend_from_slice(name);
     key
 }
@@ -83,7 +65,7 @@ pub(crate) fn channel(prefix: &str, of: Option<&LockName>, client: u128) -> Vec<
         Some(name) => bucket(prefix, name.as_bytes(), 35),
         None => prefix.as_bytes().to_vec(),
     };
-    channel.extend_from_slice(format!("/c/{client:032x}").as_bytes());
+    let _ = write!(channel, "/c/{client:032x}");
     channel
 }
 
@@ -122,15 +104,6 @@ mod tests {
             show(channel("p", Some(&name("a")), 1)),
             format!("p{{c0}}/c/{:031}1", 0)
         );
-    }
-
-    #[test]
-    fn numbers_are_decimal() {
-        for number in [0, 7, 10, 1024, u64::MAX] {
-            let mut shown = Vec::new();
-            push_number(&mut shown, number);
-            assert_eq!(shown, number.to_string().into_bytes());
-        }
     }
 
     #[test]

@@ -16,8 +16,7 @@
 //! # How it works
 //!
 //! Everything that matters happens in scripts, which Redis runs one at a time. `scripts/state.lua` has the
-//! state of a name, and the one `admit` that every change runs. Acquire and release begin with a fast path
-//! for a name that nobody waits for, shares or watches.
+//! state of a name, and the one `admit` that every change runs. Acquire and release begin with a fast path.
 //!
 //! * *Hand-off.* `admit` makes the next in line the holder and tells its client by a push, for a claim
 //!   window. The first renewal confirms it. The push carries the end of the window by the server's clock,
@@ -26,14 +25,11 @@
 //!   waiter asks instead.
 //! * *A waiter that does not answer.* One that no push reaches is *away*: out of the line, with its place
 //!   kept, until it asks again. One that was reached and did not claim is stopped: when the window is over,
-//!   all that its client waits for is away. Redis has no timer, so the client that caused the push comes by
-//!   then.
+//!   all that its client waits for is away. Redis has no timer, so the client that caused the push comes by.
 //! * *Tokens* are the server's time in microseconds or the last one and one more, whichever is larger, for
 //!   256 buckets of names. As text: Lua's numbers are doubles.
 //! * *A script that is stopped halfway* is not rolled back. So its first write is one that is refused where
 //!   any may be, and a conversion that was refused later is `Unknown`.
-//! * *A connection* is made in a task of its own, subscribes before anybody can ask on it, and is given up
-//!   when a PING finds it mute. What was not sent is told from what may have been.
 //! * *Layouts* have a version, in each value. A client that meets a newer one refuses.
 //!
 //! | file | what |
@@ -42,7 +38,6 @@
 //! | `lock`, `rwlock`, `renew`, `fencing`, `gate`, `watch` | the parts of the SPI |
 //! | `wait` | who is told of what the server pushes |
 //! | `handoff` | coming by when a claim window is over |
-//! | `subscriptions` | which names are watched |
 //! | `replicas` | grants that so many replicas have to acknowledge |
 //! | `backend` | what all clones share, and how a script is asked |
 //! | `connection` | to a server, the master of sentinels, the nodes of a cluster |
@@ -65,12 +60,11 @@ mod replicas;
 mod reply;
 mod rwlock;
 mod scripts;
-mod subscriptions;
 mod wait;
 mod watch;
 
-pub use self::config::{Config, Recipe};
-pub use self::connection::members::Apart;
+pub use self::config::Config;
+pub use self::connection::members::Members;
 pub use self::lock::RedisLock;
 pub use self::plain::PlainLock;
 /// The driver, for [`Config::from_client`].

@@ -1,24 +1,24 @@
 //! The heart: ask, release, abandon.
 
 use std::fmt;
+use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, News, Probe, Queueing, Release, Released,
-    Renew, Renewal, RwLock, Sent, Signal, Unanswered, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Renewal,
+    RwLock, Sent, Signal, Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Result, Timestamp};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Mode, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _};
 use redis::Value;
 
-use crate::backend::{Backend, millis};
+use crate::backend::{Backend, Exists, millis};
 use crate::config::invalid;
 use crate::failure::nothing_done;
-use crate::keys::push_number;
+use crate::keys::id_bytes;
 use crate::reply::{Reply, strange, token};
 use crate::wait::Waiting;
 
@@ -28,36 +28,29 @@ use crate::wait::Waiting;
 #[derive(Clone)]
 pub struct RedisLock {
     pub(crate) backend: Arc<Backend>,
-    pub(crate) unanswered: Arc<Unanswered>,
-    capabilities: Arc<Capabilities>,
+}
+
+pub(crate) fn capabilities(longest_ttl: Option<Duration>) -> Capabilities {
+    use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+    let all = [
+        Shared,
+        Permits,
+        Queue,
+        Priority,
+        PerGrantTtl,
+        Raise,
+        Upgrade,
+        MinimumHold,
+    ];
+    let mut capabilities = Capabilities::new("redis").with_all(all).with_owner_label(1024);
+    capabilities.clock_sensitive = true;
+    if let Some(longest) = longest_ttl {
+        capabilities.max_ttl = capabilities.max_ttl.min(longest);
+    }
+    capabilities
 }
 
 impl RedisLock {
-    pub(crate) fn new(backend: Backend, longest_ttl: Option<Duration>) -> Self {
-        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-        let mut capabilities = Capabilities::new("redis")
-            .with_all([
-                Shared,
-                Permits,
-                Queue,
-                Priority,
-                PerGrantTtl,
-                Raise,
-                Upgrade,
-                MinimumHold,
-            ])
-            .with_owner_label(1024);
-        capabilities.clock_sensitive = true;
-        if let Some(longest) = longest_ttl {
-            capabilities.max_ttl = capabilities.max_ttl.min(longest);
-        }
-        Self {
-            backend: Arc::new(backend),
-            unanswered: Arc::default(),
-            capabilities: Arc::new(capabilities),
-        }
-    }
-
     /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is
     /// not done. For one that was opened [`lazily`](crate::Config::lazily), and for health checks.
     ///
@@ -78,24 +71,16 @@ impl RedisLock {
         self.backend.connection.run()
     }
 
-    pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
-        check_name(&self.capabilities, name)
-    }
-
-    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        check_ttl(&self.capabilities, ttl)
-    }
-
     fn check(&self, request: &Acquire) -> Result<()> {
-        self.check_name(&request.key.name)?;
-        self.check_ttl(request.ttl)?;
+        self.backend.check_name(&request.key.name)?;
+        self.backend.check_ttl(request.ttl)?;
         if !(1..=10).contains(&request.priority) {
             return Err(invalid(format!(
                 "the priority {} is not between 1 and 10",
                 request.priority
             )));
         }
-        let max = self.capabilities.max_owner_len;
+        let max = self.backend.capabilities.max_owner_len;
         if request.owner.as_ref().is_some_and(|o| o.len() > max) {
             return Err(invalid(format!("the owner label is longer than {max} bytes")));
         }
@@ -119,24 +104,17 @@ impl RedisLock {
         let queue_ttl = if joins { request.queue_ttl } else { Duration::ZERO };
         // Read only where it is needed, and so in one piece.
         let mut rest = Vec::with_capacity(128);
-        rest.extend_from_slice(mode.as_bytes());
-        for number in [
-            u64::from(limit),
-            millis(queue_ttl),
-            u64::from(request.priority),
-            millis(c.window),
-        ] {
-            rest.push(b':');
-            push_number(&mut rest, number);
-        }
-        rest.push(b':');
+        let (queue_ttl, window) = (millis(queue_ttl), millis(c.window));
+        // Into memory: it cannot fail.
+        let _ = write!(rest, "{mode}:{limit}:{queue_ttl}:{}:{window}:", request.priority);
         rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
         let call = c
-            .about(&c.scripts.acquire, &request.key)
+            .keys_of(&c.scripts.acquire, &request.key.name)
+            .arg(id_bytes(request.key.id))
             .number(millis(request.ttl))
             .arg(request.owner.as_deref().unwrap_or_default())
             .arg(rest);
-        let asks = self.unanswered.asks(&request.key, Sent::Acquire);
+        let asks = c.unanswered.asks(&request.key, Sent::Acquire);
         let (sent, value) = asks.answered(call.run().await)?;
         // The token alone where nobody else was there.
         if let Value::BulkString(digits) = &value {
@@ -181,28 +159,16 @@ impl RedisLock {
     ) -> Result<Attempt> {
         let c = &self.backend;
         match reply.bytes()?.as_slice() {
-            b"G" => {
-                let (token, life) = (reply.token()?, reply.life()?);
-                c.pushes.anchor(sent, reply.number()?);
-                let grant = Grant::new(request.key.clone(), Some(token), sent, life);
-                Ok(Attempt::Granted(grant))
-            }
+            b"G" => Ok(Attempt::Granted(c.granted(&request.key, sent, reply)?)),
             b"Q" => {
-                let recheck = reply.recheck()?;
-                c.pushes.anchor(sent, reply.number()?);
                 let waiting = waiting.ok_or_else(|| strange("that it queued what does not queue"))?;
                 let mut wait = Wait::new(Wake::Push(waiting.boxed()));
-                wait.recheck_in = recheck;
-                wait.ahead = u32::try_from(reply.number()?).ok();
+                (wait.recheck_in, wait.ahead) = c.queued(sent, reply)?;
                 Ok(Attempt::Queued(wait))
             }
             b"H" => {
-                let holder = c.holder(&request.key.name);
                 let mut wait = Wait::new(Wake::Poll {
-                    probe: Arc::new(Holder {
-                        backend: Arc::clone(c),
-                        exists: redis::cmd("EXISTS").arg(holder).to_owned(),
-                    }),
+                    probe: Exists::new(c.store.clone(), c.holder(&request.key.name)),
                     min: LOOK_MIN,
                     max: LOOK_MAX,
                 });
@@ -226,43 +192,6 @@ const LOOK_MAX: Duration = Duration::from_millis(200);
 pub(crate) fn with_life(mut grant: Grant, life: Renewal) -> Grant {
     (grant.counted_from, grant.expires_in) = (life.counted_from, life.expires_in);
     grant
-}
-
-/// Whether an exclusive holder is in the way yet: a look that changes nothing, where an attempt in full is a
-/// script. Whoever waits for anything else than its end is told that it may pay to ask.
-struct Holder {
-    backend: Arc<Backend>,
-    exists: redis::Cmd,
-}
-
-#[async_trait]
-impl Probe for Holder {
-    async fn look(&self) -> Result<News> {
-        Ok(match self.backend.query(&self.exists).await? {
-            Value::Int(1) => News::Nothing,
-            _ => News::Changed,
-        })
-    }
-}
-
-pub(crate) fn check_name(claimed: &Capabilities, name: &LockName) -> Result<()> {
-    let (len, max, backend) = (name.as_bytes().len(), claimed.max_name_len, claimed.backend);
-    match len > max {
-        true => Err(invalid(format!(
-            "the name has {len} bytes, {backend} takes at most {max}"
-        ))),
-        false => Ok(()),
-    }
-}
-
-pub(crate) fn check_ttl(claimed: &Capabilities, ttl: Duration) -> Result<()> {
-    let (min, max) = (claimed.min_ttl, claimed.max_ttl);
-    match ttl < min || ttl > max {
-        true => Err(invalid(format!(
-            "a ttl of {ttl:?} is not between {min:?} and {max:?}"
-        ))),
-        false => Ok(()),
-    }
 }
 
 /// A mode as the scripts take it.
@@ -293,7 +222,7 @@ pub(crate) fn mismatch(reply: &mut Reply, mode: Mode) -> Error {
 #[async_trait]
 impl Lock for RedisLock {
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &self.backend.capabilities
     }
 
     fn renew(&self) -> Option<&dyn Renew> {
@@ -313,8 +242,7 @@ impl Lock for RedisLock {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        let signals = self.backend.pushes.signals();
-        signals.chain(futures::stream::pending()).boxed()
+        self.backend.signals()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -329,17 +257,17 @@ impl Lock for RedisLock {
             _ => Duration::ZERO,
         };
         let c = &self.backend;
-        let open = self.unanswered.of(lease);
-        let mut call = c.about(&c.scripts.release, lease).window();
+        let open = c.unanswered.of(lease);
+        let mut call = c.about(&c.scripts.release, lease);
         if open.acquire || !keep.is_zero() {
             let may_come = if open.acquire { "1" } else { "0" };
             call = call.number(millis(keep)).arg(may_come);
         }
-        let asks = self.unanswered.asks(lease, Sent::Release);
+        let asks = c.unanswered.asks(lease, Sent::Release);
         let (_, value) = asks
             .answered(call.run().await)
             .map_err(|e| e.with_name(&lease.name))?;
-        self.unanswered.forget(lease);
+        c.unanswered.forget(lease);
         // A word alone where nobody waits.
         let word = match value {
             Value::Array(_) => {
@@ -362,13 +290,8 @@ impl Lock for RedisLock {
         let c = &self.backend;
         join_all(requests.iter().map(|key| async move {
             let named = |e: Error| e.with_name(&key.name);
-            let (_, mut reply) = c
-                .about(&c.scripts.abandon, key)
-                .window()
-                .ask()
-                .await
-                .map_err(named)?;
-            self.unanswered.forget(key);
+            let (_, mut reply) = c.about(&c.scripts.abandon, key).ask().await.map_err(named)?;
+            c.unanswered.forget(key);
             let became = match reply.bytes()?.as_slice() {
                 b"W" => Abandoned::Withdrawn,
                 b"G" => Abandoned::WasGranted(Some(reply.token()?)),
@@ -381,9 +304,7 @@ impl Lock for RedisLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.backend.closed.store(true, Ordering::Release);
-        self.backend.pushes.close();
-        self.backend.connection.close();
+        self.backend.close();
         if let Some(replicas) = &self.backend.replicas {
             replicas.close();
         }

@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, ErrorKind, Result, Timestamp};
 use futures::future::{Either, join_all, select};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use redis::Value;
 
 use crate::backend::millis;
-use crate::failure::{Failed, timed_out};
-use crate::failure::{of_item, perhaps_done};
+use crate::failure::of_item;
 use crate::keys::{bucket_of, holder_and_counter, id_bytes};
 use crate::lock::RedisLock;
 use crate::replicas::Replicas;
@@ -48,15 +47,12 @@ fn failed(e: &Error, items: &[RenewItem], batch: &[usize]) -> Outcomes {
 #[async_trait]
 impl Renew for RedisLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        let is_spread = self.backend.connection.is_spread();
         // Leases of one ttl are extended by a short script. What goes together runs on one server: on a
         // cluster, that of a bucket.
         let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (n, item) in items.iter().enumerate() {
-            let bucket = self
-                .backend
-                .connection
-                .is_spread()
-                .then(|| bucket_of(item.key.name.as_bytes()));
+            let bucket = is_spread.then(|| bucket_of(item.key.name.as_bytes()));
             let ttl = (item.kind == RenewKind::Lease).then_some(item.ttl);
             alike.entry((bucket, ttl)).or_default().push(n);
         }
@@ -64,16 +60,12 @@ impl Renew for RedisLock {
             .values()
             .flat_map(|all| all.chunks(BATCH).map(<[_]>::to_vec))
             .collect();
-        let all: Vec<Outcomes> = if self.backend.connection.is_spread() {
+        let all: Vec<Outcomes> = if is_spread {
             let over = self.backend.runtime.sleep(patience(items)).shared();
-            join_all(
-                batches
-                    .into_iter()
-                    .map(|batch| self.renew_until(over.clone(), items, batch)),
-            )
-            .await
+            let renewed = |batch| self.renew_until(over.clone(), items, batch);
+            join_all(batches.iter().map(|b| renewed(b)).collect::<Vec<_>>()).await
         } else {
-            let renewed = batches.into_iter().map(|batch| self.renew_alike(items, batch));
+            let renewed: Vec<_> = batches.iter().map(|b| self.renew_alike(items, b)).collect();
             stream::iter(renewed).buffer_unordered(AT_ONCE).collect().await
         };
         let mut all: Outcomes = all.into_iter().flatten().collect();
@@ -110,11 +102,10 @@ impl RedisLock {
                     RenewOutcome::Renewed(_) => match replicas.told(told).await {
                         Ok(life) => RenewOutcome::Renewed(life),
                         // Whether it is lost, the next renewal is told.
-                        Err(e) if e.kind() == ErrorKind::Lost => {
-                            let message =
-                                "the lease was renewed, and then was not where the replicas were asked";
-                            failed(Error::new(ErrorKind::Unavailable, message))
-                        }
+                        Err(e) if e.kind() == ErrorKind::Lost => failed(Error::new(
+                            ErrorKind::Unavailable,
+                            "the lease was renewed, and then was not where the replicas were asked",
+                        )),
                         Err(e) => failed(e),
                     },
                     RenewOutcome::Granted(grant) => match self.counted(grant).await {
@@ -133,40 +124,31 @@ impl RedisLock {
         &self,
         over: impl Future<Output = ()> + Unpin,
         items: &[RenewItem],
-        batch: Vec<usize>,
+        batch: &[usize],
     ) -> Outcomes {
-        let renewing = pin!(self.renew_alike(items, batch.clone()));
-        match select(renewing, over).await {
+        match select(pin!(self.renew_alike(items, batch)), over).await {
             Either::Left((outcomes, _)) => outcomes,
-            Either::Right(_) => {
-                let late = Failed::sent(timed_out());
-                failed(&perhaps_done(late, &self.backend.at), items, &batch)
-            }
+            Either::Right(_) => failed(&self.backend.too_late(), items, batch),
         }
     }
 
-    async fn renew_alike(&self, items: &[RenewItem], batch: Vec<usize>) -> Outcomes {
-        let failed = |e: Error, all: &[usize]| failed(&e, items, all);
+    async fn renew_alike(&self, items: &[RenewItem], batch: &[usize]) -> Outcomes {
         let mut outcomes = Vec::with_capacity(batch.len());
-        let mut rest = batch.clone();
+        let mut rest = batch.to_vec();
         // All of a batch are alike.
         if let Some(first) = batch.first().filter(|n| items[**n].kind == RenewKind::Lease) {
             let ttl = items[*first].ttl;
-            if let Err(e) = self.check_ttl(ttl) {
-                return failed(e, &batch);
-            }
-            match self.extend(items, &batch).await {
+            match self.extend(items, batch, ttl).await {
                 Ok((sent, extended)) => {
-                    let renewed = |_| RenewOutcome::Renewed(Renewal::new(sent, ttl));
                     rest.clear();
                     for (n, done) in batch.iter().zip(extended) {
                         match done {
-                            true => outcomes.push((*n, renewed(()))),
+                            true => outcomes.push((*n, RenewOutcome::Renewed(Renewal::new(sent, ttl)))),
                             false => rest.push(*n),
                         }
                     }
                 }
-                Err(e) => return failed(e, &batch),
+                Err(e) => return failed(&e, items, batch),
             }
         }
         if rest.is_empty() {
@@ -174,21 +156,27 @@ impl RedisLock {
         }
         match self.renew_each(items, &rest).await {
             Ok(others) => outcomes.extend(rest.into_iter().zip(others)),
-            Err(e) => outcomes.extend(failed(e, &rest)),
+            Err(e) => outcomes.extend(failed(&e, items, &rest)),
         }
         outcomes
     }
 
     /// Those that are extended for as long as they were taken for. Answers when it was asked, and which were
     /// extended.
-    async fn extend(&self, items: &[RenewItem], batch: &[usize]) -> Result<(Timestamp, Vec<bool>)> {
+    async fn extend(
+        &self,
+        items: &[RenewItem],
+        batch: &[usize],
+        ttl: Duration,
+    ) -> Result<(Timestamp, Vec<bool>)> {
         let c = &self.backend;
+        c.check_ttl(ttl)?;
         let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.extend, batch.len());
         for item in of() {
             call = call.arg(c.holder(&item.key.name));
         }
-        call = call.number(millis(of().next().map_or_else(Default::default, |item| item.ttl)));
+        call = call.number(millis(ttl));
         for item in of() {
             call = call.arg(id_bytes(item.key.id));
         }
@@ -206,11 +194,10 @@ impl RedisLock {
         let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.renew, batch.len() * 2);
         for item in of() {
-            let name = &item.key.name;
-            let (holder, counter) = holder_and_counter(&c.prefix, name);
+            let (holder, counter) = holder_and_counter(&c.prefix, &item.key.name);
             call = call.arg(holder).arg(counter);
         }
-        call = call.window();
+        call = call.number(millis(c.window));
         for item in of() {
             let queued = if item.kind == RenewKind::Queued { "1" } else { "0" };
             call = call
@@ -236,22 +223,15 @@ impl RedisLock {
     }
 
     fn read_outcome(&self, item: &RenewItem, reply: &mut Reply, sent: Timestamp) -> Result<RenewOutcome> {
-        let pushes = &self.backend.pushes;
         Ok(match reply.bytes()?.as_slice() {
             b"L" => {
                 let life = reply.life()?;
-                pushes.anchor(sent, reply.number()?);
+                self.backend.pushes.anchor(sent, reply.number()?);
                 RenewOutcome::Renewed(Renewal::new(sent, life))
             }
-            b"G" => {
-                let (token, life) = (reply.token()?, reply.life()?);
-                pushes.anchor(sent, reply.number()?);
-                RenewOutcome::Granted(Grant::new(item.key.clone(), Some(token), sent, life))
-            }
+            b"G" => RenewOutcome::Granted(self.backend.granted(&item.key, sent, reply)?),
             b"Q" => {
-                let recheck_in = reply.recheck()?;
-                pushes.anchor(sent, reply.number()?);
-                let ahead = u32::try_from(reply.number()?).ok();
+                let (recheck_in, ahead) = self.backend.queued(sent, reply)?;
                 RenewOutcome::Queued { recheck_in, ahead }
             }
             b"E" => {

@@ -10,22 +10,19 @@
 //! The mark looks at the leases, and does not trust that it comes after them. What could go wrong, and why it
 //! does not:
 //!
-//! * *A failover between the grant and the mark.* The second connection leads to another server than the
-//!   first did, or the same one lost its data. There the mark does not find the lease, or not with this
-//!   token: it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has
-//!   it from there.
+//! * *A failover between the grant and the mark.* The mark does not find the lease, or not with this token:
+//!   it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has it
+//!   from there.
 //! * *A renewal instead of a grant, and the new master has the lease with its old end.* The mark says how
-//!   much of it is left, and that alone is what the deadline is counted from. It is counted from when the
-//!   mark was sent, which is before the server looked.
+//!   much of it is left, and that alone is what the deadline is counted from, since the mark was sent.
 //! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
 //!   promoted again in between, it would count by the offsets of another history; so the id of the history,
 //!   which changes with each promotion, is asked for before and after.
-//! * *A replica acknowledges, and dies.* It is not asked for again. What was promised is that so many had it
-//!   at a time.
+//! * *A replica acknowledges, and dies.* What was promised is that so many had it at a time.
 //! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant
-//!   is given back, and the renewal has moved nothing. It may get to the replicas later, which does no harm:
-//!   a lease that nobody believes in lapses.
-//! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: so many as there
+//!   is given back, and the renewal has moved nothing. If it gets to the replicas later, a lease that nobody
+//!   believes in lapses.
+//! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: as many as there
 //!   are have to be asked for.
 //! * *The write is in the memory of the replicas*, not on their disks.
 //!
@@ -43,10 +40,10 @@ use futures::channel::oneshot;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use crate::backend::millis;
-use crate::connection::check;
+use crate::backend::{Store, millis};
+use crate::connection::check::{field, info, text_of};
+use crate::connection::load;
 use crate::connection::server::Server;
-use crate::connection::{Connection, load};
 use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
 use crate::reply::{Reply, strange};
@@ -63,10 +60,10 @@ pub(crate) struct Replicas {
     needed: u32,
     /// How long they have.
     limit: Duration,
+    /// By a connection of its own.
     server: Arc<Server>,
     scripts: Arc<Scripts>,
-    at: Arc<str>,
-    prefix: Arc<str>,
+    store: Arc<Store>,
     queue: Mutex<Queue>,
 }
 
@@ -96,18 +93,17 @@ impl Replicas {
         limit: Duration,
         server: Arc<Server>,
         scripts: Arc<Scripts>,
-        at: Arc<str>,
-        prefix: Arc<str>,
-    ) -> Self {
-        Self {
+        store: Arc<Store>,
+    ) -> Arc<Self> {
+        let queue = Mutex::default();
+        Arc::new(Self {
             needed,
             limit,
             server,
             scripts,
-            at,
-            prefix,
-            queue: Mutex::default(),
-        }
+            store,
+            queue,
+        })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -116,8 +112,21 @@ impl Replicas {
 
     /// Refuses a server that has not so many replicas now.
     pub(crate) async fn check(&self) -> Result<()> {
-        let connection = Connection::Single(self.server.clone());
-        check::check_replicas(&connection, &self.at, self.needed).await
+        let at = &self.store.at;
+        let asking = self
+            .server
+            .ask(|mut c| async move { info("replication", &mut c).await });
+        let said = self.server.setup().within(asking).await;
+        let there = online_replicas(&said.map_err(|e| nothing_done(e, at))?);
+        if there < self.needed as usize {
+            let message = format!(
+                "Redis at {at} has {there} replicas in sync, and {} have to acknowledge each grant: connect \
+                 more, or ask for fewer",
+                self.needed
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
     }
 
     pub(crate) fn close(&self) {
@@ -155,7 +164,7 @@ impl Replicas {
     /// An answer of [`confirm_all`](Self::confirm_all).
     pub(crate) async fn told(&self, told: Option<oneshot::Receiver<Result<Renewal>>>) -> Result<Renewal> {
         let ended = || {
-            let message = format!("nobody asks the replicas of Redis at {} any more", self.at);
+            let message = format!("nobody asks the replicas of Redis at {} any more", self.store.at);
             Error::new(ErrorKind::Unavailable, message)
         };
         match told {
@@ -185,48 +194,41 @@ impl Replicas {
         let asking = self.server.ask(|c| self.exchange(c, &round));
         let seen = self.server.setup().within(asking).await;
         // Whether the mark was written is all the same: it changes no lease.
-        let seen = seen.map_err(|e| nothing_done(e, &self.at));
+        let seen = seen.map_err(|e| nothing_done(e, &self.store.at));
+        let seen = seen.and_then(|seen| match seen.leases.len() == round.len() {
+            true => Ok(seen),
+            false => Err(strange("too little")),
+        });
         match seen {
-            Ok(seen) if seen.leases.len() == round.len() => {
+            Ok(seen) => {
                 for (asked, shown) in round.into_iter().zip(seen.leases) {
                     let answer = self.judge(&asked, shown, seen.sent, seen.acknowledged);
                     let _ = asked.tell.send(answer);
                 }
             }
-            Ok(_) => self.tell_all(round, &strange("too little")),
-            Err(e) => self.tell_all(round, &e),
+            Err(e) => {
+                for asked in round {
+                    let _ = asked.tell.send(Err(e.clone()));
+                }
+            }
         }
     }
 
     fn judge(&self, asked: &Asked, shown: Value, sent: Timestamp, acknowledged: u32) -> Result<Renewal> {
-        let Some((life, token)) = left(shown, &self.at)? else {
-            return Err(Error::lost(LossReason::Refused));
-        };
+        let (at, limit, needed) = (&self.store.at, self.limit, self.needed);
+        let (life, token) = left(shown, at)?.ok_or_else(|| Error::lost(LossReason::Refused))?;
         if asked.token.is_some_and(|t| t != token) {
             return Err(Error::lost(LossReason::Refused));
         }
-        if acknowledged < self.needed {
-            return Err(self.too_few(acknowledged));
+        if acknowledged < needed {
+            let message = format!(
+                "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so \
+                 it does not count: see that they are connected and keep up (INFO replication), or ask for \
+                 fewer"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, message));
         }
         Ok(Renewal::new(sent, life))
-    }
-
-    fn too_few(&self, acknowledged: u32) -> Error {
-        let (at, limit) = (&self.at, self.limit);
-        let message = format!(
-            "{acknowledged} of {} replicas of Redis at {at} acknowledged it within {limit:?}, so it does not \
-             count: see that they are \
-             connected and keep up (INFO replication), or ask for fewer",
-            self.needed
-        );
-        Error::new(ErrorKind::Unavailable, message)
-    }
-
-    #[expect(clippy::unused_self, reason = "as its siblings")]
-    fn tell_all(&self, round: Vec<Asked>, e: &Error) {
-        for asked in round {
-            let _ = asked.tell.send(Err(e.clone()));
-        }
     }
 
     /// Marks, waits, and looks whether it is the same history yet; in one message, in this order.
@@ -261,9 +263,9 @@ impl Replicas {
         let mut mark = redis::cmd("EVALSHA");
         mark.arg(&self.scripts.mark.hash).arg(batch.len() + 1);
         for asked in batch {
-            mark.arg(holder(&self.prefix, &asked.lease.name));
+            mark.arg(holder(&self.store.prefix, &asked.lease.name));
         }
-        mark.arg(format!("{}{{}}:w", self.prefix));
+        mark.arg(format!("{}{{}}:w", self.store.prefix));
         for asked in batch {
             mark.arg(&id_bytes(asked.lease.id)[..]);
         }
@@ -283,15 +285,8 @@ fn demoted() -> RedisError {
 /// The marks, what `WAIT` counted, and what the server says of itself. `None` if its history is not the same
 /// in all.
 fn read(sent: Timestamp, mut answers: Vec<Value>) -> Option<Seen> {
-    let history = match answers.pop()? {
-        Value::BulkString(b) => String::from_utf8_lossy(&b).into_owned(),
-        Value::VerbatimString { text, .. } => text,
-        _ => return None,
-    };
-    let history = history
-        .lines()
-        .find_map(|l| l.strip_prefix("master_replid:"))?
-        .trim();
+    let said = text_of(answers.pop()?);
+    let history = field(&said, "master_replid")?;
     let Value::Int(acknowledged) = answers.pop()? else {
         return None;
     };
@@ -325,45 +320,40 @@ fn left(shown: Value, at: &str) -> Result<Option<(Duration, Token)>> {
     Ok(Some((shown.life()?, shown.token()?)))
 }
 
+/// Of those that are connected, the ones that have caught up and can acknowledge.
+fn online_replicas(info: &str) -> usize {
+    let replicas = info.lines().filter(|l| l.starts_with("slave"));
+    replicas.filter(|l| l.contains("state=online")).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn item(parts: &[&str]) -> Value {
-        Value::Array(
-            parts
-                .iter()
-                .map(|p| Value::BulkString(p.as_bytes().to_vec()))
-                .collect(),
-        )
-    }
-
     #[test]
     fn a_mark_that_failed_at_one_lease_says_why_of_that_one() {
-        assert_eq!(left(item(&[]), "there").unwrap(), None);
+        let text = |part: &&str| Value::BulkString(part.as_bytes().to_vec());
+        let read = |parts: &[&str]| left(Value::Array(parts.iter().map(text).collect()), "there");
+        assert_eq!(read(&[]).unwrap(), None);
+        assert_eq!(read(&["what"]).unwrap_err().kind(), ErrorKind::BackendData);
+        // What the words mean `failure.rs` knows; of what stopped it halfway nothing is left.
         for (why, kind) in [
             ("DLOCKVERSION", ErrorKind::Unsupported),
-            ("DLOCKFOREIGN", ErrorKind::BackendData),
             (
-                "WRONGTYPE Operation against a key holding the wrong kind of value",
-                ErrorKind::BackendData,
-            ),
-            (
-                "NOPERM this user has no permissions to access one of the keys",
-                ErrorKind::PermissionDenied,
-            ),
-            (
-                "Script attempted to access a non local key in a cluster node",
+                "Script attempted to access a non local key",
                 ErrorKind::Unavailable,
             ),
         ] {
-            let e = left(item(&["E", why]), "there").unwrap_err();
-            assert_eq!(e.kind(), kind, "{why}");
+            assert_eq!(read(&["E", why]).unwrap_err().kind(), kind, "{why}");
         }
-        assert_eq!(
-            left(item(&["what"]), "there").unwrap_err().kind(),
-            ErrorKind::BackendData
-        );
+    }
+
+    #[test]
+    fn a_replica_that_is_not_in_sync_yet_does_not_count() {
+        let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=::1,port=1,state=online,offset=1,lag=0\r\n\
+                    slave1:ip=::1,port=2,state=wait_bgsave,offset=0,lag=0\r\n";
+        assert_eq!(online_replicas(info), 1);
+        assert_eq!(online_replicas("role:master\r\nconnected_slaves:0\r\n"), 0);
     }
 
     fn answers(before: &str, after: &str) -> Vec<Value> {

@@ -1,5 +1,16 @@
 //! What the server says unasked: grants for those who wait, changes for those who watch, and that the
 //! connection broke.
+//!
+//! All watches of a name share a subscription, which the last one ends as it is dropped: in a task, since a
+//! drop does not wait. What could go wrong, and why it does not:
+//!
+//! * *Somebody watches again before that task runs.* It looks once more, in the channel's turn.
+//! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the
+//!   UNSUBSCRIBE.
+//! * *That watch is dropped too, at once or half-way.* Then there are two such tasks. Whichever has the turn
+//!   first ends the subscription, and the other one finds nothing to be ended, or another turn than its own.
+//! * *The connection broke, or a watch was too slow*, and nothing is told to it until it begins anew. It
+//!   counts as before.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -7,9 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_core::RequestId;
-use dlock_core::Timestamp;
 use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
+use dlock_core::{RequestId, Timestamp};
 use futures::Stream;
 use futures::channel::mpsc;
 use redis::{PushInfo, PushKind, Value};
@@ -22,11 +32,23 @@ const BACKLOG: usize = 1024;
 
 struct State {
     waiters: HashMap<RequestId, (LeaseKey, mpsc::UnboundedSender<Push>)>,
-    watchers: HashMap<Vec<u8>, Vec<mpsc::Sender<Vec<u8>>>>,
+    watched: HashMap<Vec<u8>, Watched>,
     observers: Vec<mpsc::UnboundedSender<Signal>>,
     anchors: Anchors,
     /// A push says whose turn it is, and grants nothing.
     only_tells: bool,
+}
+
+/// Held by whoever subscribes to a channel, or ends that.
+pub(crate) type Turn = Arc<futures::lock::Mutex<()>>;
+
+/// A channel on which the changes of a name are told.
+#[derive(Default)]
+struct Watched {
+    /// How many watches there are, whether or not they hear anything now.
+    watches: usize,
+    turn: Turn,
+    heard_by: Vec<mpsc::Sender<Vec<u8>>>,
 }
 
 /// Who waits for what the server says.
@@ -39,7 +61,7 @@ impl Pushes {
     pub(crate) fn new(only_tells: bool) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             waiters: HashMap::new(),
-            watchers: HashMap::new(),
+            watched: HashMap::new(),
             observers: Vec::new(),
             anchors: Anchors::new(Duration::from_millis(1)),
             only_tells,
@@ -68,26 +90,46 @@ impl Pushes {
         receive
     }
 
+    /// There is one more watch of that channel. It subscribes in its turn, whether or not others have.
+    pub(crate) fn begin_watch(&self, channel: &[u8]) -> Turn {
+        let mut state = self.state();
+        let watched = state.watched.entry(channel.to_vec()).or_default();
+        watched.watches += 1;
+        watched.turn.clone()
+    }
+
     /// What is told on that channel from now on; the end of the stream means that something may have been
     /// missed.
-    pub(crate) fn watch(&self, channel: &[u8]) -> mpsc::Receiver<Vec<u8>> {
+    pub(crate) fn hear_changes(&self, channel: &[u8]) -> mpsc::Receiver<Vec<u8>> {
         let (send, receive) = mpsc::channel(BACKLOG);
-        self.state()
-            .watchers
-            .entry(channel.to_vec())
-            .or_default()
-            .push(send);
+        let mut state = self.state();
+        let watched = state.watched.entry(channel.to_vec()).or_default();
+        watched.heard_by.push(send);
         receive
     }
 
-    /// Somebody has stopped to hear that channel.
-    pub(crate) fn unwatch(&self, channel: &[u8]) {
+    /// There is one watch less, which has closed its stream. After the last one somebody has to unsubscribe,
+    /// in that turn, if it [`is_over`](Self::is_over) then.
+    pub(crate) fn end_watch(&self, channel: &[u8]) -> Option<Turn> {
         let mut state = self.state();
-        if let Some(watchers) = state.watchers.get_mut(channel) {
-            watchers.retain(|w| !w.is_closed());
-            if watchers.is_empty() {
-                state.watchers.remove(channel);
-            }
+        let watched = state.watched.get_mut(channel)?;
+        watched.heard_by.retain(|w| !w.is_closed());
+        watched.watches = watched.watches.saturating_sub(1);
+        (watched.watches == 0).then(|| watched.turn.clone())
+    }
+
+    /// Whether there is no watch and nobody has unsubscribed yet. For whoever has the turn.
+    pub(crate) fn is_over(&self, channel: &[u8], turn: &Turn) -> bool {
+        let state = self.state();
+        let watched = state.watched.get(channel);
+        watched.is_some_and(|w| w.watches == 0 && Arc::ptr_eq(&w.turn, turn))
+    }
+
+    /// Unsubscribed. Whoever has come meanwhile has the same turn, and comes next.
+    pub(crate) fn unsubscribed(&self, channel: &[u8]) {
+        let mut state = self.state();
+        if state.watched.get(channel).is_some_and(|w| w.watches == 0) {
+            state.watched.remove(channel);
         }
     }
 
@@ -97,36 +139,33 @@ impl Pushes {
         self.state().anchors.heard(sent, Duration::from_millis(server));
     }
 
-    /// A connection is gone: whatever was on its way is lost.
+    /// A connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins anew.
     pub(crate) fn disconnected(&self) {
-        self.state().disconnected();
+        let mut state = self.state();
+        state.waiters.clear();
+        state.end_streams();
+        state.anchors.broke();
+        state.tell(&Signal::Doubt);
     }
 
-    /// There is a connection again, of which it was told that it was gone: each of them is told by itself. Of
-    /// a cluster's node the one that is asked on may be there long before the one that is listened on; who
-    /// asked in between, and was passed over, is told by the second.
+    /// There is a connection again, of which it was told that it was gone. Of a cluster's node the one that
+    /// is asked on may be there before the one that is listened on: each is told by itself.
     pub(crate) fn back(&self) {
         let mut state = self.state();
         // Who asked before it could be heard again may have been passed over.
         for (_, send) in state.waiters.values() {
             let _ = send.unbounded_send(Push::Changed);
         }
-        state.watchers.clear();
+        state.end_streams();
         state.tell(&Signal::Back);
     }
 
     /// Takes in what was pushed.
     pub(crate) fn take(&self, push: PushInfo) {
-        match push.kind {
-            PushKind::Message | PushKind::SMessage => {
-                let mut data = push.data.into_iter();
-                if let (Some(Value::BulkString(channel)), Some(Value::BulkString(message))) =
-                    (data.next(), data.next())
-                {
-                    self.state().hear(&channel, message);
-                }
-            }
-            _ => {}
+        if let PushKind::Message | PushKind::SMessage = push.kind
+            && let [Value::BulkString(channel), Value::BulkString(message), ..] = &push.data[..]
+        {
+            self.state().hear(channel, message);
         }
     }
 
@@ -134,7 +173,7 @@ impl Pushes {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.waiters.clear();
-        state.watchers.clear();
+        state.end_streams();
         state.observers.clear();
     }
 }
@@ -145,19 +184,20 @@ impl State {
             .retain(|o| o.unbounded_send(signal.clone()).is_ok());
     }
 
-    /// Whatever was on its way is lost: who waits asks again, who watches begins anew.
-    fn disconnected(&mut self) {
-        self.waiters.clear();
-        self.watchers.clear();
-        self.anchors.broke();
-        self.tell(&Signal::Doubt);
+    /// Whoever watches begins anew.
+    fn end_streams(&mut self) {
+        for watched in self.watched.values_mut() {
+            watched.heard_by.clear();
+        }
     }
 
-    fn hear(&mut self, channel: &[u8], message: Vec<u8>) {
-        if let Some(watchers) = self.watchers.get_mut(channel) {
+    fn hear(&mut self, channel: &[u8], message: &[u8]) {
+        if let Some(watched) = self.watched.get_mut(channel) {
             // One that does not keep up is ended, and begins anew with a snapshot when it has read what it
             // has.
-            watchers.retain_mut(|w| w.try_send(message.clone()).is_ok());
+            watched
+                .heard_by
+                .retain_mut(|w| w.try_send(message.to_vec()).is_ok());
             return;
         }
         let Some((id, rest)) = message
@@ -249,9 +289,36 @@ mod tests {
         let pushes = Pushes::new(false);
         let mut waiting = pushes.wait_for(&key());
         let id = crate::keys::id_bytes(key().id);
-        pushes.state().hear(b"c", [&id[..], b"?"].concat());
+        pushes.state().hear(b"c", &[&id[..], b"?"].concat());
         assert!(waiting.receive.try_recv().is_err());
-        pushes.state().hear(b"c", id.to_vec());
+        pushes.state().hear(b"c", &id);
         assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+    }
+
+    #[test]
+    fn the_last_watch_ends_it_unless_another_one_has_come() {
+        let all = Pushes::new(false);
+        let first = all.begin_watch(b"x");
+        assert!(Arc::ptr_eq(&first, &all.begin_watch(b"x")));
+        assert!(all.end_watch(b"x").is_none());
+        let turn = all.end_watch(b"x").unwrap();
+        assert!(all.is_over(b"x", &turn));
+        // One comes before the task has run, and goes before it has run as well: there are two tasks, and one
+        // has nothing to do.
+        let again = all.begin_watch(b"x");
+        assert!(Arc::ptr_eq(&turn, &again) && !all.is_over(b"x", &turn));
+        let second = all.end_watch(b"x").unwrap();
+        assert!(all.is_over(b"x", &turn));
+        all.unsubscribed(b"x");
+        assert!(!all.is_over(b"x", &second) && all.state().watched.is_empty());
+        // One that comes after that has another turn than a task that is late.
+        all.begin_watch(b"x");
+        let third = all.end_watch(b"x").unwrap();
+        assert!(!all.is_over(b"x", &second) && all.is_over(b"x", &third));
+        // One that comes while it is ended keeps the turn.
+        let new = all.begin_watch(b"x");
+        all.unsubscribed(b"x");
+        assert!(Arc::ptr_eq(&third, &new) && !all.is_over(b"x", &third));
+        assert!(Arc::ptr_eq(&new, &all.end_watch(b"x").unwrap()));
     }
 }

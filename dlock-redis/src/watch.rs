@@ -1,18 +1,18 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Redis tells nobody of a lease that runs out unless somebody looks, on a server as it is installed. So a
-//! watch knows the first end, and looks then: that is one script for each lease that ends so, and one every
-//! 20 s that keeps the changes being told.
+//! Redis tells nobody of a lease that runs out unless somebody looks. So a watch knows the first end, and
+//! looks then: that is one script for each lease that ends so, and one every 20 s that keeps the changes
+//! being told.
 //!
 //! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
 //!
 //! * *A message is lost.* Changes have numbers, and one is missing.
 //! * *The connection breaks, or whoever watches is too slow.* The channel ends, and is made again.
 //! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the
-//!   server forgot everything (FLUSHALL, a restart). What happens then has no number. But with each look it
-//!   is asked *since when* changes have been told without a gap, and that is another time now; also where
-//!   another watch was the first to look. The numbers go on from that time, in microseconds, so those of
-//!   before are not met again.
+//!   server forgot everything (FLUSHALL, a restart). What happens then has no number. But each look asks
+//!   *since when* changes have been told without a gap, and that is another time now; also where another
+//!   watch was the first to look. The numbers go on from that time, in microseconds, so those of before are
+//!   not met again.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ const TOLD_FOR: Duration = Duration::from_secs(60);
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
+/// Not before the server thinks so.
+const AFTER_END: Duration = Duration::from_millis(2);
+
 /// What a look has shown.
 struct Seen {
     ended: u32,
@@ -51,7 +54,7 @@ impl Backend {
     /// Changes are told for as long from now on; `None`: not for us any more.
     async fn look(self: &Arc<Self>, name: &LockName, told: Option<Duration>, end_all: bool) -> Result<Seen> {
         let told = told.map_or_else(|| "-1".to_owned(), |time| millis(time).to_string());
-        let call = self.on(&self.scripts.look, name).window().arg(told);
+        let call = self.on(&self.scripts.look, name).arg(told);
         let (sent, value) = call.arg(if end_all { "1" } else { "0" }).run_within().await?;
         let mut reply = Reply::new(value)?;
         let ended = u32::try_from(reply.number()?).unwrap_or(u32::MAX);
@@ -119,7 +122,7 @@ fn read_change(message: &[u8]) -> Option<(u64, Change)> {
 }
 
 struct Watching {
-    lock: RedisLock,
+    backend: Arc<Backend>,
     name: LockName,
     channel: Vec<u8>,
     receive: mpsc::Receiver<Vec<u8>>,
@@ -146,7 +149,7 @@ impl Watching {
 
     fn look_again(&mut self, seen: &Seen) {
         let ends = seen.now.holders.iter().map(|h| h.expires_in).min();
-        let pause = ends.unwrap_or(TOLD_FOR).saturating_add(Duration::from_millis(2));
+        let pause = ends.unwrap_or(TOLD_FOR).saturating_add(AFTER_END);
         self.look_at = Timestamp::now() + pause.min(TOLD_FOR / 3);
     }
 
@@ -154,94 +157,65 @@ impl Watching {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        loop {
-            if self.over {
-                return None;
-            }
+        while !self.over {
             let pause = Timestamp::now().until(self.look_at);
-            let sleep = self.lock.backend.runtime.sleep(pause);
+            let sleep = self.backend.runtime.sleep(pause);
             match select(self.receive.next(), sleep).await {
                 Either::Left((Some(message), _)) => match read_change(&message) {
-                    Some((number, _)) if number <= self.number || self.behind => {}
+                    Some((number, _)) if number <= self.number || self.behind => continue,
                     Some((number, change)) if number == self.number + 1 => {
                         self.number = number;
                         if let Change::Granted(holder) = &change {
-                            let end = Timestamp::now() + holder.expires_in + Duration::from_millis(2);
+                            let end = Timestamp::now() + holder.expires_in + AFTER_END;
                             self.look_at = self.look_at.min(end);
                         }
                         return Some(Ok(change));
                     }
-                    _ => {
-                        if let Some(item) = self.begin_anew().await {
-                            return Some(item);
-                        }
-                    }
+                    _ => self.behind = true,
                 },
                 // The connection is gone, or this client.
                 Either::Left((None, _)) => {
-                    self.receive = self.lock.backend.pushes.watch(&self.channel);
-                    if let Some(item) = self.begin_anew().await {
-                        return Some(item);
-                    }
+                    self.receive = self.backend.pushes.hear_changes(&self.channel);
+                    self.behind = true;
                 }
-                Either::Right(_) if self.behind => {
-                    if let Some(item) = self.begin_anew().await {
-                        return Some(item);
-                    }
+                Either::Right(_) => {}
+            }
+            match self.backend.look(&self.name, Some(TOLD_FOR), false).await {
+                // Something was missed, or nobody was told for a while.
+                Ok(seen) if self.behind || seen.since != self.since => {
+                    return Some(Ok(self.begin(seen, true)));
                 }
-                Either::Right(_) => {
-                    match self.lock.backend.look(&self.name, Some(TOLD_FOR), false).await {
-                        // Nobody was told for a while.
-                        Ok(seen) if seen.since != self.since => return Some(Ok(self.begin(seen, true))),
-                        // What this look has brought about is told on the channel, with its numbers.
-                        Ok(seen) => self.look_again(&seen),
-                        Err(e) if e.is_retryable() => self.look_at = Timestamp::now() + AFTER_FAILURE,
-                        Err(e) => return self.fail(e),
-                    }
+                // What this look has brought about is told on the channel, with its numbers.
+                Ok(seen) => self.look_again(&seen),
+                Err(e) if e.is_retryable() => self.look_at = Timestamp::now() + AFTER_FAILURE,
+                Err(e) => {
+                    self.over = true;
+                    return Some(Err(e.with_name(&self.name)));
                 }
             }
         }
-    }
-
-    fn fail(&mut self, e: Error) -> Option<Result<Change>> {
-        self.over = true;
-        Some(Err(e.with_name(&self.name)))
-    }
-
-    /// After something was missed: the state as a whole, as soon as it can be had.
-    async fn begin_anew(&mut self) -> Option<Result<Change>> {
-        match self.lock.backend.look(&self.name, Some(TOLD_FOR), false).await {
-            Ok(seen) => Some(Ok(self.begin(seen, true))),
-            Err(e) if e.is_retryable() || e.kind() == dlock_core::ErrorKind::Unknown => {
-                self.behind = true;
-                self.look_at = Timestamp::now() + AFTER_FAILURE;
-                None
-            }
-            Err(e) => self.fail(e),
-        }
+        None
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         self.receive.close();
-        let connection = Arc::clone(&self.lock.backend);
-        connection.pushes.unwatch(&self.channel);
-        if let Some(turn) = connection.subscriptions.end(&self.channel) {
+        let backend = Arc::clone(&self.backend);
+        if let Some(turn) = backend.pushes.end_watch(&self.channel) {
             let channel = std::mem::take(&mut self.channel);
-            let runtime = connection.runtime.clone();
-            let name = self.name.clone();
+            let (name, runtime) = (self.name.clone(), backend.runtime.clone());
             let stopping = async move {
                 {
                     let _alone = turn.lock().await;
-                    if !connection.subscriptions.is_over(&channel, &turn) {
+                    if !backend.pushes.is_over(&channel, &turn) {
                         return;
                     }
-                    connection.unsubscribe(&channel).await;
-                    connection.subscriptions.ended(&channel);
+                    backend.connection.unsubscribe(&channel).await;
+                    backend.pushes.unsubscribed(&channel);
                 }
                 // Where this fails, changes are told to nobody for a while.
-                let _ = connection.look(&name, None, false).await;
+                let _ = backend.look(&name, None, false).await;
             };
             runtime.spawn(stopping.boxed());
         }
@@ -252,17 +226,17 @@ impl Drop for Watching {
 impl Watch for RedisLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
+        self.backend.check_name(name).map_err(named)?;
         let c = &self.backend;
         c.open().map_err(named)?;
         let channel = c.holder(name);
         // First the ear, then the look: what comes between the two is heard, and its number shows that it was
         // seen. It takes itself back, also if this is dropped on the way.
-        let turn = c.subscriptions.begin(&channel);
+        let turn = c.pushes.begin_watch(&channel);
         let mut watching = Watching {
-            lock: self.clone(),
+            backend: c.clone(),
             name: name.clone(),
-            receive: c.pushes.watch(&channel),
+            receive: c.pushes.hear_changes(&channel),
             channel,
             behind: false,
             number: 0,
@@ -284,13 +258,13 @@ impl Watch for RedisLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.check_name(name).map_err(|e| e.with_name(name))?;
+        self.backend.check_name(name).map_err(|e| e.with_name(name))?;
         let seen = self.backend.look(name, Some(Duration::ZERO), false).await;
         seen.map(|s| s.now).map_err(|e| e.with_name(name))
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.check_name(name).map_err(|e| e.with_name(name))?;
+        self.backend.check_name(name).map_err(|e| e.with_name(name))?;
         let seen = self.backend.look(name, Some(Duration::ZERO), true).await;
         seen.map(|s| s.ended).map_err(|e| e.with_name(name))
     }

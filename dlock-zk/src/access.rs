@@ -79,10 +79,8 @@ mod tests {
         assert_eq!((acl[0].scheme(), acl[0].id()), ("digest", "app:aGFzaA=="));
         assert!(acl[0].permission().has(Permission::WRITE));
         assert!(!acl[0].permission().has(Permission::ADMIN));
-        assert_eq!(
-            (acl[1].scheme(), acl[1].permission()),
-            ("world", Permission::READ)
-        );
+        let anyone = (acl[1].scheme(), acl[1].permission());
+        assert_eq!(anyone, ("world", Permission::READ));
     }
 
     #[test]
@@ -95,9 +93,7 @@ mod tests {
             ":a:r",
             "a:b:r,",
         ] {
-            let e = Rights::of(&Access::List(wrong.into()))
-                .map(drop)
-                .expect_err(wrong);
+            let e = Rights::of(&Access::List(wrong.into())).expect_err(wrong);
             assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput);
         }
     }

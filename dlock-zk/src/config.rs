@@ -157,7 +157,6 @@ impl Config {
             }
         };
         config.take_options(&mut url)?;
-        refuse_dropped(&url)?;
         url.finish()?;
         config.check()?;
         Ok(config)
@@ -398,12 +397,11 @@ impl Config {
     ///
     /// Each server is named several times. When a connection broke, the driver goes through what is named,
     /// first without a pause. Then it pauses for a tenth of a second for each that is named, a second at
-    /// most, and goes through them again, with a pause between two that grows by 50 ms from one to the next;
-    /// then it pauses for twice as long, and so on. With the three servers of an ensemble it came at 0, 0.4,
-    /// 0.5 and 0.6 s, at 1.2 to 1.4 s, and not again before 2.6 s: a fault of 1.6 s took all locks of a
-    /// session of 4 seconds, of which 2.7 are believed in (rule 5.11). With eighteen it comes at 0, and from
-    /// 1 to 9 s with 0.1 s between two at first and 0.9 s at last: all of what is believed of a session of 12
-    /// s. The price: what ends within the first second is seen after that second.
+    /// most, and goes through them again with growing pauses; then it pauses for twice as long, and so on.
+    /// Three servers named once were tried at 0, 0.4 to 0.6 and 1.2 to 1.4 s, and not again before 2.6 s: a
+    /// fault of 1.6 s took all locks of a session of 4 seconds, of which 2.7 are believed in (rule 5.11).
+    /// With eighteen names it comes at 0, and from 1 to 9 s with 0.1 to 0.9 s between two. The price: what
+    /// ends within the first second is seen after that second.
     fn for_driver(&self, hosts: &[Host]) -> String {
         #[cfg(feature = "tls")]
         let tls = self.tls.is_some();
@@ -415,22 +413,6 @@ impl Config {
         let named: Vec<_> = named.map(|host| format!("{scheme}{host}")).collect();
         named.join(",")
     }
-}
-
-/// Keys of modes that there were.
-fn refuse_dropped(url: &Url) -> Result<()> {
-    // Of a copy, so that they do not count as known.
-    let mut url = url.clone();
-    if url.take::<String>("priorities")?.is_some() {
-        let message = "locks in ZooKeeper have no priorities: Redis and the SQL stores have them";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    if url.take::<String>("containers")?.is_some() {
-        let message =
-            "lines in ZooKeeper are containers, which servers from 3.5 have: leave `containers` out";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(())
 }
 
 /// Whether a certificate can name that host. The driver panics where it cannot.

@@ -10,7 +10,7 @@ use futures::future::{Either, select};
 use zookeeper_client::{Client, Connector, CreateMode, Error as Zk, StateWatcher};
 
 use crate::access::Rights;
-use crate::failure::{Effect, told};
+use crate::failure::told;
 use crate::keys::Paths;
 use crate::node::host_and_process;
 use crate::session::{Mark, Session};
@@ -58,7 +58,7 @@ pub(crate) async fn connect(
         let _ = send.send(connected);
     };
     runtime.spawn(connecting.boxed());
-    let told = |e| told(e, Effect::None, &settings.at);
+    let told = |e| told(e, ErrorKind::Unavailable, &settings.at);
     let made = async {
         let Ok(connected) = receive.await else {
             // The task was dropped: its runtime has ended.

@@ -2,12 +2,10 @@
 //!
 //! A client has one session. When it is over another one is made, and nobody needs a new client. Who uses the
 //! backend is known by the streams of [signals](dlock_core::spi::Lock::signals): each engine has one as long
-//! as it lives. When the last is gone nobody believes in a lock any more: a session without requests is
-//! closed at once, and one with requests when it would have lapsed by itself. The driver would keep it for
-//! ever.
-//!
-//! Several engines may share the backend, and with it the session. One of them that is closed has released
-//! what was its own, and the session is closed with the last of them.
+//! as it lives, and several may share the session. When the last is gone nobody believes in a lock any more:
+//! a session without requests is closed at once, and one with requests when it would have lapsed by itself.
+//! The driver would keep it for ever. An engine that is closed has released what was its own, and the session
+//! is closed with the last of them.
 //!
 //! What could break it, and why it does not:
 //!
@@ -17,9 +15,8 @@
 //! * *The session ends meanwhile.* The driver says so when it has a connection again. Until then the engine
 //!   goes by the deadline of each lease, which is earlier than any server's. Then every lease is told as
 //!   lost, and what was owed is moot, since the nodes went with their session.
-//! * *A request is on its way when the session ends.* It belongs to that session: a server refuses it. Its
-//!   grant, if it was answered in time, is refused by the engine, which asks before it believes in a grant
-//!   whether all was lost meanwhile.
+//! * *A request is on its way when the session ends.* A server refuses it. Its grant, if it was answered in
+//!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
 //! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
 //!   is lost before the session is closed. What it tells its guards comes a moment later.
 //! * *The servers are away for long.* The next session is tried for with pauses up to two seconds, for as
@@ -30,9 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
@@ -40,7 +36,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Client, CreateMode, CreateOptions, Error as Zk, SessionState, StateWatcher};
 
 use crate::connect::{Settings, connect};
-use crate::failure::{Effect, told};
+use crate::failure::told;
 use crate::force_release;
 use crate::session::Session;
 
@@ -85,6 +81,14 @@ struct State {
     closing: bool,
     /// The last of those who used it has gone, and nobody has come or asked since.
     left: bool,
+}
+
+impl State {
+    /// Whether anybody uses the session.
+    fn is_used(&mut self) -> bool {
+        self.signals.retain(|s| !s.is_closed());
+        !self.signals.is_empty()
+    }
 }
 
 impl Connection {
@@ -142,7 +146,8 @@ impl Connection {
             let timer = timer.get_or_insert_with(|| self.runtime.sleep(PATIENCE.min(self.settings.timeout)));
             if let Either::Right(_) = select(changed, timer).await {
                 let why = self.state().failure.clone();
-                return Err(why.unwrap_or_else(|| told(Zk::ConnectionLoss, Effect::None, &self.settings.at)));
+                return Err(why
+                    .unwrap_or_else(|| told(Zk::ConnectionLoss, ErrorKind::Unavailable, &self.settings.at)));
             }
         }
     }
@@ -159,8 +164,6 @@ impl Connection {
             }
         }
     }
-
-    // ---- signals ----
 
     /// A stream of what happens from now on. As long as it lives somebody uses the session.
     pub(crate) fn signals(self: &Arc<Self>) -> Signals {
@@ -187,14 +190,6 @@ impl Connection {
             self.signal(&Signal::Lost(LostLeases::These(keys), LossReason::Refused));
         }
     }
-
-    fn is_used(&self) -> bool {
-        let mut state = self.state();
-        state.signals.retain(|s| !s.is_closed());
-        !state.signals.is_empty()
-    }
-
-    // ---- the life of sessions ----
 
     /// Looks after a session until it is over.
     fn tend(self: &Arc<Self>, session: Arc<Session>, mut states: StateWatcher) {
@@ -232,11 +227,12 @@ impl Connection {
             }
             state.session = None;
             state.failure = (how == SessionState::AuthFailed)
-                .then(|| told(Zk::AuthFailed, Effect::None, &self.settings.at));
+                .then(|| told(Zk::AuthFailed, ErrorKind::Unavailable, &self.settings.at));
         }
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
-        if self.is_used() {
-            self.begin_connecting(&mut self.state());
+        let mut state = self.state();
+        if state.is_used() {
+            self.begin_connecting(&mut state);
         }
     }
 
@@ -274,9 +270,7 @@ impl Connection {
         let (weak, runtime) = (Arc::downgrade(self), self.runtime.clone());
         let retiring = async move {
             loop {
-                let Some(connection) = weak.upgrade() else {
-                    return;
-                };
+                let Some(connection) = weak.upgrade() else { return };
                 match connection.take_unused(runtime.now()) {
                     Unused::Taken(session) => return session.end(),
                     Unused::Not => return,
@@ -294,8 +288,8 @@ impl Connection {
     /// step: whoever begins to use it is seen, or finds none.
     fn take_unused(&self, now: Timestamp) -> Unused {
         let mut state = self.state();
-        state.signals.retain(|s| !s.is_closed());
-        let Some(session) = state.session.as_ref().filter(|_| state.signals.is_empty()) else {
+        let is_used = state.is_used();
+        let Some(session) = state.session.as_ref().filter(|_| !is_used) else {
             return Unused::Not;
         };
         let left = now.until(session.deadline.lapses());
@@ -309,8 +303,7 @@ impl Connection {
     pub(crate) fn close(&self) {
         {
             let mut state = self.state();
-            state.signals.retain(|s| !s.is_closed());
-            if state.signals.len() > 1 {
+            if state.is_used() && state.signals.len() > 1 {
                 state.closing = true;
                 return;
             }
@@ -328,8 +321,6 @@ impl Connection {
         }
         self.changed.notify(usize::MAX);
     }
-
-    // ---- what every request needs ----
 
     fn lines(&self) -> MutexGuard<'_, HashSet<String>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
@@ -408,8 +399,7 @@ async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>
                 Err(e) => {
                     let mut state = connection.state();
                     state.failure = Some(e);
-                    state.signals.retain(|s| !s.is_closed());
-                    if state.signals.is_empty() || connection.check_open().is_err() {
+                    if !state.is_used() || connection.check_open().is_err() {
                         // Whoever asks next begins anew.
                         state.connecting = false;
                         return;
@@ -448,8 +438,7 @@ impl Drop for Signals {
         self.receive.close();
         let was_closed = {
             let mut state = self.connection.state();
-            state.signals.retain(|s| !s.is_closed());
-            state.left = state.signals.is_empty();
+            state.left = !state.is_used();
             if !state.left {
                 return;
             }

@@ -20,26 +20,23 @@
 //! # What the margin is for
 //!
 //! A server that *fails*, or is cut off, just after such an answer may not have told the leader that it heard
-//! of the session: what it passes on to the leader does not count as that. What it told last is at most half
-//! a tick old, and has in it whatever came until then. Of an idle client that is a ping of its driver, which
-//! is sent when nothing was for 0.15 *T*, looked at every 0.05 *T*: no more than 0.20 *T* before. So the
-//! leader counts from no earlier than 0.20 *T* and half a tick before the send time of the answered request.
-//! Where a tick is at most *T*/6, that is less than 0.29 *T*; and *T*/3 is never believed in. The rest, 0.05
-//! *T*, is for the network.
+//! of the session. What it told last is at most half a tick old, and has in it whatever came until then. Of
+//! an idle client that is a ping of its driver, which is sent when nothing was for 0.15 *T*, looked at every
+//! 0.05 *T*. So the leader counts from no earlier than 0.20 *T* and half a tick before the send time of the
+//! answered request: less than 0.29 *T* where a tick is at most *T*/6. *T*/3 is never believed in; the rest,
+//! 0.05 *T*, is for the network.
 //!
 //! A *leader* that is cut off answers no write any more. The next leader gives every session the whole of *T*
 //! from when it begins, which is after the last write that was answered.
 //!
-//! A server allows ticks of up to *T*/2. Then the third covers a client that is cut off alone, as it does of
-//! a single server, and not one that is cut off together with the server that it is connected to.
+//! With longer ticks, up to *T*/2, the third covers a client that is cut off alone, and not one that is cut
+//! off together with the server that it is connected to.
 //!
 //! What could break it otherwise:
 //!
-//! * *The machine or the process sleeps.* The clock goes on in sleep, and is looked at when a lock is looked
-//!   at.
+//! * *The machine or the process sleeps.* The clock goes on in sleep.
 //! * *It stood still for longer than 0.20 T, is answered as soon as it goes on, and within half a tick its
-//!   server fails.* Then the leader counts from the ping before, and the margin may be too short. It takes
-//!   both in one half of a tick, and `docs/zookeeper.md` says so.
+//!   server fails.* Then the margin may be too short: `docs/zookeeper.md` says so.
 //! * *The clock runs slow.* The engine takes its drift margin off on top.
 //! * *Answers come late.* They count from the send time, so they are worth less, and never more.
 //! * *The driver says that a session is over too late*, up to a second after the server gave its locks away.

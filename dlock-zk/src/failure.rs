@@ -3,21 +3,8 @@
 use dlock_core::{Error, ErrorKind};
 use zookeeper_client::Error as Zk;
 
-/// What a request could have done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// It only reads, or nothing depends on whether it was done.
-    None,
-    /// It may have been carried out although its answer did not come.
-    Perhaps,
-}
-
-/// The error that a caller is told.
-pub(crate) fn told(e: Zk, effect: Effect, at: &str) -> Error {
-    let away = match effect {
-        Effect::None => ErrorKind::Unavailable,
-        Effect::Perhaps => ErrorKind::Unknown,
-    };
+/// The error that a caller is told; of kind `away` if no answer came.
+pub(crate) fn told(e: Zk, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match &e {
         Zk::NoAuth => (
             ErrorKind::PermissionDenied,
@@ -98,10 +85,16 @@ mod tests {
     #[test]
     fn what_may_have_been_done_is_unknown_and_what_only_reads_is_not() {
         for e in [Zk::ConnectionLoss, Zk::Timeout] {
-            assert_eq!(told(e.clone(), Effect::Perhaps, "h").kind(), ErrorKind::Unknown);
-            assert_eq!(told(e, Effect::None, "h").kind(), ErrorKind::Unavailable);
+            assert_eq!(
+                told(e.clone(), ErrorKind::Unknown, "h").kind(),
+                ErrorKind::Unknown
+            );
+            assert_eq!(
+                told(e, ErrorKind::Unavailable, "h").kind(),
+                ErrorKind::Unavailable
+            );
         }
-        let refused = told(Zk::NoAuth, Effect::Perhaps, "h:1");
+        let refused = told(Zk::NoAuth, ErrorKind::Unknown, "h:1");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         assert!(refused.to_string().contains("h:1") && refused.source().is_some());
     }

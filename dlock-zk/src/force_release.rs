@@ -35,7 +35,6 @@ use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
 
 use crate::connection::Connection;
-use crate::failure::Effect;
 use crate::keys::Paths;
 use crate::lock::ZkLock;
 use crate::node::{NodeData, marker, who};
@@ -241,7 +240,7 @@ impl ZkLock {
     async fn end_all(&self, name: &LockName, ended: &mut u32) -> Result<()> {
         let session = self.connection.session().await?;
         let client = session.client()?;
-        let told = |e| session.told(e, Effect::None);
+        let told = |e| session.failed(e);
         // Those of the first look: who is let in by the end of some of them is not meant.
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
@@ -290,7 +289,7 @@ impl ZkLock {
                 }
                 // One of them has let go, or somebody else does the same.
                 Err(Zk::NoNode | Zk::BadVersion) => tries += 1,
-                Err(e) => return Err(session.told(e, Effect::Perhaps)),
+                Err(e) => return Err(session.perhaps(e)),
             }
         }
         let message = "the holders changed each time before they could be ended";
@@ -304,13 +303,11 @@ impl ZkLock {
         client: &Client,
         name: &LockName,
     ) -> Result<Option<Vec<Holder>>> {
-        let told = |e| session.told(e, Effect::None);
+        let told = |e| session.failed(e);
         let lock = self.paths().lock(name);
         if self.paths().unfair {
-            let (data, stat) = match session.synced(client, || client.get_data(&lock)).await {
-                Ok(found) => found,
-                Err(Zk::NoNode) => return Ok(Some(Vec::new())),
-                Err(e) => return Err(told(e)),
+            let Some((data, stat)) = session.data(client, &lock).await? else {
+                return Ok(Some(Vec::new()));
             };
             let id = NodeData::read(&data).id.ok_or_else(foreign)?;
             let own = self.paths().holder(id);
@@ -327,11 +324,7 @@ impl ZkLock {
             let session = (!is_whole).then(|| self.paths().session(stat.ephemeral_owner));
             return Ok(Some(vec![Holder { said, paths, session }]));
         }
-        let children = match session.synced(client, || client.list_children(&lock)).await {
-            Ok(children) => children,
-            Err(Zk::NoNode) => Vec::new(),
-            Err(e) => return Err(told(e)),
-        };
+        let children = session.children(client, &lock).await?;
         let line = self.line(&children)?;
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
         let holders = line.entries()[..line.admitted()].iter().map(|entry| {
@@ -357,14 +350,11 @@ impl ZkLock {
         name: &LockName,
         nodes: &[String],
     ) -> HashSet<String> {
-        match client.get_data(&self.paths().forced()).await {
-            Ok((data, _)) => {
-                let said = read(&data);
-                let of = |node: &&String| said.contains(&said_of(self.paths(), name, node));
-                nodes.iter().filter(of).cloned().collect()
-            }
-            Err(_) => HashSet::new(),
-        }
+        let told = client.get_data(&self.paths().forced()).await;
+        // What cannot be read says nothing.
+        let said = told.map(|(data, _)| read(&data)).unwrap_or_default();
+        let of = |node: &&String| said.contains(&said_of(self.paths(), name, node));
+        nodes.iter().filter(of).cloned().collect()
     }
 }
 

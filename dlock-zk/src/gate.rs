@@ -13,14 +13,16 @@
 //!   it is written again; both of the same content, of which the server takes one. If others have written
 //!   since, it is `Unknown`.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token};
 use futures::FutureExt as _;
-use zookeeper_client::{CreateMode, Error as Zk};
+use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::invalid;
-use crate::failure::Effect;
 use crate::lock::ZkLock;
+use crate::session::Session;
 
 /// What begins a node of ours.
 const HEAD: &[u8] = b"dlock fence 1\n";
@@ -77,12 +79,9 @@ impl ZkLock {
         let mut unanswered: Option<(Vec<u8>, Option<i32>)> = None;
         for _ in 0..TRIES {
             let found = self.look_behind(&path).await;
-            let found = found.map_err(|e| {
-                if unanswered.is_some() {
-                    perhaps_stored(e)
-                } else {
-                    e
-                }
+            let found = found.map_err(|e| match unanswered {
+                Some(_) => perhaps_stored(e),
+                None => e,
             })?;
             let (mut fenced, version) = match &found {
                 Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
@@ -123,17 +122,11 @@ impl ZkLock {
 
     /// The data of a node and their version, as the leader has them.
     async fn look_behind(&self, path: &str) -> Result<Option<(Vec<u8>, i32)>> {
-        self.reading(|session, client| {
-            async move {
-                match session.synced(&client, || client.get_data(path)).await {
-                    Ok((data, stat)) => Ok(Some((data, stat.version))),
-                    Err(Zk::NoNode) => Ok(None),
-                    Err(e) => Err(session.told(e, Effect::None)),
-                }
-            }
-            .boxed()
-        })
-        .await
+        let read = |session: Arc<Session>, client: Arc<Client>| {
+            async move { session.data(&client, path).await }.boxed()
+        };
+        let found = self.reading(read).await?;
+        Ok(found.map(|(data, stat)| (data, stat.version)))
     }
 
     /// Writes over that version, or makes the node.
@@ -157,10 +150,10 @@ impl ZkLock {
             (Err(Zk::NoNode), None) => {
                 let fences = self.paths().fences();
                 let making = self.connection.make_directory(&client, &fences);
-                making.await.map_err(|e| session.told(e, Effect::None))?;
+                making.await.map_err(|e| session.failed(e))?;
                 Ok(Stored::Not)
             }
-            (Err(e), _) => match session.told(e, Effect::Perhaps) {
+            (Err(e), _) => match session.perhaps(e) {
                 e if e.kind() == ErrorKind::Unknown => Ok(Stored::Perhaps),
                 e => Err(e),
             },
@@ -188,27 +181,23 @@ fn foreign() -> Error {
 #[async_trait]
 impl FenceGate for ZkLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.ask_gate(resource, token, access, None)
-            .await
-            .map_err(|e| e.with_name(resource))
+        let admitted = self.ask_gate(resource, token, access, None).await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.ask_gate(resource, token, Access::Exclusive, Some(value))
-            .await
-            .map_err(|e| e.with_name(resource))
+        let exclusive = Access::Exclusive;
+        let admitted = self.ask_gate(resource, token, exclusive, Some(value)).await;
+        admitted.map_err(|e| e.with_name(resource))
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let named = |e: Error| e.with_name(resource);
-        self.check_name(resource).map_err(named)?;
-        let found = self
-            .look_behind(&self.paths().fence(resource))
-            .await
-            .map_err(named)?;
-        found
-            .map(|(data, _)| read(&data).ok_or_else(|| named(foreign())))
-            .transpose()
+        let found = async {
+            self.check_name(resource)?;
+            let found = self.look_behind(&self.paths().fence(resource)).await?;
+            found.map(|(data, _)| read(&data).ok_or_else(foreign)).transpose()
+        };
+        found.await.map_err(|e| e.with_name(resource))
     }
 }
 
@@ -222,14 +211,9 @@ mod tests {
             let fenced = FencedValue::new(value.to_vec(), Token::new(exclusive), Token::new(any));
             assert_eq!(read(&write(&fenced)), Some(fenced));
         }
-        for foreign in [
-            &b""[..],
-            b"x",
-            b"dlock fence 1\n",
-            b"dlock fence 1\nexclusive=1 any=\n",
-            b"dlock fence 2\nexclusive=1 any=1\n",
-        ] {
-            assert_eq!(read(foreign), None);
+        for foreign in ["", "x", "dlock fence 1\n", "dlock fence 1\nexclusive=1 any=\n"] {
+            assert_eq!(read(foreign.as_bytes()), None);
         }
+        assert_eq!(read(b"dlock fence 2\nexclusive=1 any=1\n"), None);
     }
 }

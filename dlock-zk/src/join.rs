@@ -1,10 +1,10 @@
 //! Joining a line and leaving it.
 //!
 //! To join, the node is made and the line is read in one round trip. What a session asks is done in the order
-//! in which it was asked, so the list that was asked for behind the creation has the own node in it, and
-//! everything that came before it. To leave, the node is deleted by its name, which only one request ever
-//! had: however late a deletion arrives it meets nobody else's. It is repeated by the engine until it is
-//! answered or the session is over; then the server does it.
+//! in which it was asked, so the list behind the creation has the own node in it, and everything that came
+//! before it. To leave, the node is deleted by its name, which only one request ever had: however late a
+//! deletion arrives it meets nobody else's. It is repeated by the engine until it is answered or the session
+//! is over; then the server does it.
 //!
 //! What could break it, and why it does not:
 //!
@@ -14,45 +14,41 @@
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
 //!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
 //!   left. So what is not found by then does not come.
-//! * *The line is missing.* Lines are containers, which the server removes when they are empty. Then both
-//!   requests fail, and the line is made with the next two behind it; also where a name is asked for that
-//!   this client has not used lately. It may be removed again just then, so this is repeated a few times.
-//! * *Two calls of one request come at a time.* Each would find nothing, and make a node. The second is
-//!   [sent away](crate::requests).
+//! * *The line is missing.* The server removes empty containers. Then both requests fail, and the line is
+//!   made with the next two behind it; also where a name is asked for that this client has not used lately.
+//!   It may be removed again just then, so this is repeated a few times.
+//! * *Two calls of one request come at a time.* The second is [sent away](crate::requests).
 //! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds
 //!   later that nothing came of the request.
-//! * *The session ended meanwhile.* The node that is there says whose it is (`ephemeralOwner`); only one of
-//!   this session counts.
+//! * *The session ended meanwhile.* The node says whose it is (`ephemeralOwner`); only one of this session
+//!   counts.
 //!
 //! # The end of the numbers
 //!
 //! Whoever draws a place behind the [`END`](crate::node::END) takes its node out again. If the line is empty
 //! then, it removes the line, and whoever comes next makes another one, in which the numbers begin anew.
-//! Otherwise those who were in time have it first, and it waits beside the line until the last of them has
-//! gone. So the order of arrival is not kept over that one moment in two thousand million; everything else
-//! is.
+//! Otherwise it waits beside the line until the last of those who were in time has gone. So the order of
+//! arrival is not kept over that one moment in two thousand million.
 //!
 //! * *Somebody joins just when the line is removed.* A server removes no node that has others below it. Who
-//!   comes after it was removed finds no line, and makes one.
-//! * *A list of the line that was.* The nodes in it have gone. In the new line nobody has the name of one of
-//!   them, and tokens do not come from places.
-//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in nobody's way: it is in
-//!   no line that anybody reads, and goes by a further try or with its session. Until then the line cannot be
-//!   removed, and newcomers wait.
+//!   comes later finds no line, and makes one.
+//! * *A list of the line that was.* Its nodes have gone. In the new line nobody has the name of one of them,
+//!   and tokens do not come from places.
+//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in no line that anybody
+//!   reads, and goes by a further try or with its session. Until then the line cannot be removed, and
+//!   newcomers wait.
 //!
-//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and there it
-//! breaks by itself.
+//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and breaks there.
 
 use std::sync::Arc;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
-use zookeeper_client::{Client, CreateMode, CreateSequence, Error as Zk, Stat};
+use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::config::Layout;
-use crate::failure::{Effect, did_nothing};
+use crate::failure::did_nothing;
 use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::node::{Child, NodeData, is_place, marker, parse, prefix, who};
@@ -84,7 +80,7 @@ impl ZkLock {
         let path = format!("{line}/{prefix}");
         // In dlock's own layout it stands in the name.
         let id = (self.paths().layout != Layout::Own).then_some(key.id);
-        let data = self.node_data(session, id, request.owner.clone()).write();
+        let data = self.node_data(session, request, id);
         let client = session.client()?;
         let mut last = Zk::NoNode;
         // Who asks for a name for the first time does not know whether its line is there, and makes it to be
@@ -97,7 +93,7 @@ impl ZkLock {
                 if let Err(e) = making.await {
                     // Nothing was made, and nothing will be.
                     session.requests.forget(key);
-                    return Err(session.told(e, Effect::None));
+                    return Err(session.failed(e));
                 }
             }
             let options = self.connection.node(CreateMode::EphemeralSequential);
@@ -119,7 +115,15 @@ impl ZkLock {
                     if !is_known {
                         self.connection.learn(&line);
                     }
-                    let node = self.entered(session, request, &prefix, &stat, sequence)?;
+                    if !session.owns(&stat) {
+                        let message = "a node was made that is not of the session that asked for it";
+                        return Err(Error::new(ErrorKind::BackendData, message));
+                    }
+                    let node = Node {
+                        name: format!("{prefix}{sequence}").into(),
+                        czxid: stat.czxid,
+                    };
+                    session.requests.keep(request, &node)?;
                     return Ok((node, listed));
                 }
                 Err(Zk::NoNode) => last = made.err().filter(|e| *e != Zk::NoNode).unwrap_or(Zk::NoNode),
@@ -130,7 +134,7 @@ impl ZkLock {
                             self.remove_line(&client, &line).await;
                         }
                     }
-                    return Err(session.told(e, Effect::Perhaps));
+                    return Err(session.perhaps(e));
                 }
             }
             if last != Zk::NoNode {
@@ -146,42 +150,19 @@ impl ZkLock {
                 let message = "the line of the lock was removed as often as it was made";
                 Err(Error::new(ErrorKind::Unavailable, message))
             }
-            e => Err(session.told(e, Effect::None)),
+            e => Err(session.failed(e)),
         }
     }
 
-    fn entered(
-        &self,
-        session: &Session,
-        request: &Acquire,
-        prefix: &str,
-        stat: &Stat,
-        sequence: CreateSequence,
-    ) -> Result<Node> {
-        if !session.owns(stat) {
-            let message = "a node was made that is not of the session that asked for it";
-            return Err(Error::new(ErrorKind::BackendData, message));
-        }
-        let node = Node {
-            name: format!("{prefix}{sequence}").into(),
-            czxid: stat.czxid,
-        };
-        session.requests.keep(request, &node)?;
-        Ok(node)
-    }
-
-    pub(crate) fn node_data(
-        &self,
-        session: &Session,
-        id: Option<RequestId>,
-        owner: Option<Arc<str>>,
-    ) -> NodeData {
-        NodeData {
+    /// What stands in a node of that request; with the id where the name of the node does not have it.
+    pub(crate) fn node_data(&self, session: &Session, request: &Acquire, id: Option<RequestId>) -> Vec<u8> {
+        let data = NodeData {
             id,
             ttl: session.timeout,
             whereabouts: Some(self.whereabouts.clone()),
-            owner,
-        }
+            owner: request.owner.clone(),
+        };
+        data.write()
     }
 
     /// A container, which the server removes when it has been used and is empty.
@@ -210,26 +191,20 @@ impl ZkLock {
 
     /// The node of a request whose creation was not answered, if there is one.
     pub(crate) async fn find(&self, session: &Session, key: &LeaseKey) -> Result<Option<Node>> {
-        let told = |e| session.told(e, Effect::None);
         let client = session.client()?;
         let line = self.paths().lock(&key.name);
-        let children = match session.synced(&client, || client.list_children(&line)).await {
-            Ok(children) => children,
-            Err(Zk::NoNode) => Vec::new(),
-            Err(e) => return Err(told(e)),
-        };
+        let children = session.children(&client, &line).await?;
         let prefix = who(self.paths().layout, key.id);
         // In a session of before, the same request may have left one.
-        let alike = children
-            .iter()
-            .filter(|c| c.starts_with(&prefix) && !c.contains('~'));
+        let is_alike = |c: &&String| c.starts_with(&prefix) && !c.contains('~');
+        let alike = children.iter().filter(is_alike);
         let stats = alike.map(|child| {
             let path = format!("{line}/{child}");
             let stat = client.check_stat(&path);
             async move { (child, stat.await) }
         });
         for (child, stat) in join_all(stats).await {
-            if let Some(stat) = stat.map_err(told)?
+            if let Some(stat) = stat.map_err(|e| session.failed(e))?
                 && session.owns(&stat)
             {
                 let node = Node {
@@ -256,25 +231,18 @@ impl ZkLock {
     }
 
     /// The line of now, as the server that is asked has it.
-    pub(crate) async fn read_line(&self, session: &Arc<Session>, line: &str) -> Result<Line> {
-        let listed = session.client()?.list_children(line).await;
-        self.listed(session, listed)
+    pub(crate) async fn read_line(&self, session: &Session, line: &str) -> Result<Line> {
+        match session.client()?.list_children(line).await {
+            Ok(children) => self.line(&children),
+            Err(Zk::NoNode) => Ok(Line::default()),
+            Err(e) => Err(session.failed(e)),
+        }
     }
 
     /// The line of now, as the leader has it: no older than this call.
     pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
-        let client = session.client()?;
         let line = self.paths().lock(&key.name);
-        let listed = session.synced(&client, || client.list_children(&line)).await;
-        self.listed(session, listed)
-    }
-
-    fn listed(&self, session: &Session, listed: Result<Vec<String>, Zk>) -> Result<Line> {
-        match listed {
-            Ok(children) => self.line(&children),
-            Err(Zk::NoNode) => Ok(Line::default()),
-            Err(e) => Err(session.told(e, Effect::None)),
-        }
+        self.line(&session.children(&*session.client()?, &line).await?)
     }
 
     /// Reads something, and again if the connection broke or the session was over: nothing depends on how
@@ -327,7 +295,7 @@ impl ZkLock {
             Ok(()) | Err(Zk::NoNode) => Left::Gone,
             // With it went the node.
             Err(Zk::SessionExpired) => return Ok(Left::NotThere),
-            Err(e) => return Err(session.told(e, Effect::Perhaps)),
+            Err(e) => return Err(session.perhaps(e)),
         };
         session.requests.forget(key);
         Ok(left)
@@ -358,13 +326,13 @@ impl ZkLock {
         match session.written(|| client.delete(&path, None)).await {
             Ok(()) | Err(Zk::NoNode) => return Ok(None),
             Err(Zk::NotEmpty) => {}
-            Err(e) => return Err(session.told(e, Effect::None)),
+            Err(e) => return Err(session.failed(e)),
         }
         let line = self.read_line_of_now(session, key).await?;
         match line.entries().last() {
             Some(last) => {
-                let last = vec![last.node.clone()];
-                Ok(Some(Wait::new(Wake::Push(self.change(session, path, last)))))
+                let change = self.change(session, path, vec![last.node.clone()]);
+                Ok(Some(Wait::new(Wake::Push(change))))
             }
             None => {
                 // Others who came too late, and take their nodes out just now.

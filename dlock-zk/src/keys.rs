@@ -147,29 +147,9 @@ mod tests {
     fn no_two_names_have_one_path() {
         let mut names: Vec<Vec<u8>> = (0..=255).map(|b| vec![b]).collect();
         names.extend((0..=255).map(|b| vec![b'a', b]));
-        for text in [
-            "..",
-            "...",
-            "%2E",
-            "%2E.",
-            "%",
-            "%%",
-            "%25",
-            "a/b",
-            "a%2Fb",
-            "a%2fb",
-            "zookeeper",
-            "%7Aookeeper",
-            "é",
-            "e\u{301}",
-            "%C3%A9",
-            " ",
-            "+",
-            "A",
-            "a",
-        ] {
-            names.push(text.as_bytes().to_vec());
-        }
+        let odd =
+            ".. ... %2E %2E. % %% %25 a/b a%2Fb a%2fb zookeeper %7Aookeeper \u{e9} e\u{301} %C3%A9 + A a";
+        names.extend(odd.split(' ').map(|text| text.as_bytes().to_vec()));
         names.sort();
         names.dedup();
         let mut paths: Vec<String> = names.iter().map(|n| encode(&name(n))).collect();
@@ -185,10 +165,8 @@ mod tests {
     #[test]
     fn plain_names_are_seen_as_they_are() {
         let own = Paths::new("/app", "/dlock", Layout::Own, false);
-        assert_eq!(
-            own.lock(&name("orders-42.eu_1~a")),
-            "/app/dlock/locks/orders-42.eu_1~a"
-        );
+        let path = own.lock(&name("orders-42.eu_1~a"));
+        assert_eq!(path, "/app/dlock/locks/orders-42.eu_1~a");
         let curator = Paths::new("", "/locks", Layout::Curator, false);
         assert_eq!(curator.lock(&name("orders")), "/locks/orders");
         assert_eq!(curator.fence(&name("orders")), "/dlock/fence/orders");

@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `config`, `access` | what is set, by code or by URL; who may see and change nodes |
 //! | `connect`, `connection` | a session is made; the session of now, the one after it, and who uses it |
-//! | `session`, `requests` | one session, and what was asked for in it; a node of an earlier one is nobody's |
+//! | `session`, `requests` | one session, and what was asked for in it; an earlier one's node is nobody's |
 //! | `deadline`, `ping` | until when a session is believed in, and the write that asks whether it lives |
 //! | `keys`, `node` | where nodes are; what those in a line are called, and what is in them |
 //! | `line` | the rule of admission: who in a line has the lock |

@@ -111,12 +111,11 @@ impl Line {
             return Some(Place::Mismatch(first.mode));
         }
         let watch = match (mode, before.iter().rposition(|e| e.mode != mode)) {
-            // The last one before it; it may be a reader.
-            (Mode::Exclusive, _) | (_, None) if mode.is_exclusive() => i - 1..i,
-            (_, Some(other)) => other..other + 1,
+            (Mode::Shared { .. }, Some(other)) => other..other + 1,
             // As many as there are permits: fewer can stay when it is admitted.
             (Mode::Shared { limit: Some(n) }, None) => i.saturating_sub(n.get() as usize)..i,
-            (_, None) => i - 1..i,
+            // The last one before it; it may be a reader.
+            _ => i - 1..i,
         };
         Some(Place::Behind {
             ahead: u32::try_from(i - self.admitted().min(i)).unwrap_or(u32::MAX),
@@ -156,17 +155,21 @@ mod tests {
     const X: Mode = Mode::Exclusive;
     const R: Mode = Mode::READER;
 
-    fn watched(modes: &[Mode], i: usize) -> Vec<usize> {
-        match line(modes).place(&node(i, modes[i])) {
-            Some(Place::Behind { watch, .. }) => {
-                let all = nodes(modes);
-                watch
-                    .iter()
-                    .map(|w| all.iter().position(|n| n == w).unwrap())
-                    .collect()
-            }
-            other => panic!("{other:?}"),
-        }
+    /// Where the last of them is.
+    fn last(modes: &[Mode]) -> Option<Place> {
+        line(modes).place(nodes(modes).last()?)
+    }
+
+    /// All lines of five of these.
+    fn fives(kinds: &[Mode]) -> impl Iterator<Item = [Mode; 5]> + '_ {
+        (0..kinds.len().pow(5)).map(|n| [0, 1, 2, 3, 4].map(|i| kinds[n / kinds.len().pow(i) % kinds.len()]))
+    }
+
+    /// The line without those of which the bit is set.
+    fn without(modes: &[Mode], gone: usize) -> Line {
+        let left = nodes(modes).into_iter().enumerate();
+        let left: Vec<_> = left.filter(|(i, _)| gone >> i & 1 == 0).map(|(_, n)| n).collect();
+        Line::read(Layout::Own, &left).unwrap()
     }
 
     #[test]
@@ -187,48 +190,38 @@ mod tests {
 
     #[test]
     fn a_waiter_watches_what_has_to_go_first() {
-        assert_eq!(watched(&[X, X, X], 2), [1]);
-        assert_eq!(watched(&[R, R, X], 2), [1]);
-        assert_eq!(
-            watched(&[R, X, X, R, R], 4),
-            [2],
-            "readers wait for the last writer before them"
-        );
         let p = permit(3);
-        assert_eq!(watched(&[p, p, p, p, p], 4), [1, 2, 3]);
-        assert_eq!(watched(&[p, X, p, p], 3), [1]);
+        for (modes, watched) in [
+            (&[X, X, X][..], &[1][..]),
+            (&[R, R, X], &[1]),
+            // Readers wait for the last writer before them.
+            (&[R, X, X, R, R], &[2]),
+            (&[p, p, p, p, p], &[1, 2, 3]),
+            (&[p, X, p, p], &[1]),
+        ] {
+            let all = nodes(modes);
+            let watched = watched.iter().map(|i| all[*i].clone()).collect::<Vec<_>>();
+            let Some(Place::Behind { watch, .. }) = last(modes) else {
+                panic!("{modes:?}")
+            };
+            assert_eq!(watch, watched, "{modes:?}");
+        }
     }
 
-    /// One of the watched always goes before the waiter is admitted, whoever goes in whatever order: else it
-    /// would sleep for ever.
+    /// Whoever goes in whatever order: else it would sleep for ever.
     #[test]
-    fn nobody_is_admitted_before_one_of_those_it_watches_has_gone() {
-        let kinds = [
-            vec![X, R],
-            vec![X, permit(1), permit(1)],
-            vec![X, permit(2), permit(2), permit(2)],
-        ];
-        for kinds in kinds {
-            for shape in 0..kinds.len().pow(5) {
-                let modes: Vec<_> = (0..5)
-                    .map(|i| kinds[shape / kinds.len().pow(i) % kinds.len()])
-                    .collect();
-                let own = node(4, modes[4]);
-                let Some(Place::Behind { watch, .. }) = line(&modes).place(&own) else {
+    fn nobody_is_admitted_before_one_of_those_it_watches_is_gone() {
+        let (one, two) = (permit(1), permit(2));
+        for kinds in [&[X, R][..], &[X, one, one], &[X, two, two, two]] {
+            for modes in fives(kinds) {
+                let all = nodes(&modes);
+                let Some(Place::Behind { watch, .. }) = last(&modes) else {
                     continue;
                 };
-                for gone in 0..16_usize {
-                    let left: Vec<_> = (0..5)
-                        .filter(|i| gone >> i & 1 == 0)
-                        .map(|i| node(i, modes[i]))
-                        .collect();
-                    let line = Line::read(Layout::Own, &left).unwrap();
-                    if line.place(&own) == Some(Place::Admitted) {
-                        assert!(
-                            watch.iter().any(|w| !left.contains(w)),
-                            "{modes:?} without {gone:b}"
-                        );
-                    }
+                for gone in 0..16 {
+                    let is_admitted = without(&modes, gone).place(&all[4]) == Some(Place::Admitted);
+                    let is_woken = (0..4).any(|i| gone >> i & 1 == 1 && watch.contains(&all[i]));
+                    assert!(!is_admitted || is_woken, "{modes:?} without {gone:b}");
                 }
             }
         }
@@ -238,36 +231,25 @@ mod tests {
     /// present one.
     #[test]
     fn whoever_is_admitted_stays_so_whoever_goes() {
-        let kinds = [X, R, permit(2)];
-        for shape in 0..kinds.len().pow(5) {
-            let modes: Vec<_> = (0..5)
-                .map(|i| kinds[shape / kinds.len().pow(i) % kinds.len()])
-                .collect();
-            let all = line(&modes);
-            let holders = all.admitted();
+        for modes in fives(&[X, R, permit(2)]) {
+            let (all, holders) = (nodes(&modes), line(&modes).admitted());
             for gone in 0..5 {
-                let left: Vec<_> = (0..5).filter(|i| *i != gone).map(|i| node(i, modes[i])).collect();
-                let after = Line::read(Layout::Own, &left).unwrap();
+                let after = without(&modes, 1 << gone);
                 for i in (0..holders).filter(|i| *i != gone) {
-                    assert_eq!(
-                        after.place(&node(i, modes[i])),
-                        Some(Place::Admitted),
-                        "{modes:?} without {gone}"
-                    );
+                    let place = after.place(&all[i]);
+                    assert_eq!(place, Some(Place::Admitted), "{modes:?} without {gone}");
                 }
             }
-            let exclusive = all.entries()[..holders].iter().any(|e| e.mode == X);
-            assert!(!exclusive || holders == 1, "{modes:?}");
+            assert!(holders == 1 || !modes[..holders].contains(&X), "{modes:?}");
         }
     }
 
     #[test]
     fn shared_ones_of_another_kind_are_a_mismatch_and_not_a_wait() {
-        let place = |modes: &[Mode]| line(modes).place(&node(modes.len() - 1, modes[modes.len() - 1]));
-        assert_eq!(place(&[permit(2), permit(3)]), Some(Place::Mismatch(permit(2))));
-        assert_eq!(place(&[X, R, permit(3)]), Some(Place::Mismatch(R)));
-        assert!(matches!(place(&[X, R]), Some(Place::Behind { ahead: 0, .. })));
-        assert!(matches!(place(&[X, R, X]), Some(Place::Behind { ahead: 1, .. })));
+        assert_eq!(last(&[permit(2), permit(3)]), Some(Place::Mismatch(permit(2))));
+        assert_eq!(last(&[X, R, permit(3)]), Some(Place::Mismatch(R)));
+        assert!(matches!(last(&[X, R]), Some(Place::Behind { ahead: 0, .. })));
+        assert!(matches!(last(&[X, R, X]), Some(Place::Behind { ahead: 1, .. })));
     }
 
     #[test]
@@ -278,35 +260,23 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_child_is_found() {
-        let mut nodes = nodes(&[X]);
-        nodes.push("lost+found".to_owned());
-        assert_eq!(Line::read(Layout::Own, &nodes), Err("lost+found".to_owned()));
-    }
-
-    #[test]
-    fn who_drew_a_place_at_the_end_of_the_numbers_is_not_in_the_line() {
-        let name =
-            |n: u64, place: &str| format!("{}{place}", prefix(Layout::Own, RequestId::new(1 << 100, n), X));
-        let nodes = [
+    fn who_has_no_place_is_not_in_the_line_and_a_foreign_child_is_found() {
+        let name = |n: u64, place: &str| {
+            let id = RequestId::new(1 << 100, n);
+            format!("{}{place}", prefix(Layout::Own, id, X))
+        };
+        // At the end of the numbers.
+        let late = [
             name(4, "-2147483648"),
             name(3, "2147483647"),
             name(2, "2146435071"),
-            name(1, "2146435070"),
         ];
-        let line = Line::read(Layout::Own, &nodes).unwrap();
+        let line = Line::read(Layout::Own, &[&late[..], &[name(1, "2146435070")]].concat()).unwrap();
         let there: Vec<_> = line.entries().iter().map(|e| e.id.sequence()).collect();
         assert_eq!(there, [1]);
-    }
-
-    #[test]
-    fn two_in_one_place_are_nobodys_line() {
-        let name = |n: u64| {
-            format!(
-                "{}0000000007",
-                prefix(Layout::Own, RequestId::new(1 << 100, n), X)
-            )
-        };
-        assert_eq!(Line::read(Layout::Own, &[name(1), name(2)]), Err(name(2)));
+        for foreign in ["lost+found".to_owned(), name(2, "0000000007")] {
+            let nodes = [name(1, "0000000007"), foreign.clone()];
+            assert_eq!(Line::read(Layout::Own, &nodes), Err(foreign));
+        }
     }
 }

@@ -1,20 +1,19 @@
 //! Asking whether the session lives: one ping at a time, shared by all who want to know.
 //!
 //! Whoever comes while a ping is on its way waits for it, with all others who come meanwhile. Its answer is
-//! enough for them if it was sent not long before: then nothing more is sent. A server that is slow is not
-//! asked twice. Otherwise one more ping is sent for all of them.
+//! enough for them if it was sent not long before; otherwise one more ping is sent for all of them. A server
+//! that is slow is not asked twice.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A user's future has sent the ping, and is not polled any more.* Nothing is held over an `await`. A
-//!   shared future wakes all who wait for it, and any of them takes the answer.
+//! * *A user's future has sent the ping, and is not polled any more.* A shared future wakes all who wait for
+//!   it, and any of them takes the answer.
 //! * *It is dropped.* The ping stays here, and whoever comes next takes its answer first.
 //! * *The session ends meanwhile.* A ping that stays would keep the driver's client, and so the session. It
 //!   is [forgotten](Pings::forget).
 //! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is
 //!   too long ago: it is not enough.
-//! * *A ping is joined just when it is sent.* It is marked as begun before it is. Whoever saw it unmarked
-//!   came before.
+//! * *A ping is joined just when it is sent.* It is marked as begun before it is.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

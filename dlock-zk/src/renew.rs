@@ -16,7 +16,6 @@ use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use futures::future::{join, join_all};
 
-use crate::failure::Effect;
 use crate::line::{Line, Place};
 use crate::lock::ZkLock;
 use crate::requests::Node;
@@ -92,7 +91,7 @@ impl ZkLock {
         let path = self.proof(key, node);
         let (heard, stat) = join(session.be_heard(), client.check_stat(&path)).await;
         match (stat, heard) {
-            (Err(e), _) => failed(session.told(e, Effect::None)),
+            (Err(e), _) => failed(session.failed(e)),
             (Ok(_), Err(e)) => failed(e),
             (Ok(Some(stat)), Ok(())) if session.owns(&stat) && stat.czxid == node.czxid => {
                 renewed(session, key, &Ok(()))

@@ -13,8 +13,7 @@
 //!
 //! It is *noted* before anything is sent, so whatever comes of it is looked for. A request *in line* has a
 //! node: the line tells waiters from holders, and it is *granted* when somebody was told that it holds. A
-//! *leaving* request is never granted again. What was [ended by force](crate::force_release) is noted no
-//! more.
+//! *leaving* request is never granted again. What was [ended by force](crate::force_release) is forgotten.
 //!
 //! Each step to the right takes several exchanges with the server. Two calls that did so for one request
 //! would each find nothing and make a node each. So an attempt, a release, an abandon and a conversion each
@@ -24,16 +23,16 @@
 //!
 //! What could happen between two calls, and why no node is left that nobody owns:
 //!
-//! * *A request is sent again while the first call lingers*, as a quorum does. The second is told `Unknown`.
-//!   When the first has ended or was dropped, a third finds what came of it.
+//! * *A request is sent again while the first call lingers*, as a quorum does: `Unknown`. When the first has
+//!   ended or was dropped, the next finds what came of it.
 //! * *It is abandoned while a call lingers.* First there is its tombstone; then the abandon is told
 //!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted, and before each
-//!   node that it makes. What it made before is noted, and the next abandon ends it. The same if it is in a
-//!   call and not noted.
+//!   node that it makes. What it made before is noted, and the next abandon ends it. The same if it is not
+//!   noted yet.
 //! * *A call is dropped, at any poll.* What it had sent is done before whatever is sent later in that
 //!   session. The next call looks behind a `sync`, see [`join`](crate::join).
-//! * *A call is neither polled nor dropped.* All other calls of that request are told `Unknown` for as long
-//!   as that lasts, or as the session does. Other requests are not touched.
+//! * *A call is neither polled nor dropped.* All other calls of that request alone are told `Unknown`, for as
+//!   long as that lasts or the session does.
 //! * *A deletion was sent and not answered, and it is asked for again.* It is leaving: that is ended first.
 //! * *It is ended by force, or with `zkCli`, during a call.* Then it is forgotten under the call, which notes
 //!   its node again and ends it before it makes another.
@@ -44,13 +43,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, LeaseKey};
-use dlock_core::{Error, ErrorKind, Mode, Result, Token};
+use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
 use zookeeper_client::Error as Zk;
 
 use crate::config::invalid;
-use crate::failure::{Effect, told};
+use crate::failure::told;
 
 /// What was asked for and may have a node.
 #[derive(Clone, Debug)]
@@ -160,7 +158,7 @@ impl Requests {
     pub(crate) fn note(&self, request: &Acquire) -> Result<()> {
         let mut table = self.table();
         if table.over {
-            return Err(told(Zk::SessionExpired, Effect::None, &self.at));
+            return Err(told(Zk::SessionExpired, ErrorKind::Unavailable, &self.at));
         }
         table.note(request).map(drop)
     }
@@ -223,11 +221,13 @@ impl Requests {
         if table.over {
             return false;
         }
-        let request = table.noted.get_mut(&key.id);
-        let standing = |r: &&mut Request| {
-            r.key == *key && !r.leaving && r.node.as_ref().is_some_and(|n| n.name == node.name)
+        let Some(request) = table.noted.get_mut(&key.id) else {
+            return false;
         };
-        request.filter(standing).map(|r| r.granted = true).is_some()
+        let is_same = request.key == *key && request.node.as_ref().is_some_and(|n| n.name == node.name);
+        let stands = is_same && !request.leaving;
+        request.granted |= stands;
+        stands
     }
 
     /// Nothing is asked for or handed out from here on.

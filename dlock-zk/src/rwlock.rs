@@ -12,7 +12,6 @@ use dlock_core::spi::{Converted, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
 use zookeeper_client::{CreateMode, Error as Zk};
 
-use crate::failure::Effect;
 use crate::lock::{ZkLock, mismatch, unsupported};
 use crate::node::marker;
 use crate::requests::Node;
@@ -55,24 +54,20 @@ impl ZkLock {
     }
 
     async fn mark(&self, session: &Session, lease: &LeaseKey, node: &Node, to: Mode) -> Result<()> {
-        let perhaps = |e| session.told(e, Effect::Perhaps);
+        let perhaps = |e| session.perhaps(e);
         let line = self.paths().lock(&lease.name);
         let path = format!("{line}/{}", node.name);
         let client = session.client()?;
         // Behind a `sync`, so that nobody is overlooked who waits in another kind of sharing.
-        let listed = session.synced(&client, || client.list_children(&line)).await;
-        let children = listed.map_err(|e| session.told(e, Effect::None))?;
-        let others = self.line(&children)?;
-        let other = others
-            .entries()
-            .iter()
-            .find(|e| *e.node != *node.name && !e.mode.is_exclusive());
+        let others = self.line(&session.children(&client, &line).await?)?;
+        let mut sharing = others.entries().iter().filter(|e| !e.mode.is_exclusive());
+        let other = sharing.find(|e| *e.node != *node.name);
         if let Some(other) = other.filter(|e| e.mode != to) {
             return Err(mismatch(other.mode, to));
         }
         let (data, _) = client.get_data(&path).await.map_err(|e| match e {
             Zk::NoNode => Error::lost(LossReason::Refused),
-            e => session.told(e, Effect::None),
+            e => session.failed(e),
         })?;
         let mut both = client.new_multi_writer();
         let options = self.connection.node(CreateMode::Ephemeral);

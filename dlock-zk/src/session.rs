@@ -10,12 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dlock_core::spi::{Grant, LeaseKey};
-use dlock_core::{Error, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::future::join;
 use zookeeper_client::{Client, Error as Zk, MultiWriteResult, MultiWriter, SessionState, Stat};
 
 use crate::deadline::Deadline;
-use crate::failure::{Effect, is_answer, told};
+use crate::failure::{is_answer, told};
 use crate::ping::Pings;
 use crate::requests::{Node, Requests};
 use crate::watch_budget::WatchBudget;
@@ -71,10 +71,8 @@ impl Session {
 
     /// The driver's client, while the session may be there.
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
-        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        client
-            .clone()
-            .ok_or_else(|| self.told(Zk::SessionExpired, Effect::None))
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        client.ok_or_else(|| self.failed(Zk::SessionExpired))
     }
 
     /// Whether a request would be sent now.
@@ -97,8 +95,14 @@ impl Session {
         self.runtime.now()
     }
 
-    pub(crate) fn told(&self, e: Zk, effect: Effect) -> Error {
-        told(e, effect, &self.at)
+    /// What a request that only reads, or does nothing that matters, failed with.
+    pub(crate) fn failed(&self, e: Zk) -> Error {
+        told(e, ErrorKind::Unavailable, &self.at)
+    }
+
+    /// The same of one that may have been carried out although its answer did not come.
+    pub(crate) fn perhaps(&self, e: Zk) -> Error {
+        told(e, ErrorKind::Unknown, &self.at)
     }
 
     /// Sends a write, and takes its answer as a sign that the session lives.
@@ -143,6 +147,24 @@ impl Session {
         answer
     }
 
+    /// The names of what is below that path; none if it is not there. Behind a `sync`.
+    pub(crate) async fn children(&self, client: &Client, path: &str) -> Result<Vec<String>> {
+        match self.synced(client, || client.list_children(path)).await {
+            Ok(children) => Ok(children),
+            Err(Zk::NoNode) => Ok(Vec::new()),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
+    /// What is in a node, if it is there. Behind a `sync`.
+    pub(crate) async fn data(&self, client: &Client, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+        match self.synced(client, || client.get_data(path)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Zk::NoNode) => Ok(None),
+            Err(e) => Err(self.failed(e)),
+        }
+    }
+
     /// Sees to it that a lock which is handed out now lasts for a while.
     pub(crate) async fn be_ample(&self) -> Result<()> {
         match self.deadline.is_ample(self.now()) {
@@ -166,27 +188,27 @@ impl Session {
     /// is answered.
     pub(crate) async fn be_heard(&self) -> Result<()> {
         let client = self.client()?;
-        let (deadline, runtime) = (self.deadline.clone(), self.runtime.clone());
+        let (deadline, runtime, mark) = (self.deadline.clone(), self.runtime.clone(), self.mark.clone());
         let known = deadline.confirmed();
-        // Since this call, and recently.
-        let is_enough = move || deadline.confirmed() > known && deadline.is_ample(runtime.now());
-        let answer = self.pings.next(is_enough, || {
-            let (deadline, runtime) = (self.deadline.clone(), self.runtime.clone());
-            let mark = self.mark.clone();
-            async move {
-                let sent = runtime.now();
-                let answer = client.set_data(&mark.path, &mark.data, None).await.map(drop);
-                if is_answer(&answer) {
-                    deadline.confirm(sent);
-                }
-                match answer {
-                    // Somebody has deleted it. The leader and its followers found that out, as with a write.
-                    Err(Zk::NoNode) => Ok(()),
-                    answer => answer,
-                }
+        let is_enough = {
+            let (deadline, runtime) = (deadline.clone(), runtime.clone());
+            // Since this call, and recently.
+            move || deadline.confirmed() > known && deadline.is_ample(runtime.now())
+        };
+        let ask = || async move {
+            let sent = runtime.now();
+            let answer = client.set_data(&mark.path, &mark.data, None).await.map(drop);
+            if is_answer(&answer) {
+                deadline.confirm(sent);
             }
-        });
-        answer.await.map_err(|e| self.told(e, Effect::None))
+            match answer {
+                // Somebody has deleted it. The leader and its followers found that out, as with a write.
+                Err(Zk::NoNode) => Ok(()),
+                answer => answer,
+            }
+        };
+        let answer = self.pings.next(is_enough, ask).await;
+        answer.map_err(|e| self.failed(e))
     }
 
     /// Whether a node is one of this session.

@@ -27,14 +27,13 @@
 
 use std::sync::Arc;
 
-use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::FutureExt as _;
 use futures::future::try_join;
 use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteResult, Stat};
 
-use crate::failure::{Effect, did_nothing};
+use crate::failure::did_nothing;
 use crate::force_release;
 use crate::join::Left;
 use crate::keys::Paths;
@@ -65,9 +64,7 @@ impl ZkLock {
         }
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
-        let data = self
-            .node_data(session, Some(key.id), request.owner.clone())
-            .write();
+        let data = self.node_data(session, request, Some(key.id));
         let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
         if made == Err(Zk::NoNode) {
             // Nothing was made. Who has abandoned it meanwhile counts on that.
@@ -78,7 +75,7 @@ impl ZkLock {
                 if let Err(e) = making {
                     // Nothing was made, and nothing will be.
                     session.requests.forget(key);
-                    return Err(session.told(e, Effect::None));
+                    return Err(session.failed(e));
                 }
             }
             made = self.make_both(session, &client, [&lock, &holder], &data).await;
@@ -95,7 +92,7 @@ impl ZkLock {
                 if did_nothing(&e) {
                     session.requests.forget(key);
                 }
-                return Err(session.told(e, Effect::Perhaps));
+                return Err(session.perhaps(e));
             }
         };
         let mut node = czxid.map(|czxid| Node {
@@ -142,24 +139,20 @@ impl ZkLock {
         let client = session.client()?;
         let lock = self.paths().lock(&key.name);
         loop {
-            match session.synced(&client, || client.get_data(&lock)).await {
-                Ok(found) if is_of(session, key.id, &found) => {
-                    let node = Node {
-                        name: lock.clone().into(),
-                        czxid: found.1.czxid,
-                    };
-                    session.requests.change(key, |r| r.node = Some(node.clone()));
-                    // Or it may have been ended since it was read, by who did not find it noted.
-                    if !session.requests.is_doubted(key) {
-                        return Ok(Some(node));
-                    }
-                }
-                Ok(_) | Err(Zk::NoNode) => {
-                    // What comes of it from here on is another one.
-                    session.requests.change(key, |r| r.node = None);
-                    return Ok(None);
-                }
-                Err(e) => return Err(session.told(e, Effect::None)),
+            let found = session.data(&client, &lock).await?;
+            let Some((_, stat)) = found.filter(|found| is_of(session, key.id, found)) else {
+                // What comes of it from here on is another one.
+                session.requests.change(key, |r| r.node = None);
+                return Ok(None);
+            };
+            let node = Node {
+                name: lock.clone().into(),
+                czxid: stat.czxid,
+            };
+            session.requests.change(key, |r| r.node = Some(node.clone()));
+            // Or it may have been ended since it was read, by who did not find it noted.
+            if !session.requests.is_doubted(key) {
+                return Ok(Some(node));
             }
         }
     }
@@ -171,7 +164,7 @@ impl ZkLock {
     pub(crate) async fn give_back(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
         let key = &request.key;
         let client = session.client()?;
-        let told = |e| session.told(e, Effect::Perhaps);
+        let told = |e| session.perhaps(e);
         let holder = self.paths().holder(key.id);
         session.requests.change(key, |r| r.leaving = true);
         let mut both = client.new_multi_writer();
@@ -222,7 +215,7 @@ impl ZkLock {
         let client = session.client()?;
         match session.written(|| client.delete(path, None)).await {
             Ok(()) | Err(Zk::NoNode | Zk::SessionExpired) => Ok(()),
-            Err(e) => Err(session.told(e, Effect::Perhaps)),
+            Err(e) => Err(session.perhaps(e)),
         }
     }
 
@@ -231,8 +224,8 @@ impl ZkLock {
     /// # Errors
     /// `Unknown` if it may have it yet.
     async fn delete_in_turn(&self, session: &Session, key: &LeaseKey, lock: &str) -> Result<bool> {
-        let looked = |e| in_line(session.told(e, Effect::None));
-        let told = |e| session.told(e, Effect::Perhaps);
+        let looked = |e| in_line(session.failed(e));
+        let told = |e| session.perhaps(e);
         let forced = self.paths().forced();
         for _ in 0..TRIES {
             let client = session.client()?;

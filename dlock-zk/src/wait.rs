@@ -5,23 +5,21 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The node goes before it is watched.* Then there is nothing to be watched, the server says so, and the
-//!   line is looked at at once.
-//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, and its version
-//!   says that it was changed; then the line is looked at once more.
+//! * *The node goes before it is watched.* The server says that there is nothing to be watched, and the line
+//!   is looked at at once.
+//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, whose version says
+//!   that it was changed; then the line is looked at once more.
 //! * *A node that was watched before this look has changed since.* Then its watch tells, now or later, and
-//!   there is another look: a server tells a session of a change before it shows that. A watch that tells
-//!   nothing is of a node that is there as it was.
+//!   there is another look: a server tells a session of a change before it shows that.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once
-//!   of what is gone. If the session is over the watch says that, and the stream ends: the engine asks again,
-//!   and joins the line anew.
+//!   of what is gone. If the session is over the stream ends: the engine asks again, and joins anew.
 //! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is
 //!   not granted anything.
 //! * *So many wait that not all can watch.* Those who cannot are asked for by the engine, now and then, and
 //!   watch as soon as there is [room](crate::watch_budget).
-//! * *The session is hardly alive.* A wait may be long and silent. Before a grant is told the session was
-//!   heard of within half of its life, or it is asked now.
+//! * *The session is hardly alive.* Before a grant is told the session was heard of within half of its life,
+//!   or it is asked now.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -172,8 +170,7 @@ impl Watching {
         let (new, rooms) = self.room(nodes).await;
         let client = self.session.client().map_err(|_| Seen::Over)?;
         // With their data, since a watch on what is not there would stay.
-        let asked = rooms.iter().flat_map(Room::paths);
-        let asked = asked.map(|path| client.get_and_watch_data(path));
+        let asked = rooms.iter().map(|room| client.get_and_watch_data(&room.path));
         let answers = join_all(asked).await;
         let mut changed = false;
         for ((node, room), answer) in new.into_iter().zip(rooms).zip(answers) {
@@ -200,24 +197,16 @@ impl Watching {
 
     /// Which nodes are to be watched beside those that are, and room for each of them.
     async fn room(&mut self, nodes: &[String]) -> (Vec<String>, Vec<Room>) {
-        let watched = &self.watched;
-        let new: Vec<String> = nodes
-            .iter()
-            .filter(|n| !watched.contains_key(*n))
-            .cloned()
-            .collect();
-        if new.is_empty() {
-            return (new, Vec::new());
-        }
-        let watches = &self.session.watches;
-        let path = |node: &String| format!("{}/{node}", self.line);
-        if let Ok(room) = watches.take(new.iter().map(path).collect()) {
-            return (new, room.each());
+        let is_new = |n: &&String| !self.watched.contains_key(*n);
+        let new: Vec<String> = nodes.iter().filter(is_new).cloned().collect();
+        let paths = |of: &[String]| -> Vec<_> { of.iter().map(|n| format!("{}/{n}", self.line)).collect() };
+        if let Some(rooms) = self.session.watches.take(&paths(&new)) {
+            return (new, rooms);
         }
         // Nobody waits for room while he has some.
-        let all: Vec<String> = nodes.iter().map(path).collect();
+        let all = paths(nodes);
         self.watched.clear();
-        (nodes.to_vec(), watches.room(all).await.each())
+        (nodes.to_vec(), self.session.watches.room(&all).await)
     }
 
     /// What the watches tell. Those that did are there no more.

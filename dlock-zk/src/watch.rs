@@ -4,14 +4,12 @@
 //! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
 //! was missed. Otherwise the state as a whole is told, and that something was skipped.
 //!
-//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That would tell more of holds
-//! that are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 838 were told
-//! so, and 1,964 tokens could be read by a persistent watch; of 2,000 that lasted two milliseconds 1,917 and
-//! all. But after a reconnect the driver (0.11.2) does not set persistent watches again: it sends the list of
-//! the one-shot ones alone, so that nothing is told any more, and no error either. Servers before 3.6 break
-//! the connection of whoever asks for one, with all its locks on it. And its events pile up without bound in
-//! front of a watcher that is slow. What is skipped is said in either case, since nobody keeps what was
-//! missed meanwhile.
+//! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
+//! are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 1,964 instead of
+//! 838; of 2,000 that lasted two milliseconds all instead of 1,917. But after a reconnect the driver (0.11.2)
+//! does not set persistent watches again, so that nothing is told any more, and no error either. Servers
+//! before 3.6 break the connection of whoever asks for one, with all its locks on it. And its events pile up
+//! without bound in front of a watcher that is slow. What is skipped is said in either case.
 //!
 //! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
 //! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is
@@ -24,14 +22,13 @@ use async_trait::async_trait;
 use dlock_core::spi::Watch;
 use dlock_core::{Change, Error, Holder, Inspection, LockName, Result, Token};
 use futures::channel::mpsc;
-use futures::future::{AbortHandle, BoxFuture, abortable, join, join_all};
+use futures::future::{BoxFuture, join, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
 use crate::config::Layout;
 use crate::deadline::believed;
-use crate::failure::Effect;
 use crate::force_release::foreign;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
@@ -132,7 +129,7 @@ impl ZkLock {
                     Some(asking) => match asking.await {
                         Ok((data, stat)) => Ok(Some(self.seen(session, entry, &data, &stat))),
                         Err(Zk::NoNode) => Ok(None),
-                        Err(e) => Err(session.told(e, Effect::None)),
+                        Err(e) => Err(session.failed(e)),
                     },
                 }
             }
@@ -141,9 +138,7 @@ impl ZkLock {
         let mut found = BTreeMap::new();
         for (entry, seen) in holders.iter().zip(asked) {
             match seen? {
-                Some(seen) => {
-                    found.insert(entry.node.clone(), seen);
-                }
+                Some(seen) => drop(found.insert(entry.node.clone(), seen)),
                 None => look.missed = true,
             }
         }
@@ -177,17 +172,12 @@ impl ZkLock {
         let lock = self.paths().lock(name);
         let mut look = Look::default();
         for _ in 0..TRIES {
-            let children = match session.synced(client, || client.list_children(&lock)).await {
-                Ok(children) => children,
-                Err(Zk::NoNode) => return Ok(Inspection::default()),
-                Err(e) => return Err(session.told(e, Effect::None)),
-            };
             look = Look {
-                line: self.line(&children)?,
+                line: self.line(&session.children(client, &lock).await?)?,
                 ..Look::default()
             };
-            self.holders(session, client, &mut look, &Look::default(), &lock)
-                .await?;
+            let known = Look::default();
+            self.holders(session, client, &mut look, &known, &lock).await?;
             if !look.missed {
                 break;
             }
@@ -201,25 +191,12 @@ impl ZkLock {
         client: &Client,
         name: &LockName,
     ) -> Result<Inspection> {
-        let lock = self.paths().lock(name);
-        match session.synced(client, || client.get_data(&lock)).await {
-            Ok((data, stat)) => {
-                let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
-                let holder = self.seen(session, &entry, &data, &stat).holder;
-                Ok(Inspection::new(vec![holder], 0))
-            }
-            Err(Zk::NoNode) => Ok(Inspection::default()),
-            Err(e) => Err(session.told(e, Effect::None)),
-        }
-    }
-}
-
-/// Ends a task with the stream that it tells.
-struct End(AbortHandle);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.abort();
+        let Some((data, stat)) = session.data(client, &self.paths().lock(name)).await? else {
+            return Ok(Inspection::default());
+        };
+        let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
+        let holder = self.seen(session, &entry, &data, &stat).holder;
+        Ok(Inspection::new(vec![holder], 0))
     }
 }
 
@@ -234,9 +211,7 @@ struct Watching {
     /// Until when there is nothing to be seen.
     quiet: Option<BoxFuture<'static, ()>>,
     /// For its watch, and after it.
-    room: Option<Room>,
-    /// Something may have been missed.
-    skipped: bool,
+    room: Option<Vec<Room>>,
     over: bool,
 }
 
@@ -266,11 +241,11 @@ impl Watching {
     async fn look(&mut self) -> Result<()> {
         let session = self.lock.connection.session().await?;
         let client = session.client()?;
-        let told = |e| session.told(e, Effect::None);
+        let told = |e| session.failed(e);
         let empty = Look::default();
         let known = self.last.as_ref().unwrap_or(&empty);
         let mut look = Look::default();
-        let room = session.watches.take(vec![self.path.clone()]).ok();
+        let room = session.watches.take(std::slice::from_ref(&self.path));
         let runtime = &self.lock.connection.runtime;
         // Of each look anew, since it tells once.
         let looked = match &room {
@@ -302,23 +277,19 @@ impl Watching {
             Err(e) => return Err(told(e)),
         };
         match &self.last {
-            None => self.tell_all(&look, false),
-            Some(before) if self.skipped || !look.explains(before) => self.tell_all(&look, true),
-            Some(before) => {
+            Some(before) if look.explains(before) => {
                 let changes = self.lock.differences(&client, &self.name, before, &look).await;
                 self.pending.extend(changes);
             }
+            before => self.pending.push_back(Change::Snapshot {
+                now: look.now(),
+                skipped: before.is_some(),
+            }),
         }
-        self.skipped = false;
         self.last = Some(look);
         self.quiet = Some(quiet);
         self.room = room;
         Ok(())
-    }
-
-    fn tell_all(&mut self, look: &Look, skipped: bool) {
-        let now = look.now();
-        self.pending.push_back(Change::Snapshot { now, skipped });
     }
 }
 
@@ -378,14 +349,13 @@ impl Watch for ZkLock {
             pending: VecDeque::new(),
             quiet: None,
             room: None,
-            skipped: false,
             over: false,
         };
         // The first look is behind a `sync`: whoever watches after a grant sees it.
         let session = self.connection.session().await.map_err(named)?;
         let client = session.client().map_err(named)?;
         let synced = session.synced(&client, || async { Ok(()) }).await;
-        synced.map_err(|e| named(session.told(e, Effect::None)))?;
+        synced.map_err(|e| named(session.failed(e)))?;
         drop((client, session));
         while watching.pending.is_empty() {
             watching.look().await.map_err(named)?;
@@ -400,15 +370,14 @@ impl Watch for ZkLock {
                 }
             }
         };
-        let (looking, handle) = abortable(looking);
-        self.connection.runtime.spawn(looking.map(drop).boxed());
-        let ends = End(handle);
-        Ok(told
-            .map(move |change| {
-                let _ = &ends;
-                change
-            })
-            .boxed())
+        // Dropped with the stream, it ends the task.
+        let (looking, handle) = looking.remote_handle();
+        self.connection.runtime.spawn(looking.boxed());
+        let told = told.map(move |change| {
+            let _ = &handle;
+            change
+        });
+        Ok(told.boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

@@ -39,62 +39,24 @@ struct Watched {
     bytes: usize,
 }
 
-impl Watched {
-    fn take(&mut self, paths: &[String]) -> bool {
-        let new: usize = paths
-            .iter()
-            .filter(|p| !self.paths.contains_key(*p))
-            .map(String::len)
-            .sum();
-        if self.bytes + new > MOST {
-            return false;
-        }
-        self.bytes += new;
-        for path in paths {
-            *self.paths.entry(path.clone()).or_default() += 1;
-        }
-        true
-    }
-
-    fn leave(&mut self, paths: &[String]) {
-        for path in paths {
-            if let Some(watching) = self.paths.get_mut(path) {
-                *watching -= 1;
-                if *watching == 0 {
-                    self.paths.remove(path);
-                    self.bytes -= path.len();
-                }
-            }
-        }
-    }
-}
-
-/// Room to watch some paths, until it is dropped: after the watches, which are to be gone before it.
+/// Room to watch a path, until it is dropped: after the watch, which is to be gone before it.
 #[derive(Debug)]
 pub(crate) struct Room {
     watches: Arc<WatchBudget>,
-    paths: Vec<String>,
-}
-
-impl Room {
-    pub(crate) fn paths(&self) -> &[String] {
-        &self.paths
-    }
-
-    /// The same, for each path by itself.
-    pub(crate) fn each(mut self) -> Vec<Self> {
-        let paths = std::mem::take(&mut self.paths);
-        let alone = |path| Self {
-            watches: self.watches.clone(),
-            paths: vec![path],
-        };
-        paths.into_iter().map(alone).collect()
-    }
+    pub(crate) path: String,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.watches.watched().leave(&self.paths);
+        let mut watched = self.watches.watched();
+        if let Some(watching) = watched.paths.get_mut(&self.path) {
+            *watching -= 1;
+            if *watching == 0 {
+                watched.paths.remove(&self.path);
+                watched.bytes -= self.path.len();
+            }
+        }
+        drop(watched);
         self.watches.freed.notify(1);
     }
 }
@@ -104,34 +66,38 @@ impl WatchBudget {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for those paths, if there is any now.
-    pub(crate) fn take(self: &Arc<Self>, paths: Vec<String>) -> Result<Room, Vec<String>> {
-        match self.watched().take(&paths) {
-            true => Ok(Room {
-                watches: self.clone(),
-                paths,
-            }),
-            false => Err(paths),
+    /// Room for each of those paths, if there is any for all now.
+    pub(crate) fn take(self: &Arc<Self>, paths: &[String]) -> Option<Vec<Room>> {
+        let mut watched = self.watched();
+        let new = paths.iter().filter(|p| !watched.paths.contains_key(*p));
+        let bytes = watched.bytes + new.map(String::len).sum::<usize>();
+        if bytes > MOST {
+            return None;
         }
+        watched.bytes = bytes;
+        for path in paths {
+            *watched.paths.entry(path.clone()).or_default() += 1;
+        }
+        let room = |path: &String| Room {
+            watches: self.clone(),
+            path: path.clone(),
+        };
+        Some(paths.iter().map(room).collect())
     }
 
-    /// Room for those paths, when there is any.
-    pub(crate) async fn room(self: &Arc<Self>, paths: Vec<String>) -> Room {
-        let mut wanted = paths;
+    /// Room for each of those paths, when there is any for all.
+    pub(crate) async fn room(self: &Arc<Self>, paths: &[String]) -> Vec<Room> {
         let mut was_told = false;
         loop {
             // Before the look: what is freed after it is heard of.
             let freed = self.freed.listen();
-            wanted = match self.take(wanted) {
-                Ok(room) => {
-                    if was_told {
-                        // What was freed may do for more than one.
-                        self.freed.notify(1);
-                    }
-                    return room;
+            if let Some(rooms) = self.take(paths) {
+                if was_told {
+                    // What was freed may do for more than one.
+                    self.freed.notify(1);
                 }
-                Err(wanted) => wanted,
-            };
+                return rooms;
+            }
             freed.await;
             was_told = true;
         }
@@ -140,6 +106,8 @@ impl WatchBudget {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use futures::FutureExt as _;
 
     use super::*;
@@ -151,42 +119,32 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_whoever_leaves_makes_some() {
         let watches = Arc::new(WatchBudget::default());
-        let rooms: Vec<_> = (0..4).map(|n| watches.take(vec![long(n)]).unwrap()).collect();
+        let mut rooms = watches.take(&[0, 1, 2, 3].map(long)).unwrap();
         // The same once more takes none.
-        let same = watches.take(vec![long(0), long(3)]).unwrap();
-        assert_eq!(same.paths(), [long(0), long(3)]);
-        assert!(watches.take(vec![long(4)]).is_err());
-        let mut waits = Box::pin(watches.room(vec![long(4)]));
-        let mut waits_too = Box::pin(watches.room(vec![long(5)]));
+        let same = watches.take(&[long(0), long(3)]).unwrap();
+        assert!(watches.take(&[long(4)]).is_none());
+        // Of several each gives back its own.
+        drop(rooms.remove(1));
+        let taken = watches.take(&[long(4)]).unwrap();
+        assert!(watches.take(&[long(1)]).is_none());
+        let (five, six) = ([long(5)], [long(6)]);
+        let (mut waits, mut waits_too) = (pin!(watches.room(&five)), pin!(watches.room(&six)));
         assert!((&mut waits).now_or_never().is_none() && (&mut waits_too).now_or_never().is_none());
-        drop(rooms);
-        let room = (&mut waits).now_or_never().expect("two have no watcher any more");
-        (&mut waits_too).now_or_never().expect("so there is room for two");
-        drop((same, room));
-        assert_eq!(watches.watched().bytes, 0);
-        assert!(watches.watched().paths.is_empty());
-    }
-
-    #[test]
-    fn room_for_several_is_given_back_by_each() {
-        let watches = Arc::new(WatchBudget::default());
-        let mut rooms = watches.take((0..4).map(long).collect()).unwrap().each();
-        assert!(watches.take(vec![long(4)]).is_err());
-        rooms.remove(1);
-        let taken = watches.take(vec![long(4)]).unwrap();
-        assert!(watches.take(vec![long(1)]).is_err());
         drop((rooms, taken));
-        assert!(watches.watched().paths.is_empty());
+        let room = waits.now_or_never().expect("two have no watcher any more");
+        let too = waits_too.now_or_never().expect("so there is room for two");
+        drop((same, room, too));
+        assert!(watches.watched().bytes == 0 && watches.watched().paths.is_empty());
     }
 
     #[test]
-    fn whoever_wants_more_than_there_is_waits_and_keeps_nobody_out() {
+    fn whoever_wants_more_than_there_is_keeps_nobody_out() {
         let watches = Arc::new(WatchBudget::default());
-        let mut waits = Box::pin(watches.room((0..5).map(long).collect()));
+        let all = [0, 1, 2, 3, 4].map(long);
+        let mut waits = pin!(watches.room(&all));
         assert!((&mut waits).now_or_never().is_none());
-        let room = watches.take(vec![long(7)]).unwrap();
-        drop(room);
+        drop(watches.take(&[long(7)]).unwrap());
         assert!((&mut waits).now_or_never().is_none());
-        assert!(watches.room(vec![long(8)]).now_or_never().is_some());
+        assert!(watches.room(&[long(8)]).now_or_never().is_some());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "cluster")]
+use dlock_core::spi::Host;
 use dlock_core::{Error, Result};
 use redis::{Client, ProtocolVersion, RedisError};
 
@@ -11,15 +13,15 @@ use super::Certificates;
 use super::url::Address;
 #[cfg(feature = "sentinel")]
 use super::url::Form;
-#[cfg(feature = "cluster")]
-use super::url::Node;
 use super::{Config, Place, invalid};
 use crate::connection::Connection;
 #[cfg(feature = "cluster")]
-use crate::connection::cluster::{At, Cluster};
+use crate::connection::cluster::Cluster;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Sentinels;
-use crate::connection::server::{Role, Server, Setup, Source};
+#[cfg(feature = "cluster")]
+use crate::connection::server::Moved;
+use crate::connection::server::{Server, Setup, Source};
 use crate::failure::{Failed, nothing_done};
 
 impl Config {
@@ -36,7 +38,7 @@ impl Config {
 
     /// The one server, or the master that the sentinels name.
     pub(super) fn server(&self, at: &str, setup: &Setup) -> Result<Arc<Server>> {
-        Ok(Server::new(setup.clone(), self.source(at)?, Role::Everything))
+        Ok(Server::new(setup.clone(), self.source(at)?, None))
     }
 
     fn source(&self, at: &str) -> Result<Source> {
@@ -44,47 +46,39 @@ impl Config {
             Place::Client(client) => return own(client).map(|client| Source::Server(Box::new(client))),
             Place::Url(address) => address,
         };
-        match &address.form {
-            #[cfg(feature = "sentinel")]
-            Form::Sentinel { master } => self.sentinels(address, master, at),
-            _ => {
-                let info = address.nodes().next();
-                let info = info.unwrap_or_else(|| Err(invalid("the URL names no host")))?;
-                Ok(Source::Server(Box::new(self.client(info, at)?)))
-            }
+        #[cfg(feature = "sentinel")]
+        if let Form::Sentinel(master) = &address.form {
+            return self.sentinels(address, master, at);
         }
+        let host = address.hosts.first();
+        let host = host.ok_or_else(|| invalid("the URL names no host"))?;
+        let client = self.client(address.info(host)?, at)?;
+        Ok(Source::Server(Box::new(client)))
     }
 
     #[cfg(feature = "cluster")]
     fn cluster(&self, address: &Address, at: &Arc<str>, setup: &Setup) -> Result<Arc<Cluster>> {
-        let seeds = address.nodes.iter().filter_map(|node| match node {
-            Node::Host(host, port) => Some(At {
-                host: host.clone(),
-                port: *port,
-            }),
-            Node::Socket(_) => None,
-        });
         // What is wrong with the settings is wrong with each node.
-        for node in &address.nodes {
-            self.client(address.info(node)?, at)?;
+        for host in &address.hosts {
+            self.client(address.info(host)?, at)?;
         }
         let (config, of, place, theirs) = (self.clone(), address.clone(), Arc::clone(at), setup.clone());
-        let connect = move |at: &At, role: Role| {
-            let info = of.info(&Node::Host(at.host.clone(), at.port))?;
-            let source = Source::Server(Box::new(config.client(info, &place)?));
-            Ok(Server::new(theirs.clone(), source, role))
+        let connect = move |at: &Host, moved: Option<Moved>| {
+            let source = Source::Server(Box::new(config.client(of.info(at)?, &place)?));
+            Ok(Server::new(theirs.clone(), source, moved))
         };
-        Ok(Cluster::new(seeds.collect(), Box::new(connect), setup.clone()))
+        let seeds = address.hosts.clone();
+        Ok(Cluster::new(seeds, Box::new(connect), setup.clone()))
     }
 
     #[cfg(feature = "sentinel")]
     fn sentinels(&self, address: &Address, master: &str, at: &str) -> Result<Source> {
         let each = address
-            .nodes()
-            .map(|node| self.sentinel(address, &node?, master, at));
-        Ok(Source::Sentinel(Sentinels::new(
-            each.collect::<Result<Vec<_>>>()?,
-        )))
+            .hosts
+            .iter()
+            .map(|host| self.sentinel(address, &address.info(host)?, master, at));
+        let each = each.collect::<Result<Vec<_>>>()?;
+        Ok(Source::Sentinel(Sentinels::new(each)))
     }
 
     /// One of them.

@@ -2,23 +2,24 @@
 
 mod driver;
 mod options;
-pub(crate) mod url;
+mod url;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::spi::{Unanswered, Url};
+use dlock_core::{Capabilities, Error, ErrorKind, Result, Runtime};
 
-use self::url::{Address, Form};
-use crate::backend::Backend;
+use self::url::Address;
+use crate::backend::{Backend, Store};
 use crate::connection::check::Demands;
-use crate::connection::members::Apart;
+use crate::connection::members::Members;
 use crate::connection::rejoin::Rejoin;
 use crate::connection::server::Setup;
 use crate::failure::nothing_done;
-use crate::lock::RedisLock;
+use crate::lock::{self, RedisLock};
 use crate::plain::{self, PlainLock};
 use crate::replicas::Replicas;
 use crate::scripts::{Script, Scripts};
@@ -29,9 +30,6 @@ const PREFIX: &str = "dlock";
 
 /// How long a waiter whose turn has come has to answer unless something else is set.
 const WINDOW: Duration = Duration::from_secs(1);
-
-/// What is longer was not meant: an operation ends by its own limit.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How Redis is reached and used.
 ///
@@ -47,14 +45,14 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 pub struct Config {
     place: Place,
-    recipe: Recipe,
+    plain: bool,
     prefix: Option<Arc<str>>,
     window: Option<Duration>,
     timeout: Duration,
     allow_eviction: bool,
     replicas: u32,
     rejoin: Option<Rejoin>,
-    apart: Option<Apart>,
+    members: Option<Members>,
     lazily: bool,
     #[cfg(feature = "tls")]
     certificates: Certificates,
@@ -69,16 +67,6 @@ enum Place {
     Client(Box<redis::Client>),
 }
 
-/// How a lock is written down in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Recipe {
-    /// That of [`RedisLock`]: with fencing tokens, a queue and all else.
-    Dlock,
-    /// That of [`PlainLock`], which other clients of Redis share.
-    Plain,
-}
-
 /// In PEM.
 #[cfg(feature = "tls")]
 #[derive(Clone, Default)]
@@ -91,14 +79,14 @@ impl Config {
     fn at(place: Place) -> Self {
         Self {
             place,
-            recipe: Recipe::Dlock,
+            plain: false,
             prefix: None,
             window: None,
             timeout: Duration::from_secs(2),
             allow_eviction: false,
             replicas: 0,
             rejoin: None,
-            apart: None,
+            members: None,
             lazily: false,
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
@@ -134,7 +122,8 @@ impl Config {
     /// | key of the query | sets |
     /// |---|---|
     /// | `prefix`, `claim_window`, `timeout`, `replicas`, `rejoin_after` | what is so named; times as `9ms` |
-    /// | `allow_eviction=true`, `recipe=plain` | what has that name here |
+    /// | `allow_eviction=true` | what has that name here |
+    /// | `recipe=plain` | that these are [`PlainLock`]s |
     /// | `ca`, and `cert` with `key` | files in PEM, for `root_certificate` and `client_certificate` |
     /// | `sentinel_password`, `sentinel_user` | `sentinel_login` |
     /// | `protocol=resp3` | nothing: it is spoken anyway. `resp2` is refused, which has no pushes |
@@ -152,7 +141,7 @@ impl Config {
     /// # Errors
     /// As [`from_url`](Self::from_url).
     pub fn read(mut url: Url) -> Result<Self> {
-        let address = Address::parse(&format!("{}://{}", url.scheme(), url.raw_place()))?;
+        let address = Address::of(&url)?;
         let mut config = Self::at(Place::Url(address));
         config.take_all(&mut url)?;
         url.finish()?;
@@ -160,17 +149,9 @@ impl Config {
         Ok(config)
     }
 
-    /// How locks are written down; [`Recipe::Dlock`] unless set.
-    #[must_use]
-    pub fn recipe(mut self, recipe: Recipe) -> Self {
-        self.recipe = recipe;
-        self
-    }
-
-    /// Whether these are the settings of [`PlainLock`]s: then [`connect_plain`](Self::connect_plain)
-    /// connects.
+    /// Whether the URL asks for [`PlainLock`]s: then [`connect_plain`](Self::connect_plain) connects.
     pub fn is_plain(&self) -> bool {
-        self.recipe == Recipe::Plain
+        self.plain
     }
 
     /// What all keys and channels begin with: letters, digits, `_`, `-` and `.`, 64 at most; `dlock` unless
@@ -197,17 +178,16 @@ impl Config {
     }
 
     /// How long a connection may take to be made, and how long a server may be silent before its connection
-    /// is given up; 2 s unless set, more than nothing and an hour at most. How long an operation may take is
-    /// the client's `op_timeout`.
+    /// is given up; 2 s unless set, an hour at most. How long an operation may take is the client's
+    /// `op_timeout`.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Accepts a server that throws keys away when its memory is full. Such a server can forget a lock that
-    /// is held, and then gives it to a second holder with a larger token: only where every write is fenced is
-    /// that no accident.
+    /// Accepts a server that throws keys away when its memory is full. It can forget a lock that is held, and
+    /// give it to a second holder with a larger token: that is safe only where every write is fenced.
     #[must_use]
     pub fn allow_eviction(mut self) -> Self {
         self.allow_eviction = true;
@@ -223,17 +203,16 @@ impl Config {
     /// * *A renewal* that fewer acknowledge fails, and leaves the deadline where it was. It is tried again.
     /// * *A conversion* that fewer acknowledge is `Unknown`: the guard has the weaker of both modes, and
     ///   asking again settles it.
-    /// * *A release* waits for nobody: one that is forgotten costs others what is left of the ttl, and gives
-    ///   nobody a lock.
+    /// * *A release* waits for nobody: one that is forgotten costs others what is left of the ttl.
     ///
     /// It costs a second connection, and beside each grant a share in a script, a `WAIT` and an `INFO` on
-    /// that: those that come at the same time share them, and wait for the slowest replica. A waiter whose
-    /// turn comes asks for its grant, instead of taking it from the push: one more command for each hand-off.
+    /// that, as slow as the slowest replica. A waiter whose turn comes asks for its grant, instead of taking
+    /// it from the push: one more command for each hand-off.
     ///
     /// *It is no consensus.* The replicas acknowledge what is in their memory, not on their disks; a replica
     /// that did not acknowledge may take over, if there are more of them than these; a master that is cut off
-    /// grants no more, but does not know that it is not the master. Whatever can go wrong is in
-    /// `docs/redis.md`, and fencing tokens are as strong as without it.
+    /// grants no more, but does not know that it is not the master: see `docs/redis.md`. Fencing tokens are
+    /// as strong as without it.
     #[must_use]
     pub fn replicas(mut self, needed: u32) -> Self {
         self.replicas = needed;
@@ -241,7 +220,7 @@ impl Config {
     }
 
     /// Refuses the server, with `Unavailable`, while it has been up for less than that; at each connection,
-    /// and so after each restart. Without it, a server may be used as soon as it is there.
+    /// and so after each restart.
     ///
     /// For a member of a [`Quorum`](dlock_core::combinators::Quorum) that does not keep its leases over a
     /// restart: it stays out until those that it forgot have run out, and so nobody is granted what somebody
@@ -252,31 +231,25 @@ impl Config {
     /// It is a server's own word, by its wall clock: not covered are `FLUSHALL` and other ways to delete
     /// keys, a clock that is set *forward* after the server was started, and a machine that was put back to a
     /// snapshot. The server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays
-    /// out for up to a second longer.
-    ///
-    /// For the form `redis://` alone, with or without TLS: of several servers behind one URL, one may be up
-    /// for long and know nothing.
+    /// out for up to a second longer. For the form `redis://` alone, with or without TLS.
     #[must_use]
     pub fn rejoin_after(mut self, uptime: Duration) -> Self {
         self.rejoin = Some(Rejoin::new(uptime));
         self
     }
 
-    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Apart`] has
-    /// connected to it before: by the run id that it says, at each connection. For the members of a
-    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to one
-    /// server, which is away when they are opened.
-    ///
-    /// Nothing is compared where the user may not ask for `INFO`, and of a cluster.
+    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`]
+    /// has connected to it before, by its run id. For the members of a
+    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to
+    /// one server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
     #[must_use]
-    pub fn apart(mut self, all: &Apart) -> Self {
-        self.apart = Some(all.clone());
+    pub fn member_of(mut self, all: &Members) -> Self {
+        self.members = Some(all.clone());
         self
     }
 
-    /// Does not ask the server when it is connected, so that it may be away: what is wrong with it is said to
-    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum: that can begin while a
-    /// minority is away. Not for a cluster.
+    /// Does not ask the server when it is opened, so that it may be away: what is wrong with it is said to
+    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum. Not for a cluster.
     #[must_use]
     pub fn lazily(mut self) -> Self {
         self.lazily = true;
@@ -315,10 +288,9 @@ impl Config {
     /// `InvalidInput` for a cluster and for sentinels.
     pub fn single_server(&self) -> Result<String> {
         match &self.place {
-            Place::Url(address) if address.form != Form::Server => Err(invalid(
+            Place::Url(address) if !address.is_single() => Err(invalid(
                 "the URL is that of a cluster or of sentinels, where a single server is asked for: of \
-                 several, one may \
-                 take over that knows nothing of a lock",
+                 several, one may take over that knows nothing of a lock",
             )),
             _ => Ok(self.address().to_string()),
         }
@@ -335,56 +307,44 @@ impl Config {
     /// or the password; `Unsupported` if it is too old, of another kind than the URL says, or evicts keys,
     /// and for a cluster with [`replicas`](Self::replicas).
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<RedisLock> {
-        if self.is_plain() {
+        if self.plain {
             return Err(invalid(
                 "the recipe is that of plain locks: `connect_plain` connects those",
             ));
         }
         self.check()?;
-        let (at, is_cluster) = (self.address(), self.is_cluster());
+        let is_cluster = self.is_cluster();
         if self.replicas > 0 && is_cluster {
             let message = "of a cluster no replicas can be asked to acknowledge grants: leave `replicas` \
-                out, or give \
-                           the locks a master of their own";
+                out, or give the locks a master of their own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let pushes = Pushes::new(self.replicas > 0 || is_cluster);
         let scripts = Arc::new(Scripts::new(is_cluster));
-        let setup = self.setup(&runtime, scripts.all(), &pushes);
-        let connection = self.connection(&at, &setup)?;
-        let prefix = self.prefix.clone().unwrap_or_else(|| PREFIX.into());
+        let pushes = Pushes::new(self.replicas > 0 || is_cluster);
+        let setup = self.setup(&runtime, scripts.all(), pushes);
+        let capabilities = lock::capabilities(self.rejoin.map(Rejoin::longest_ttl));
+        let store = self.store(&setup, PREFIX, capabilities)?;
         let mut replicas = None;
         if self.replicas > 0 {
-            let setup = Setup {
-                pushes: Pushes::new(false),
-                ..setup
-            };
-            let server = self.server(&at, &setup)?;
+            let pushes = Pushes::new(false);
+            let server = self.server(&store.at, &Setup { pushes, ..setup })?;
             // Who waited for the `WAIT` before has the same time again.
-            let limit = self.timeout / 2;
-            let (prefix, scripts) = (prefix.clone(), scripts.clone());
-            replicas = Some(Arc::new(Replicas::new(
-                self.replicas,
-                limit,
-                server,
-                scripts,
-                at.clone(),
-                prefix,
-            )));
+            let (limit, scripts, store) = (self.timeout / 2, scripts.clone(), store.clone());
+            replicas = Some(Replicas::new(self.replicas, limit, server, scripts, store));
         }
+        let window = self.window.unwrap_or(WINDOW);
+        let backend = Arc::new(Backend::new(store, window, scripts, replicas));
+        let lock = RedisLock { backend };
         if !self.lazily {
-            connection.ready().await.map_err(|e| nothing_done(e, &at))?;
-            if let Some(replicas) = &replicas {
+            lock.ready().await?;
+            if let Some(replicas) = &lock.backend.replicas {
                 replicas.check().await?;
             }
         }
-        let window = self.window.unwrap_or(WINDOW);
-        let backend = Backend::new(connection, scripts, at, prefix, window, runtime, pushes, replicas);
-        Ok(RedisLock::new(backend, self.rejoin.map(Rejoin::longest_ttl)))
+        Ok(lock)
     }
 
-    /// Connects to the servers for [`PlainLock`]s, which other clients of Redis know, whatever the
-    /// [`recipe`](Self::recipe) is.
+    /// Connects to the servers for [`PlainLock`]s, which other clients of Redis know.
     ///
     /// # Cancel safety
     /// Dropped before it is done, nothing is left but a connection that is closed when it is made.
@@ -393,14 +353,29 @@ impl Config {
     /// As [`connect`](Self::connect); `InvalidInput` also for a claim window, replicas or `rejoin_after`,
     /// which plain locks do not have.
     pub async fn connect_plain(mut self, runtime: Arc<dyn Runtime>) -> Result<PlainLock> {
-        self.recipe = Recipe::Plain;
+        self.plain = true;
         self.check()?;
-        let (at, pushes, scripts) = (self.address(), Pushes::new(false), plain::Scripts::new());
-        let setup = self.setup(&runtime, scripts.all(), &pushes);
-        let connection = self.connection(&at, &setup)?;
-        connection.ready().await.map_err(|e| nothing_done(e, &at))?;
-        let prefix = self.prefix.clone().unwrap_or_default();
-        Ok(PlainLock::new(connection, at, prefix, scripts, pushes))
+        let scripts = plain::Scripts::new();
+        let setup = self.setup(&runtime, scripts.all(), Pushes::new(false));
+        let store = self.store(&setup, "", plain::capabilities())?;
+        let ready = store.connection.ready().await;
+        ready.map_err(|e| nothing_done(e, &store.at))?;
+        Ok(PlainLock::new(store, scripts))
+    }
+
+    /// The servers, none of them connected to.
+    fn store(&self, setup: &Setup, prefix: &str, capabilities: Capabilities) -> Result<Arc<Store>> {
+        let at = self.address();
+        Ok(Arc::new(Store {
+            connection: self.connection(&at, setup)?,
+            at,
+            prefix: self.prefix.clone().unwrap_or_else(|| prefix.into()),
+            runtime: setup.runtime.clone(),
+            pushes: setup.pushes.clone(),
+            unanswered: Unanswered::default(),
+            capabilities,
+            closed: AtomicBool::new(false),
+        }))
     }
 
     /// The address without whatever is secret, for messages.
@@ -420,7 +395,7 @@ impl Config {
         &self,
         runtime: &Arc<dyn Runtime>,
         scripts: impl IntoIterator<Item = &'s Script>,
-        pushes: &Arc<Pushes>,
+        pushes: Arc<Pushes>,
     ) -> Setup {
         #[cfg(feature = "tls")]
         if matches!(&self.place, Place::Url(address) if address.tls) {
@@ -430,29 +405,14 @@ impl Config {
             is_cluster: self.is_cluster(),
             allow_eviction: self.allow_eviction,
             rejoin: self.rejoin,
-            apart: self.apart.as_ref().map(Apart::member),
+            member: self.members.as_ref().map(Members::member),
         };
         Setup {
             demands,
             timeout: self.timeout,
             runtime: runtime.clone(),
             scripts: scripts.into_iter().cloned().collect(),
-            pushes: pushes.clone(),
-        }
-    }
-
-    /// Checks the options, without a connection.
-    ///
-    /// # Errors
-    /// `InvalidInput` if one of them is wrong.
-    pub fn check(&self) -> Result<()> {
-        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
-            let message = format!("a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most");
-            return Err(invalid(message));
-        }
-        match self.recipe {
-            Recipe::Plain => self.check_plain(),
-            Recipe::Dlock => self.check_dlock(),
+            pushes,
         }
     }
 }
@@ -462,14 +422,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("at", &self.address())
-            .field("recipe", &self.recipe)
             .field("prefix", &self.prefix)
-            .field("claim_window", &self.window)
-            .field("timeout", &self.timeout)
-            .field("allow_eviction", &self.allow_eviction)
-            .field("replicas", &self.replicas)
-            .field("rejoin_after", &self.rejoin)
-            .field("lazily", &self.lazily)
             .finish_non_exhaustive()
     }
 }

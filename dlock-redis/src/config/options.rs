@@ -10,15 +10,18 @@ use dlock_core::combinators::Quorum;
 use dlock_core::spi::Url;
 
 use super::url::Form;
-use super::{Config, PREFIX, Place, Recipe, WINDOW, invalid};
+use super::{Config, PREFIX, Place, WINDOW, invalid};
 use crate::connection::rejoin::Rejoin;
+
+/// What is longer was not meant: an operation ends by its own limit.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl Config {
     /// Sets what the query says.
     pub(super) fn take_all(&mut self, url: &mut Url) -> Result<()> {
         match url.take::<String>("recipe")?.as_deref() {
             None => {}
-            Some("plain") => self.recipe = Recipe::Plain,
+            Some("plain") => self.plain = true,
             Some(_) => return Err(invalid("the URL's `recipe` must be `plain`, or be left out")),
         }
         self.prefix = url.take::<String>("prefix")?.map(Into::into);
@@ -63,7 +66,7 @@ impl Config {
             return Ok(());
         }
         let address = match &mut self.place {
-            Place::Url(address) if address.is_socket() => address,
+            Place::Url(address) if matches!(address.form, Form::Socket(_)) => address,
             _ => {
                 return Err(invalid(
                     "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
@@ -79,59 +82,70 @@ impl Config {
         Ok(())
     }
 
-    pub(super) fn check_dlock(&self) -> Result<()> {
+    /// Checks the options, without a connection.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one of them is wrong.
+    pub fn check(&self) -> Result<()> {
         let prefix = self.prefix.as_deref().unwrap_or(PREFIX);
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(fits) {
-            return Err(invalid(
-                "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them",
-            ));
-        }
-        let windows = Duration::from_millis(50)..=Duration::from_secs(60);
-        if !windows.contains(&self.window.unwrap_or(WINDOW)) {
-            return Err(invalid("a claim window is 50 ms to 60 s long"));
-        }
-        let least = Quorum::MIN_TTL;
-        if self.rejoin.is_some_and(|rejoin| rejoin.longest_ttl() < least) {
-            return Err(invalid(format!(
-                "after a `rejoin_after` that short no lease has run out: it takes {least:?} and the drift \
-                 margin at \
-                 the least"
-            )));
-        }
-        let Place::Url(address) = &self.place else {
-            return Ok(());
+        let fits = match self.plain {
+            true => prefix.bytes().all(|b| b.is_ascii_graphic()),
+            false => !prefix.is_empty() && prefix.bytes().all(fits),
         };
-        if self.rejoin.is_some() && address.form != Form::Server {
-            return Err(invalid(
-                "`rejoin_after` is for a single server: of several, one may be up for long that knows \
-                 nothing of the \
-                 locks",
-            ));
-        }
-        match self.lazily && address.is_cluster() {
-            true => Err(invalid("a cluster is connected to when it is opened")),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn check_plain(&self) -> Result<()> {
-        if self.window.is_some() {
-            return Err(invalid("a plain lock has no hand-off, and so no claim window"));
-        }
-        if self.replicas > 0 {
-            return Err(invalid("a plain lock is acknowledged by no replicas"));
-        }
-        if self.rejoin.is_some() {
-            return Err(invalid(
+        let windows = Duration::from_millis(50)..=Duration::from_secs(60);
+        let window = self.window.unwrap_or(WINDOW);
+        let is_single = match &self.place {
+            Place::Url(address) => address.is_single(),
+            Place::Client(_) => true,
+        };
+        let least = Quorum::MIN_TTL;
+        let is_short = |rejoin: Rejoin| rejoin.longest_ttl() < least;
+        for (is_wrong, why) in [
+            (
+                self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT,
+                "a timeout is longer than nothing, and 3600s at most",
+            ),
+            (
+                self.plain && self.window.is_some(),
+                "a plain lock has no hand-off, and so no claim window",
+            ),
+            (
+                self.plain && self.replicas > 0,
+                "a plain lock is acknowledged by no replicas",
+            ),
+            (
+                self.plain && self.rejoin.is_some(),
                 "a plain lock is no member of a quorum, which `rejoin_after` is for",
-            ));
-        }
-        let prefix = self.prefix.as_deref().unwrap_or_default();
-        match prefix.len() > 64 || !prefix.bytes().all(|b| b.is_ascii_graphic()) {
-            true => Err(invalid(
+            ),
+            (
+                self.plain && (prefix.len() > 64 || !fits),
                 "the prefix of plain locks is text without blanks, 64 bytes at most",
-            )),
+            ),
+            (
+                prefix.len() > 64 || !fits,
+                "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them",
+            ),
+            (!windows.contains(&window), "a claim window is 50 ms to 60 s long"),
+            (
+                self.rejoin.is_some() && !is_single,
+                "`rejoin_after` is for a single server: of several, one may be up for long that knows \
+                 nothing of the locks",
+            ),
+            (
+                self.lazily && self.is_cluster(),
+                "a cluster is connected to when it is opened",
+            ),
+        ] {
+            if is_wrong {
+                return Err(invalid(why));
+            }
+        }
+        match self.rejoin.is_some_and(is_short) {
+            true => Err(invalid(format!(
+                "after a `rejoin_after` that short no lease has run out: it takes {least:?} and the drift \
+                 margin at the least"
+            ))),
             false => Ok(()),
         }
     }

@@ -1,62 +1,54 @@
-//! The URL of Redis, taken apart. No message made here repeats any part of it: a mistyped one can have a
-//! password anywhere.
+//! Where the servers of a URL are, and as whom they are asked. No message made here repeats any part of it: a
+//! mistyped one can have a password anywhere.
 
 use std::fmt;
 use std::path::PathBuf;
 
+use dlock_core::spi::{Host, Url};
 use dlock_core::{Error, ErrorKind, Result};
-use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo};
 
 use super::invalid;
 
 const PORT: u16 = 6379;
-#[cfg(feature = "sentinel")]
 const SENTINEL_PORT: u16 = 26379;
 
 /// Where the servers are, and as whom they are asked.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) form: Form,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: i64,
     pub(crate) tls: bool,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Form {
     Server,
-    #[cfg(feature = "cluster")]
-    Cluster,
-    #[cfg(feature = "sentinel")]
-    Sentinel {
-        master: String,
-    },
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Node {
-    Host(String, u16),
     Socket(PathBuf),
+    Cluster,
+    /// Of the master of that name.
+    Sentinel(String),
 }
 
 impl Address {
-    /// `scheme://[[user]:password@]where[/what]`; the forms are listed at
-    /// [`Config::from_url`](crate::Config::from_url).
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-            invalid("the URL of a Redis server begins with its scheme, as in `redis://localhost`")
-        })?;
-        if rest.contains('#') {
-            return Err(invalid(
-                "the URL of a Redis server has no fragment: a `#` that belongs to it is written `%23`, and \
-                 servers whose certificates nobody vouches for (`#insecure`) are not asked",
-            ));
+    /// One server, by its name.
+    pub(crate) fn server(host: &str, port: u16) -> Self {
+        Self {
+            form: Form::Server,
+            hosts: vec![Host::new(host, port)],
+            user: None,
+            password: None,
+            database: 0,
+            tls: false,
         }
-        let scheme = scheme.to_ascii_lowercase();
-        let scheme = scheme.replacen("valkey", "redis", 1);
+    }
+
+    /// The forms are listed at [`Config::from_url`](crate::Config::from_url).
+    pub(crate) fn of(url: &Url) -> Result<Self> {
+        let scheme = url.scheme().replacen("valkey", "redis", 1);
         let (tls, form) = match scheme.as_str() {
             "redis" => (false, "server"),
             "rediss" => (true, "server"),
@@ -68,8 +60,8 @@ impl Address {
             _ => {
                 return Err(invalid(
                     "the scheme of the URL is not known; known are: redis, rediss, redis+cluster, \
-                     rediss+cluster, redis+sentinel, rediss+sentinel, redis+unix, \
-                     and the same with valkey and valkeys",
+                     rediss+cluster, redis+sentinel, rediss+sentinel, redis+unix, and the same with valkey \
+                     and valkeys",
                 ));
             }
         };
@@ -85,107 +77,71 @@ impl Address {
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         }
-        // The last one: an `@` in a password is mostly not encoded, and cannot be in what follows.
-        let (who, place) = match rest.rsplit_once('@') {
-            Some((who, place)) => (Some(who), place),
-            None => (None, rest),
+        let servers = match form {
+            "unix" => in_front_of_socket(url)?,
+            "sentinel" => url.servers(SENTINEL_PORT)?,
+            _ => url.servers(PORT)?,
         };
-        let (user, password) = who.map_or(Ok((None, None)), credentials)?;
-        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
-        let mut address = Self {
-            form: Form::Server,
-            nodes: Vec::new(),
-            user,
-            password,
-            database: 0,
-            tls,
-        };
-        let (database, port) = match form {
-            "unix" => {
-                if !hosts.is_empty() || path.is_empty() {
-                    return Err(invalid(
-                        "a `redis+unix` URL names a socket by its whole path, as in \
-                         `redis+unix:///run/redis/redis.sock`",
-                    ));
-                }
-                address.nodes = vec![Node::Socket(PathBuf::from(format!("/{}", decode(path)?)))];
-                return Ok(address);
-            }
-            #[cfg(feature = "cluster")]
+        if servers.user.is_some() && servers.password.is_none() {
+            return Err(invalid(
+                "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` \
+                 or `redis://user:password@host`",
+            ));
+        }
+        let path = servers.path.as_str();
+        let (form, database) = match form {
+            "unix" => (Form::Socket(format!("/{path}").into()), ""),
+            "cluster" if path.is_empty() => (Form::Cluster, ""),
             "cluster" => {
-                address.form = Form::Cluster;
-                if !path.is_empty() {
-                    return Err(invalid(
-                        "a Redis Cluster has no numbered databases: nothing comes behind the hosts",
-                    ));
-                }
-                ("", PORT)
+                return Err(invalid(
+                    "a Redis Cluster has no numbered databases: nothing comes behind the hosts",
+                ));
             }
-            #[cfg(feature = "sentinel")]
-            "sentinel" => {
-                let (master, database) = path.split_once('/').unwrap_or((path, ""));
-                if master.is_empty() {
+            "sentinel" => match path.split_once('/').unwrap_or((path, "")) {
+                ("", _) => {
                     return Err(invalid(
                         "behind the sentinels comes the name of the master, as in \
                          `redis+sentinel://host1,host2,host3/mymaster`",
                     ));
                 }
-                let master = decode(master)?;
-                address.form = Form::Sentinel { master };
-                (database, SENTINEL_PORT)
+                (master, database) => (Form::Sentinel(master.to_owned()), database),
+            },
+            _ if servers.hosts.len() > 1 => {
+                return Err(invalid(
+                    "several hosts are those of a cluster or of sentinels: `redis+cluster` or \
+                     `redis+sentinel`",
+                ));
             }
-            _ => (path, PORT),
+            _ => (Form::Server, path),
         };
-        address.database = number(database)?;
-        address.nodes = hosts
-            .split(',')
-            .map(|host| node(host, port))
-            .collect::<Result<_>>()?;
-        if address.form == Form::Server && address.nodes.len() > 1 {
-            return Err(invalid(
-                "several hosts are those of a cluster or of sentinels: `redis+cluster` or `redis+sentinel`",
-            ));
-        }
-        Ok(address)
+        Ok(Self {
+            database: number(database)?,
+            form,
+            hosts: servers.hosts,
+            user: servers.user,
+            password: servers.password,
+            tls,
+        })
     }
 
-    /// One server, by its name.
-    pub(crate) fn server(host: &str, port: u16) -> Self {
-        Self {
-            form: Form::Server,
-            nodes: vec![Node::Host(host.to_owned(), port)],
-            user: None,
-            password: None,
-            database: 0,
-            tls: false,
-        }
-    }
-
-    pub(crate) fn is_socket(&self) -> bool {
-        matches!(self.nodes[..], [Node::Socket(_)])
+    /// Whether it is one server, which no other takes over from.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self.form, Form::Server | Form::Socket(_))
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        #[cfg(feature = "cluster")]
-        let is_cluster = self.form == Form::Cluster;
-        #[cfg(not(feature = "cluster"))]
-        let is_cluster = false;
-        is_cluster
+        matches!(self.form, Form::Cluster)
     }
 
-    /// As the driver takes them.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = Result<ConnectionInfo>> + '_ {
-        self.nodes.iter().map(|node| self.info(node))
-    }
-
-    /// The same of one node, of which it may have been told by another.
-    pub(crate) fn info(&self, node: &Node) -> Result<ConnectionInfo> {
-        let addr = match (node, self.tls) {
-            (Node::Socket(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Node::Host(host, port), false) => ConnectionAddr::Tcp(host.clone(), *port),
-            (Node::Host(host, port), true) => ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port: *port,
+    /// As the driver takes it, of that host, of which it may have been told by another.
+    pub(crate) fn info(&self, host: &Host) -> Result<ConnectionInfo> {
+        let (host, port) = (host.name.clone(), host.port);
+        let addr = match (&self.form, self.tls) {
+            (Form::Socket(path), _) => ConnectionAddr::Unix(path.clone()),
+            (_, false) => ConnectionAddr::Tcp(host, port),
+            (_, true) => ConnectionAddr::TcpTls {
+                host,
+                port,
                 insecure: false,
                 tls_params: None,
             },
@@ -194,10 +150,6 @@ impl Address {
             .into_connection_info()
             .map_err(|_| invalid("the address of the Redis server cannot be used"))?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
-        Ok(info.set_redis_settings(self.settings()).set_tcp_settings(tcp))
-    }
-
-    pub(crate) fn settings(&self) -> RedisConnectionInfo {
         // RESP3 pushes on the connection that is asked on: there is no second one.
         let mut settings = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
@@ -209,61 +161,37 @@ impl Address {
         if let Some(password) = &self.password {
             settings = settings.set_password(password);
         }
-        settings
+        Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
     }
 }
 
 /// Without whatever is secret.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, node) in self.nodes.iter().enumerate() {
-            let comma = if n == 0 { "" } else { "," };
-            match node {
-                Node::Host(host, port) if host.contains(':') => write!(f, "{comma}[{host}]:{port}")?,
-                Node::Host(host, port) => write!(f, "{comma}{host}:{port}")?,
-                Node::Socket(path) => write!(f, "{comma}{}", path.display())?,
-            }
+        if let Form::Socket(path) = &self.form {
+            return write!(f, "{}", path.display());
         }
-        #[cfg(feature = "sentinel")]
-        if let Form::Sentinel { master } = &self.form {
-            write!(f, "/{master}")?;
+        let hosts: Vec<_> = self.hosts.iter().map(Host::to_string).collect();
+        write!(f, "{}", hosts.join(","))?;
+        match &self.form {
+            Form::Sentinel(master) => write!(f, "/{master}"),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
-fn credentials(who: &str) -> Result<(Option<String>, Option<String>)> {
-    let Some((user, password)) = who.split_once(':') else {
+/// Reads `[[user]:password@]/path` as if there were a host.
+fn in_front_of_socket(url: &Url) -> Result<dlock_core::spi::Servers> {
+    let (login, path) = url
+        .raw_place()
+        .split_at(url.raw_place().rfind('@').map_or(0, |at| at + 1));
+    if !path.starts_with('/') || path.len() < 2 {
         return Err(invalid(
-            "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` or \
-             `redis://user:password@host`",
+            "a `redis+unix` URL names a socket by its whole path, as in \
+             `redis+unix:///run/redis/redis.sock`",
         ));
-    };
-    let (user, password) = (decode(user)?, decode(password)?);
-    Ok(((!user.is_empty()).then_some(user), Some(password)))
-}
-
-fn node(text: &str, default: u16) -> Result<Node> {
-    let bad = || invalid("a host in the URL is not of the form `host`, `host:port` or `[::1]:port`");
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
-            match rest {
-                "" => (host, None),
-                rest => (host, Some(rest.strip_prefix(':').ok_or_else(bad)?)),
-            }
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':');
-    if host.is_empty() || !host.bytes().all(fits) {
-        return Err(bad());
     }
-    let port = port.map_or(Ok(default), |p| p.parse().map_err(|_| bad()))?;
-    Ok(Node::Host(host.to_owned(), port))
+    Url::parse(&format!("unix://{login}socket{path}"))?.servers(PORT)
 }
 
 pub(super) fn number(database: &str) -> Result<i64> {
@@ -274,18 +202,12 @@ pub(super) fn number(database: &str) -> Result<i64> {
     read.ok_or_else(|| invalid("the number of the database in the URL is none"))
 }
 
-fn decode(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    let decoded: Result<_, _> = decoded.map(std::borrow::Cow::into_owned);
-    decoded.map_err(|_| -> Error { invalid("the URL, percent-decoded, is not UTF-8") })
-}
-
 #[cfg(all(test, feature = "tls", feature = "cluster", feature = "sentinel"))]
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> Address {
-        Address::parse(url).unwrap_or_else(|e| panic!("{url}: {e}"))
+    fn read(url: &str) -> Result<Address> {
+        Address::of(&Url::parse(url)?)
     }
 
     #[test]
@@ -298,12 +220,7 @@ mod tests {
             ("redis://[::1]", "[::1]:6379", 0, false),
             ("redis+cluster://a,b:7001", "a:6379,b:7001", 0, false),
             ("rediss+cluster://a", "a:6379", 0, true),
-            (
-                "redis+sentinel://a,b:1/mymaster/2",
-                "a:26379,b:1/mymaster",
-                2,
-                false,
-            ),
+            ("redis+sentinel://a,b:1/me/2", "a:26379,b:1/me", 2, false),
             (
                 "redis+unix:///run/my%20redis.sock",
                 "/run/my redis.sock",
@@ -311,12 +228,9 @@ mod tests {
                 false,
             ),
         ] {
-            let address = read(url);
-            assert_eq!(
-                (address.to_string().as_str(), address.database, address.tls),
-                (shown, database, tls),
-                "{url}"
-            );
+            let address = read(url).unwrap();
+            let is = (address.to_string(), address.database, address.tls);
+            assert_eq!(is, (shown.to_owned(), database, tls), "{url}");
         }
     }
 
@@ -329,41 +243,23 @@ mod tests {
             ("redis://bob:hun@ter2@h", Some("bob"), "hun@ter2"),
             ("redis://bob:a:b@h", Some("bob"), "a:b"),
         ] {
-            let address = read(url);
-            assert_eq!(
-                (address.user.as_deref(), address.password.as_deref()),
-                (user, Some(password)),
-                "{url}"
-            );
+            let address = read(url).unwrap();
             assert_eq!(address.to_string(), "h:6379");
+            let is = (address.user.as_deref(), address.password.as_deref());
+            assert_eq!(is, (user, Some(password)), "{url}");
         }
     }
 
     #[test]
     fn what_is_no_address_is_refused_and_not_repeated() {
-        for url in [
-            "hunter2",
-            "hunter2://h",
-            "redis:hunter2",
-            "redis://",
-            "redis://hunter2@h",
-            "redis://:hunter2@",
-            "redis://:hunter2@h:port",
-            "redis://:hunter2@h:70000",
-            "redis://:hunter2@h/one",
-            "redis://:hunter2@h/-1",
-            "redis://:hunter2@h#hunter2",
-            "redis://:hunter2@a,b",
-            "redis://:hunter2@[::1",
-            "redis://:hunter2@h/hunter2@",
-            "redis://:%ff@h",
-            "redis+cluster://:hunter2@h/1",
-            "redis+sentinel://:hunter2@h",
-            "redis+unix://hunter2",
-            "redis+unix://",
-        ] {
-            let e = Address::parse(url).map(|_| ()).expect_err(url);
-            assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{url}");
+        let wrong = "hunter2 hunter2://h redis:// redis://hunter2@h redis://:hunter2@ \
+            redis://:hunter2@h:port redis://:hunter2@h:70000 redis://:hunter2@h/one redis://:hunter2@h/-1 \
+            redis://:hunter2@h#hunter2 redis://:hunter2@a,b redis://:hunter2@[::1 \
+            redis://:hunter2@h/hunter2@ redis://:%ff@h redis+cluster://:hunter2@h/1 \
+            redis+sentinel://:hunter2@h redis+unix://hunter2 redis+unix://";
+        for url in wrong.split_whitespace() {
+            let e = read(url).map(|_| ()).expect_err(url);
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
             assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
         }
     }

@@ -1,19 +1,16 @@
 //! The members of a quorum, each on a server of its own.
 //!
-//! Two addresses may lead to one server: a name and a number, two interfaces, two databases of it. It would
-//! have two votes. It says itself which it is, by what is unique to each run of a server; so each member
-//! looks at that whenever it connects, and is refused where another one has been before. What could go wrong,
-//! and why it does no harm:
+//! Two addresses may lead to one server (a name and a number, two interfaces, two databases of it), which
+//! would have two votes. So each member looks at the server's run id whenever it connects, and is refused
+//! where another one has been before. What could go wrong, and why it does no harm:
 //!
-//! * *The server was away when the members were opened*, and so nobody could compare. They are compared when
-//!   they connect.
-//! * *It is started again.* Then it is another run, and of the two whichever connects first has it. Who was
-//!   there before has lost its connection, and is refused when it comes back. While it has not noticed, it
+//! * *The server was away when the members were opened.* They are compared when they connect.
+//! * *It is restarted.* Then it has another run id, and of the two whichever connects first has it. Who was
+//!   there before has lost its connection, and is refused when it comes back; while it has not noticed, it
 //!   asks nobody.
 //! * *Both connect at once.* The list is under a lock, and one is first.
-//! * *It does not say*, since the user may not ask for `INFO`: then nothing is compared.
-//! * *One of them is closed, or dropped.* What it was connected to stays in the list: the members of a quorum
-//!   end together.
+//! * *It does not tell*, since the user may not ask for `INFO`: then nothing is compared.
+//! * *One of them is closed, or dropped.* Its server stays in the list: the members of a quorum end together.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +20,11 @@ use dlock_core::ErrorKind;
 
 use crate::failure::Cause;
 
-/// What members of one quorum know of one another: see [`Config::apart`](crate::Config::apart).
+/// What members of one quorum know of one another: see [`Config::member_of`](crate::Config::member_of).
 ///
 /// Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Apart(Arc<Known>);
+pub struct Members(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -39,17 +36,16 @@ struct Known {
 /// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    all: Apart,
+    all: Members,
     number: u64,
 }
 
-impl Apart {
+impl Members {
     /// One more.
     pub(crate) fn member(&self) -> Member {
-        Member {
-            all: self.clone(),
-            number: self.0.members.fetch_add(1, Ordering::Relaxed),
-        }
+        let number = self.0.members.fetch_add(1, Ordering::Relaxed);
+        let all = self.clone();
+        Member { all, number }
     }
 }
 
@@ -76,13 +72,13 @@ mod tests {
 
     #[test]
     fn a_server_has_one_member() {
-        let all = Apart::default();
+        let all = Members::default();
         let [one, two] = [all.member(), all.clone().member()];
         let both = one.clone();
         assert!(one.comes_to("a").is_ok() && both.comes_to("a").is_ok());
         assert!(two.comes_to("a").is_err() && two.comes_to("b").is_ok());
         assert!(one.comes_to("b").is_err());
-        // Started again.
+        // Restarted.
         assert!(two.comes_to("c").is_ok() && one.comes_to("c").is_err() && one.comes_to("b").is_ok());
     }
 }

@@ -17,12 +17,12 @@ use std::time::Duration;
 use dlock_core::Runtime;
 use dlock_core::runtime::yield_now;
 use futures::future::{Either, select};
-use redis::aio::ConnectionLike;
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
-use self::server::{Server, Setup};
+use self::server::Server;
 use crate::failure::{Failed, timed_out};
 use crate::scripts::Script;
 
@@ -52,114 +52,85 @@ pub(crate) enum Connection {
     Cluster(Arc<Cluster>),
 }
 
-impl Connection {
-    /// Runs a script. Whoever calls limits the time.
-    pub(crate) async fn invoke(&self, script: &Script, command: &Cmd) -> Result<Value, Failed> {
-        match self {
-            Self::Single(single) => single.ask(|c| invoke(c, script, command)).await,
+/// The same of whichever it is.
+macro_rules! each {
+    ($self:ident, $servers:ident => $done:expr) => {
+        match $self {
+            Self::Single($servers) => $done,
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.ask(command, |c| invoke(c, script, command)).await,
+            Self::Cluster($servers) => $done,
         }
-    }
+    };
+}
 
-    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failed> {
+impl Connection {
+    /// Asks, and runs a script if it is the hash of one. Whoever calls limits the time.
+    pub(crate) async fn ask(&self, command: &Cmd, script: Option<&Script>) -> Result<Value, Failed> {
         match self {
-            Self::Single(single) => single.ask(|c| query(c, command)).await,
+            Self::Single(server) => server.ask(|c| ask(c, command, script)).await,
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.ask(command, |c| query(c, command)).await,
+            Self::Cluster(cluster) => cluster.ask(command, |c| ask(c, command, script)).await,
         }
     }
 
     /// Whether it answers; connects, if that is not done.
     pub(crate) async fn ready(&self) -> Result<(), Failed> {
         match self {
-            Self::Single(_) => self.within(self.query(&redis::cmd("PING"))).await.map(drop),
+            Self::Single(server) => {
+                let pinging = server.ask(|mut c| async move { redis::cmd("PING").exec_async(&mut c).await });
+                server.setup().within(pinging).await
+            }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.ready().await,
         }
     }
 
-    /// What is unique to the run of the one server.
+    /// The run id of the one server.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
         match self {
-            Self::Single(single) => single.run(),
+            Self::Single(server) => server.run(),
             #[cfg(feature = "cluster")]
             Self::Cluster(_) => None,
         }
     }
 
-    fn setup(&self) -> &Setup {
-        match self {
-            Self::Single(single) => single.setup(),
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.setup(),
-        }
+    /// Whether each bucket of names may be on another server.
+    pub(crate) fn is_spread(&self) -> bool {
+        !matches!(self, Self::Single(_))
     }
 
-    /// Gives a request as much time as it may take.
-    pub(crate) async fn within<T>(
-        &self,
-        request: impl Future<Output = Result<T, Failed>>,
-    ) -> Result<T, Failed> {
-        self.setup().within(request).await
-    }
-
-    /// Gives a request that long.
-    pub(crate) async fn at_most<T>(
-        &self,
-        limit: Duration,
-        request: impl Future<Output = Result<T, Failed>>,
-    ) -> Result<T, Failed> {
-        within(&*self.setup().runtime, limit, request).await
+    /// How long a request without a limit of its own may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        each!(self, servers => servers.setup().timeout)
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
-        match self {
-            Self::Single(single) => single.subscribe(channel).await,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.subscribe(channel).await,
-        }
+        each!(self, servers => servers.subscribe(channel).await)
     }
 
     pub(crate) async fn unsubscribe(&self, channel: &[u8]) {
-        match self {
-            Self::Single(single) => single.unsubscribe(channel).await,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.unsubscribe(channel).await,
-        }
+        each!(self, servers => servers.unsubscribe(channel).await);
     }
 
     pub(crate) fn close(&self) {
-        match self {
-            Self::Single(single) => single.close(),
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.close(),
-        }
-    }
-
-    /// Whether each bucket of names may be on another server.
-    pub(crate) fn is_spread(&self) -> bool {
-        match self {
-            Self::Single(_) => false,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(_) => true,
-        }
+        each!(self, servers => servers.close());
     }
 }
 
-async fn query(mut connection: impl ConnectionLike, command: &Cmd) -> RedisResult<Value> {
-    command.query_async(&mut connection).await
-}
-
-/// Runs a script by its hash; a server that does not have it, since it was told to forget all or was started
-/// anew, is given it first.
-async fn invoke(mut connection: impl ConnectionLike, script: &Script, command: &Cmd) -> RedisResult<Value> {
-    match command.query_async(&mut connection).await {
-        Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+/// Asks. A server that does not have the script, since it was told to forget all or was restarted, is given
+/// it first.
+async fn ask(
+    mut connection: MultiplexedConnection,
+    command: &Cmd,
+    script: Option<&Script>,
+) -> RedisResult<Value> {
+    let answer = command.query_async(&mut connection).await;
+    match (answer, script) {
+        (Err(e), Some(script)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
             load(script).exec_async(&mut connection).await?;
             command.query_async(&mut connection).await
         }
-        answer => answer,
+        (answer, _) => answer,
     }
 }
 

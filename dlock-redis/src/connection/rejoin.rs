@@ -5,14 +5,12 @@
 //! have forgotten has run out by itself. (*Delayed restart*, of the description of Redlock.) The clients keep
 //! it out: nothing has to be done to the server, and no restart is overlooked.
 //!
-//! How long a server has been up it says in INFO: `uptime_in_seconds`, in Redis the wall clock of now less
-//! that of when the process was set up, each in whole seconds. So the start is known to a second only, and is
-//! taken to be late in it: what is made of it here is never longer than the server was up. A lease that it
-//! forgot was given or renewed before that.
+//! How long a server has been up it says in INFO: `uptime_in_seconds`, the wall clock of now less that of its
+//! start, each in whole seconds. What is made of it here is never longer than the server was up.
 //!
-//! * *It is started again*, in order or not, on the same machine or another: out for that long, for each
-//!   client from its next connection on; a process that ends takes its connections with it. So too where it
-//!   kept its leases (`appendfsync always`): who has no need of this does not ask for it.
+//! * *It is restarted*, in order or not, on the same machine or another: out for that long, for each client
+//!   from its next connection on; a process that ends takes its connections with it. So too where it kept its
+//!   leases (`appendfsync always`), which has no need of this.
 //! * *Its wall clock is set back* after the start: out for longer, by as much.
 //! * *Its wall clock is set forward* after the start, as on a machine that boots before it knows the time:
 //!   **let in too early, by as much.** Start it after the clock is right (`time-sync.target`).
@@ -20,12 +18,10 @@
 //!   time. The rights in docs/redis.md forbid the first two, and `noeviction` the third.
 //! * *A lease is longer than that*: not to be had here. It is the longest ttl, with the drift margin on top.
 
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
-use dlock_core::{Drift, ErrorKind, Timestamp};
-
-use crate::failure::Cause;
+use dlock_core::{Drift, Timestamp};
 
 /// The start of a server is known to that.
 const GRAIN: Duration = Duration::from_secs(1);
@@ -81,28 +77,27 @@ fn up_at_least(uptime: i64, clock: Option<u64>) -> Duration {
 }
 
 impl Bar {
-    /// What is said of it, while it is not over.
-    pub(crate) fn stands(&self) -> Option<Cause> {
-        let left = Timestamp::now().until(self.until);
-        (!left.is_zero()).then(|| self.cause(left))
+    fn left(&self) -> Duration {
+        Timestamp::now().until(self.until)
     }
 
-    fn cause(&self, left: Duration) -> Cause {
-        let (after, up) = (self.after, whole(self.up));
-        // Rounded up: whoever comes back by then is not sent away once more.
-        let left = whole(left + Duration::from_millis(1));
-        let what = format!(
-            "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held \
-             still: by `rejoin_after` it \
-             stays out for {after:?} from its start, which is {left:?} more"
-        );
-        Cause::Refused(ErrorKind::Unavailable, Arc::from(what))
+    /// Whether it is not over.
+    pub(crate) fn stands(&self) -> bool {
+        !self.left().is_zero()
     }
 }
 
-impl From<Bar> for Cause {
-    fn from(bar: Bar) -> Self {
-        bar.cause(Timestamp::now().until(bar.until))
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (after, up) = (self.after, whole(self.up));
+        // Rounded up: whoever comes back by then is not sent away once more.
+        let tenths = self.left().as_millis().div_ceil(100);
+        let left = Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX));
+        write!(
+            f,
+            "was started lately, {up:?} ago as far as is certain, and may have forgotten locks that are held \
+             still: by `rejoin_after` it stays out for {after:?} from its start, which is {left:?} more"
+        )
     }
 }
 
@@ -116,24 +111,17 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    /// A server that was set up at 10.000 000 s to 10.999 999 s says in all of these cases that it began at
-    /// 10.
     #[test]
     fn what_is_made_of_an_uptime_is_never_more_than_it_was() {
+        // All of these servers say that they began at 10 s.
         for began in [10_000_000_u64, 10_000_001, 10_500_000, 10_999_999] {
             for now in [10_999_999_u64, 11_000_000, 12_345_678, 50_999_999, 51_000_000] {
                 let uptime = i64::try_from(now / 1_000_000 - began / 1_000_000).unwrap();
                 let real = Duration::from_micros(now - began);
                 let exact = up_at_least(uptime, Some(now));
-                assert!(
-                    exact <= real && real <= exact + S,
-                    "{began} {now}: {exact:?} of {real:?}"
-                );
+                assert!(exact <= real && real <= exact + S, "{began} {now}: {exact:?}");
                 let rough = up_at_least(uptime, None);
-                assert!(
-                    rough <= exact && real < rough + 2 * S,
-                    "{began} {now}: {rough:?} of {real:?}"
-                );
+                assert!(rough <= exact && real < rough + 2 * S, "{began} {now}: {rough:?}");
             }
         }
         assert_eq!(up_at_least(-3600, Some(1_999_999)), Duration::ZERO);
@@ -147,7 +135,7 @@ mod tests {
             let ttl = Rejoin::new(after).longest_ttl();
             assert!(
                 ttl.is_zero() || ttl + Drift::DEFAULT.margin(ttl) <= after,
-                "{after:?}: {ttl:?}"
+                "{after:?}"
             );
         }
         // As the documentation has it.
@@ -158,17 +146,12 @@ mod tests {
     #[test]
     fn what_is_said_tells_for_how_much_longer() {
         let bar = Rejoin::new(40 * S).admits(4, Some(7_250_000)).unwrap_err();
-        assert_eq!(bar.up, Duration::from_millis(3_250));
-        let Some(Cause::Refused(ErrorKind::Unavailable, text)) = bar.stands() else {
-            panic!("{:?}", bar.stands())
-        };
-        for says in ["3.25s ago", "for 40s", "36.7", "`rejoin_after`"] {
-            assert!(text.contains(says), "{text}");
+        let text = bar.to_string();
+        for says in ["3.25s ago", "for 40s", "36.8", "`rejoin_after`"] {
+            assert!(bar.stands() && text.contains(says), "{text}");
         }
         assert!(Rejoin::new(40 * S).admits(41, Some(7_000_000)).is_ok());
-        assert!(
-            Rejoin::new(40 * S).admits(40, Some(7_999_999)).is_err(),
-            "a second is not certain"
-        );
+        // A second is not certain.
+        assert!(Rejoin::new(40 * S).admits(40, Some(7_999_999)).is_err());
     }
 }

@@ -1,33 +1,36 @@
 //! Ask, release, abandon, look.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, News, Probe, Queueing, Release, Released, Renew,
-    Sent, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Sent, Signal,
+    Wait, Wake,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result};
 use futures::future::join_all;
-use futures::stream::{BoxStream, StreamExt as _};
+use futures::stream::BoxStream;
 use redis::Value;
 
-use super::{Plain, PlainLock, call};
-use crate::backend::millis;
-use crate::failure::nothing_done;
-use crate::lock::{check_name, check_ttl};
-use crate::reply::{Reply, strange};
+use super::PlainLock;
+use crate::backend::{Exists, millis};
+use crate::reply::strange;
 
 /// How soon who waits looks again, and how late.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
-impl Plain {
+impl PlainLock {
+    /// Where the lock of that lease is, for all clients, and where an abandoned request is remembered.
+    fn keys(&self, lease: &LeaseKey) -> Result<(Vec<u8>, Vec<u8>)> {
+        let key = self.key(&lease.name);
+        let tombstone = self.tombstone(&key, lease.id)?;
+        Ok((key, tombstone))
+    }
+
     fn check(&self, request: &Acquire) -> Result<()> {
-        check_name(&self.capabilities, &request.key.name)?;
-        check_ttl(&self.capabilities, request.ttl)?;
+        self.store.check_name(&request.key.name)?;
+        self.store.check_ttl(request.ttl)?;
         let asked = !request.mode.is_exclusive()
             || request.queue == Queueing::Join
             || request.priority != Acquire::DEFAULT_PRIORITY
@@ -43,28 +46,22 @@ impl Plain {
     /// Deletes the lock if it is of that request: whether it was. With a tombstone against what may be on its
     /// way.
     async fn delete(&self, lease: &LeaseKey, tombstone: bool) -> Result<bool> {
-        let key = self.key(&lease.name);
-        let mut command = call(&self.scripts.release, 2);
-        command.arg(&key).arg(self.tombstone(&key, lease.id)?);
-        command.arg(lease.id.to_string()).arg(u8::from(tombstone));
-        match self.run(&self.scripts.release, command, None).await?.1 {
+        let (key, buried) = self.keys(lease)?;
+        let call = self.store.call(&self.scripts.release, 2).arg(key).arg(buried);
+        let call = call.arg(lease.id.to_string()).number(u64::from(tombstone));
+        match call.run().await?.1 {
             Value::Int(n) => Ok(n == 1),
             _ => Err(strange("no number")),
         }
     }
-}
 
-impl PlainLock {
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let plain = &self.0;
-        plain.check(request)?;
-        let key = plain.key(&request.key.name);
-        let mut command = call(&plain.scripts.acquire, 2);
-        command.arg(&key).arg(plain.tombstone(&key, request.key.id)?);
-        command.arg(request.key.id.to_string()).arg(millis(request.ttl));
-        let asks = plain.unanswered.asks(&request.key, Sent::Acquire);
-        let (sent, value) = asks.answered(plain.run(&plain.scripts.acquire, command, None).await)?;
-        let mut reply = Reply::new(value)?;
+        self.check(request)?;
+        let (key, tombstone) = self.keys(&request.key)?;
+        let call = self.store.call(&self.scripts.acquire, 2).arg(&key).arg(tombstone);
+        let call = call.arg(request.key.id.to_string()).number(millis(request.ttl));
+        let asks = self.store.unanswered.asks(&request.key, Sent::Acquire);
+        let (sent, mut reply) = asks.answered(call.ask().await)?;
         match reply.bytes()?.as_slice() {
             b"G" => Ok(Attempt::Granted(Grant::new(
                 request.key.clone(),
@@ -73,10 +70,7 @@ impl PlainLock {
                 reply.life()?,
             ))),
             b"H" => {
-                let probe = Arc::new(IsFree {
-                    plain: Arc::clone(plain),
-                    key,
-                });
+                let probe = Exists::new(self.store.clone(), key);
                 let (min, max) = (LOOK_MIN, LOOK_MAX);
                 let mut wait = Wait::new(Wake::Poll { probe, min, max });
                 wait.recheck_in = reply.recheck()?;
@@ -92,31 +86,10 @@ pub(super) fn unsupported(what: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, what)
 }
 
-/// Asks whether anybody holds it: one command that changes nothing, for all who wait in this client.
-struct IsFree {
-    plain: Arc<Plain>,
-    key: Vec<u8>,
-}
-
-#[async_trait]
-impl Probe for IsFree {
-    async fn look(&self) -> Result<News> {
-        self.plain.check_open()?;
-        let mut command = redis::cmd("EXISTS");
-        command.arg(&self.key);
-        let answer = self.plain.connection.query(&command).await;
-        match answer.map_err(|e| nothing_done(e, &self.plain.at))? {
-            // Whoever it is by now: there is nothing to be had.
-            Value::Int(1) => Ok(News::Nothing),
-            _ => Ok(News::Changed),
-        }
-    }
-}
-
 #[async_trait]
 impl Lock for PlainLock {
     fn capabilities(&self) -> &Capabilities {
-        &self.0.capabilities
+        &self.store.capabilities
     }
 
     fn renew(&self) -> Option<&dyn Renew> {
@@ -124,8 +97,7 @@ impl Lock for PlainLock {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        let signals = self.0.pushes.signals();
-        signals.chain(futures::stream::pending()).boxed()
+        self.store.signals()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -138,11 +110,11 @@ impl Lock for PlainLock {
         if how != Release::Now {
             return Err(named(unsupported("a plain lock has no minimum hold")));
         }
-        let open = self.0.unanswered.of(lease);
-        let asks = self.0.unanswered.asks(lease, Sent::Release);
-        let deleted = asks.answered(self.0.delete(lease, open.acquire).await);
+        let open = self.store.unanswered.of(lease);
+        let asks = self.store.unanswered.asks(lease, Sent::Release);
+        let deleted = asks.answered(self.delete(lease, open.acquire).await);
         let deleted = deleted.map_err(named)?;
-        self.0.unanswered.forget(lease);
+        self.store.unanswered.forget(lease);
         Ok(match deleted || open.release {
             true => Released::Released,
             false => Released::NotHeld,
@@ -151,9 +123,9 @@ impl Lock for PlainLock {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         join_all(requests.iter().map(|key| async move {
-            let deleted = self.0.delete(key, true).await;
+            let deleted = self.delete(key, true).await;
             let deleted = deleted.map_err(|e| e.with_name(&key.name))?;
-            self.0.unanswered.forget(key);
+            self.store.unanswered.forget(key);
             Ok(match deleted {
                 true => Abandoned::WasGranted(None),
                 false => Abandoned::Nothing,
@@ -163,9 +135,7 @@ impl Lock for PlainLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.0.closed.store(true, Ordering::Release);
-        self.0.pushes.close();
-        self.0.connection.close();
+        self.store.close();
         Ok(())
     }
 }

@@ -5,13 +5,10 @@
 //!
 //! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds
 //!   itself, and is told what is left.
-//! * *A request is given up, and arrives late*, on a connection that was given up too. Abandoning it leaves a
-//!   tombstone, a key of its own that goes by itself after a minute; the acquire, a script, looks for that
-//!   first. The keys of locks are not touched by this: other clients see none of it.
-//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step; whatever else
-//!   is there stays.
-//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted;
-//!   there is nothing to be asked for sooner.
+//! * *A request is given up, and arrives late.* Abandoning it leaves a tombstone, a key of its own that goes
+//!   by itself after a minute; the acquire looks for that first. Other clients see none of it.
+//! * *A release comes twice, or after the lease.* It compares the id and deletes in one step.
+//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted.
 //! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
 //! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it
 //!   after a failover, and nobody can tell.
@@ -21,18 +18,12 @@ mod renew;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use dlock_core::spi::Unanswered;
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, RequestId, Result, Timestamp};
-use redis::{Cmd, Value};
+use dlock_core::{Capabilities, Capability, LockName, RequestId, Result};
 
+use crate::backend::Store;
 use crate::config::invalid;
-use crate::connection::Connection;
-use crate::failure::perhaps_done;
-use crate::scripts::Script;
-use crate::wait::Pushes;
+use crate::scripts::{Script, scripts};
 
 /// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an
 /// expiry.
@@ -50,92 +41,45 @@ use crate::wait::Pushes;
 ///
 /// # What it does not
 ///
-/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor, and nothing
-///   refuses it. The store may forget locks (failover, restart, eviction), and then two holders are not told
-///   apart.
-/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it. There is
-///   no fairness, no priority, and no hand-over; somebody may wait for ever.
+/// * *No fencing tokens.* A holder that stalls past its lease can write after its successor. The store may
+///   forget locks (failover, restart, eviction), and then nothing tells two holders from one another.
+/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it: no
+///   fairness, no priority, no hand-off.
 /// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`.
 ///   All of that answers `Unsupported`.
-/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Other
-///   data under it is in the way: text is somebody's lock for as long as it is there, and anything else is
-///   `BackendData`.
+/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Text
+///   under it is somebody's lock for as long as it is there, and anything else is `BackendData`.
 ///
 /// Opened by [`Config::connect_plain`](crate::Config::connect_plain). Clones share one connection.
 #[derive(Clone)]
-pub struct PlainLock(Arc<Plain>);
-
-struct Plain {
-    connection: Connection,
-    /// The address without a password, for messages.
-    at: Arc<str>,
-    prefix: Arc<str>,
-    scripts: Scripts,
-    pushes: Arc<Pushes>,
-    unanswered: Unanswered,
-    capabilities: Capabilities,
-    closed: AtomicBool,
+pub struct PlainLock {
+    store: Arc<Store>,
+    scripts: Arc<Scripts>,
 }
 
-pub(crate) struct Scripts {
-    acquire: Script,
-    release: Script,
-    extend: Script,
-}
+scripts!(Scripts in "scripts/": acquire, release, extend);
 
 impl Scripts {
     pub(crate) fn new() -> Self {
-        let script = |text: &str| Script::new(text.to_owned());
-        Self {
-            acquire: script(include_str!("scripts/acquire.lua")),
-            release: script(include_str!("scripts/release.lua")),
-            extend: script(include_str!("scripts/extend.lua")),
-        }
-    }
-
-    pub(crate) fn all(&self) -> [&Script; 3] {
-        [&self.acquire, &self.release, &self.extend]
+        Self::of(|text| Script::new(text.to_owned()))
     }
 }
 
-impl PlainLock {
-    pub(crate) fn new(
-        connection: Connection,
-        at: Arc<str>,
-        prefix: Arc<str>,
-        scripts: Scripts,
-        pushes: Arc<Pushes>,
-    ) -> Self {
-        Self(Arc::new(Plain {
-            connection,
-            at,
-            prefix,
-            scripts,
-            pushes,
-            unanswered: Unanswered::default(),
-            capabilities: capabilities(),
-            closed: AtomicBool::new(false),
-        }))
-    }
-}
-
-fn capabilities() -> Capabilities {
+pub(crate) fn capabilities() -> Capabilities {
     let mut all = Capabilities::new("redis-plain").with(Capability::PerGrantTtl);
     all.clock_sensitive = true;
     all
 }
 
-impl Plain {
-    fn check_open(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "this Redis backend was closed")),
-            false => Ok(()),
-        }
+impl PlainLock {
+    pub(crate) fn new(store: Arc<Store>, scripts: Scripts) -> Self {
+        let scripts = Arc::new(scripts);
+        Self { store, scripts }
     }
 
     /// Where the lock of that name is, for all clients.
     fn key(&self, name: &LockName) -> Vec<u8> {
-        [self.prefix.as_bytes(), name.as_bytes()].concat()
+        [self.store.prefix.as_bytes(), name.as_bytes()].concat()
     }
 
     /// Where an abandoned request is remembered: in the slot of its lock.
@@ -144,30 +88,12 @@ impl Plain {
         match slot(key) {
             Slot::ByTag => Ok([key, end.as_bytes()].concat()),
             Slot::Whole => Ok([b"{", key, b"}", end.as_bytes()].concat()),
-            Slot::Unsure if !self.connection.is_spread() => Ok([key, end.as_bytes()].concat()),
+            Slot::Unsure if !self.store.connection.is_spread() => Ok([key, end.as_bytes()].concat()),
             Slot::Unsure => Err(invalid(
                 "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is \
-                 sure to be in its slot"
-                    .to_owned(),
+                 sure to be in its slot",
             )),
         }
-    }
-
-    /// Whoever calls limits the time, here or outside.
-    async fn run(
-        &self,
-        script: &Script,
-        command: Cmd,
-        limit: Option<Duration>,
-    ) -> Result<(Timestamp, Value)> {
-        self.check_open()?;
-        let sent = Timestamp::now();
-        let asking = self.connection.invoke(script, &command);
-        let answer = match limit {
-            Some(limit) => self.connection.at_most(limit, asking).await,
-            None => asking.await,
-        };
-        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 }
 
@@ -192,17 +118,11 @@ fn slot(key: &[u8]) -> Slot {
     }
 }
 
-fn call(script: &Script, keys: usize) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(&script.hash).arg(keys);
-    command
-}
-
 impl fmt::Debug for PlainLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlainLock")
-            .field("at", &self.0.at)
-            .field("prefix", &self.0.prefix)
+            .field("at", &self.store.at)
+            .field("prefix", &self.store.prefix)
             .finish_non_exhaustive()
     }
 }

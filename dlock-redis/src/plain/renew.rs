@@ -1,16 +1,15 @@
 //! Leases extended, many of them in one script.
 
 use async_trait::async_trait;
-use dlock_core::Result;
 use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::{Error, Result};
 use futures::{StreamExt as _, stream};
 use redis::Value;
 use std::time::Duration;
 
+use super::PlainLock;
 use super::lock::unsupported;
-use super::{PlainLock, call};
 use crate::backend::millis;
-use crate::lock::check_ttl;
 use crate::renew::{AT_ONCE, BATCH, patience};
 use crate::reply::{Reply, strange};
 
@@ -19,42 +18,42 @@ impl Renew for PlainLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         // On a cluster each name may be on another server, and one that hangs holds up no other: see the
         // renewal of the other recipe.
-        let (batch, at_once, limit) = match self.0.connection.is_spread() {
+        let (batch, at_once, limit) = match self.store.connection.is_spread() {
             true => (1, items.len(), Some(patience(items))),
             false => (BATCH, AT_ONCE, None),
         };
-        let batches: Vec<Vec<RenewItem>> = items.chunks(batch).map(<[_]>::to_vec).collect();
-        let renewed = batches.into_iter().map(|batch| self.renew_batch(batch, limit));
+        let batches = items.chunks(batch).map(|batch| self.renew_batch(batch, limit));
+        let renewed: Vec<_> = batches.collect();
         let all: Vec<Vec<_>> = stream::iter(renewed).buffered(at_once.max(1)).collect().await;
         all.into_iter().flatten().collect()
     }
 }
 
 impl PlainLock {
-    async fn renew_batch(&self, items: Vec<RenewItem>, limit: Option<Duration>) -> Vec<RenewOutcome> {
-        match self.extend(&items, limit).await {
-            Ok(outcomes) => outcomes,
-            Err(e) => items
-                .iter()
-                .map(|item| RenewOutcome::Failed(e.clone().with_name(&item.key.name)))
-                .collect(),
-        }
+    async fn renew_batch(&self, items: &[RenewItem], limit: Option<Duration>) -> Vec<RenewOutcome> {
+        let failed = |e: Error| {
+            let of = |item: &RenewItem| RenewOutcome::Failed(e.clone().with_name(&item.key.name));
+            items.iter().map(of).collect()
+        };
+        self.extend(items, limit).await.unwrap_or_else(failed)
     }
 
     async fn extend(&self, items: &[RenewItem], limit: Option<Duration>) -> Result<Vec<RenewOutcome>> {
-        let plain = &self.0;
-        let mut command = call(&plain.scripts.extend, items.len());
+        let mut call = self.store.call(&self.scripts.extend, items.len());
         for item in items {
             if item.kind != RenewKind::Lease {
                 return Err(unsupported("a plain lock has no queue"));
             }
-            check_ttl(&plain.capabilities, item.ttl)?;
-            command.arg(plain.key(&item.key.name));
+            self.store.check_ttl(item.ttl)?;
+            call = call.arg(self.key(&item.key.name));
         }
         for item in items {
-            command.arg(item.key.id.to_string()).arg(millis(item.ttl));
+            call = call.arg(item.key.id.to_string()).number(millis(item.ttl));
         }
-        let (sent, value) = plain.run(&plain.scripts.extend, command, limit).await?;
+        let (sent, value) = match limit {
+            Some(limit) => call.run_for(limit).await?,
+            None => call.run().await?,
+        };
         let answers = Reply::new(value)?.rest().map(|left| match left {
             Value::Int(left) if left >= 0 => {
                 let left = Duration::from_millis(left.unsigned_abs());

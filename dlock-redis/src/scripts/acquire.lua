@@ -10,18 +10,13 @@ local mode, limit, qttl, priority, window, chan
 -- The short ways, for exclusive requests. They do what the rest would do and no more: most of what a script
 -- costs are the functions that it makes, and these make none.
 if ARGV[4]:byte() == 120 then
-  local call, x, e = redis.call, KEYS[1], KEYS[1] .. ':e'
-  local there = call('EXISTS', x, e, KEYS[2] .. ':' .. id)
+  local call, x, e, t = redis.call, KEYS[1], KEYS[1] .. ':e', KEYS[2]
+  local there = call('EXISTS', x, e, t .. ':' .. id)
   -- Nobody holds, waits, shares or watches, and the request was not abandoned.
   if there == 0 then
     local clock = call('TIME')
     local token = clock[1] .. ('00000' .. clock[2]):sub(-6)
-    local old = call('SET', KEYS[2], token, 'GET')
-    if old and (#old > #token or (#old == #token and old >= token)) then
-      call('SET', KEYS[2], old)
-      call('INCR', KEYS[2])
-      token = call('GET', KEYS[2])
-    end
+--mint
     call('SET', x, '1h' .. id .. token .. ':' .. ttl .. ':' .. owner, 'PX', ttl)
     return token
   end

@@ -2,17 +2,14 @@
 -- is one of a new token, and only where nobody else shares: who waits for that with another holds what the
 -- other waits for. So the second one is told, and gives up.
 --
--- *The first one may have given up too*, and reads on: its task was cancelled, or took the first answer for
--- the last. Nobody says so to the server. It counts as one that wants to be alone for the length of a lease
--- since it last asked, and no longer if it ends before that, is let go (a minimum hold keeps it from others,
--- and wants nothing), or asks to share. Where two ask more seldom than that, each is told that the other is
--- there, as two are that do not ask at the same time: nobody is granted by it, and nobody waits in the
--- server.
+-- *The first one may have given up too*, and says nothing. It counts as one that wants to be alone for the
+-- length of a lease since it last asked, and no longer if it ends before that, is let go, or asks to share.
+-- Where two ask more seldom than that, each is told that the other is there: nobody is granted by it, and
+-- nobody waits in the server.
 --
 -- *It stops halfway* (a permission that is missing, a slot that is on its way to another node), and nothing
 -- is rolled back. So to share is written down before the hold is taken away: until then others find the
--- stronger mode. Who asked counts as the weaker, whatever stopped it. KEYS: x, t. ARGV: id, window, mode,
--- limit
+-- stronger mode. Who asked counts as the weaker. KEYS: x, t. ARGV: id, window, mode, limit
 local id, window, mode, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --state
 -- Who wants to be alone, if it still shares; and until when that counts.

@@ -30,18 +30,13 @@ if keep == 0 then
       local fields = call('HMGET', e, 'o', 'n', head)
       local ttl, ends, chan, owner = (fields[3] or ''):match('^1qx:0:(%d+):%d+:(%d+):([^:]*):(.*)$')
       if ttl and not fields[1] and not fields[2] then
-        local clock = call('TIME')
+        local clock, t = call('TIME'), KEYS[2]
         local micros = ('00000' .. clock[2]):sub(-6)
         local token, now = clock[1] .. micros, clock[1] .. micros:sub(1, 3)
         if tonumber(ends) > tonumber(now) then
           -- See `although_full` in state.lua.
-          call('DEL', KEYS[2] .. ':')
-          local old = call('SET', KEYS[2], token, 'GET')
-          if old and (#old > #token or (#old == #token and old >= token)) then
-            call('SET', KEYS[2], old)
-            call('INCR', KEYS[2])
-            token = call('GET', KEYS[2])
-          end
+          call('DEL', t .. ':')
+--mint
           local life = math.min(tonumber(ttl), tonumber(window))
           local message = head .. token .. ':' .. now .. ':' .. string.format('%d', now + life)
           -- A token that nobody hears of is missing, and nothing else.

@@ -6,7 +6,6 @@
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
 
-mod apart;
 mod bad_input;
 #[cfg(feature = "cluster")]
 mod bad_node;
@@ -18,6 +17,7 @@ mod ears;
 mod halfway;
 mod hand_over;
 mod lost_answers;
+mod members;
 mod plain;
 mod rejoin;
 mod replicas;

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use crate::servers::{Connection, RedisServer, Value};
 
-const SHARED: &str = concat!(
-    include_str!("../../src/scripts/head.lua"),
-    include_str!("../../src/scripts/state.lua")
-);
+const SHARED: &str = include_str!("../../src/scripts/state.lua");
+const MINT: &str = include_str!("../../src/scripts/mint.lua");
 const ACQUIRE: &str = include_str!("../../src/scripts/acquire.lua");
 const RELEASE: &str = include_str!("../../src/scripts/release.lua");
 const ABANDON: &str = include_str!("../../src/scripts/abandon.lua");
@@ -36,7 +34,7 @@ struct Side {
 impl Side {
     fn new(c: &mut Connection, prefix: &'static str, short: bool) -> Self {
         let mut load = |text: &str| {
-            let text = text.replace("--state\n", SHARED);
+            let text = text.replace("--state\n", SHARED).replace("--mint\n", MINT);
             c.ask(&["SCRIPT", "LOAD", &text]).unwrap().text()
         };
         let mut hashes: Vec<_> = SHORT

@@ -34,38 +34,14 @@ fn a_url_says_what_code_can_say() {
 
 #[test]
 fn what_is_wrong_is_refused_without_repeating_it() {
-    for wrong in [
-        "",
-        "zk://",
-        "zk://hunter2@h",
-        "zk://:hunter2@h",
-        "redis://u:hunter2@h",
-        "zk://u:hunter2@h:0",
-        "zk://u:hunter2@h:99999",
-        "zk://u:hunter2@h//x",
-        "zk://u:hunter2@h/../x",
-        "zk://u:hunter2@h/zookeeper/x",
-        "zk://u:hunter2@h/a%00b",
-        "zk://u:hunter2@h?x=1",
-        "zk://u:hunter2@h?layout=hunter2",
-        "zk://u:hunter2@h?root=hunter2",
-        "zk://u:hunter2@a,,b",
-    ] {
+    let wrong = " zk:// zk://hunter2@h zk://:hunter2@h redis://u:hunter2@h zk://u:hunter2@h:0 \
+        zk://u:hunter2@h:99999 zk://u:hunter2@h//x zk://u:hunter2@h/../x zk://u:hunter2@h/zookeeper/x \
+        zk://u:hunter2@h/a%00b zk://u:hunter2@h?x=1 zk://u:hunter2@h?layout=hunter2 \
+        zk://u:hunter2@h?root=hunter2 zk://u:hunter2@a,,b";
+    for wrong in wrong.split(' ') {
         let e = Config::from_url(wrong).expect_err(wrong);
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{wrong}");
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
-    }
-}
-
-#[test]
-fn a_mode_that_is_gone_is_refused_with_a_way_out() {
-    for (url, instead) in [
-        ("zk://h?priorities=true", "Redis"),
-        ("zk://h?containers=false", "3.5"),
-    ] {
-        let e = Config::from_url(url).expect_err(url);
-        assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}");
-        assert!(e.to_string().contains(instead), "{e}");
     }
 }
 
@@ -86,10 +62,8 @@ fn a_host_that_no_certificate_can_name_is_refused_with_tls() {
 fn certificates_without_tls_are_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let url = format!("zk://h?ca={}", file.path().display());
-    assert_eq!(
-        Config::from_url(&url).unwrap_err().kind(),
-        ErrorKind::InvalidInput
-    );
+    let e = Config::from_url(&url).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput);
 }
 
 #[cfg(not(feature = "tls"))]

@@ -1,17 +1,17 @@
 //! Looking for the slots: who is asked, who is believed, and how often.
 //!
-//! * *A node that left the cluster* answers as fast as any, and knows of no slots. That is no answer: with it
-//!   all that is known would be forgotten, the way back too. The others are asked, and what is known stays.
+//! * *A node that left the cluster* knows of no slots. That is no answer: the others are asked, and what is
+//!   known stays.
 //! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed
 //!   if nobody knows more. The nodes that were known before stay those to ask; only who knows all the slots
 //!   ends that.
 //! * *A node that says nothing*, or hangs: two are asked, and all others as soon as one of them does not say
 //!   it, or not at once.
-//! * *What the slots are told of does not change*, while a master is dead that nobody replaces, or nodes do
-//!   not agree: everybody who asks wants a look. They share it, and each one that has shown nothing new puts
-//!   the next one off, up to a second. One that has shown something does not: there may be more.
+//! * *What the slots are told of does not change*, while a master is dead that nobody replaces: everybody who
+//!   asks wants a look. They share it, and each one that has shown nothing new puts the next one off, up to a
+//!   second. One that has shown something does not: there may be more.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{ErrorKind, RedisError, ServerErrorKind as Said, Value};
 
 use super::slots::Slots;
-use super::{Cluster, Node, State, is_away, nobody};
-use crate::connection::{self};
+use super::{Cluster, Node, State, kind, nobody};
+use crate::connection::pause;
 use crate::failure::Failed;
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -73,7 +73,7 @@ impl Pace {
 
 impl Cluster {
     /// Asks where the slots are; whether that is another place than was told before.
-    pub(super) async fn look(&self) -> Result<bool, Failed> {
+    pub(super) async fn look(self: &Arc<Self>) -> Result<bool, Failed> {
         let mut first = self.candidates();
         let mut others = first.split_off(FIRST.min(first.len()));
         let mut asked: FuturesUnordered<_> = first.into_iter().map(ask).collect();
@@ -94,7 +94,7 @@ impl Cluster {
                 }
                 Either::Left((Some(Err(failed)), _)) => {
                     // That one is not there says less than what another one says.
-                    if why.as_ref().is_none_or(is_away) {
+                    if why.as_ref().is_none_or(|why| kind(why) == Some(ErrorKind::Io)) {
                         why = Some(failed);
                     }
                     false
@@ -123,12 +123,10 @@ impl Cluster {
     fn candidates(&self) -> Vec<Result<Arc<Node>, Failed>> {
         let mut state = self.state();
         let known = state.slots.masters().chain(state.nodes.keys()).chain(&self.seeds);
-        let all: BTreeSet<_> = known.cloned().collect();
+        let all: HashSet<_> = known.cloned().collect();
         let mut all: Vec<_> = all.into_iter().map(|at| self.node(&mut state, at)).collect();
-        let mut random = [0; FIRST];
-        self.setup.runtime.fill_random(&mut random);
-        for (n, random) in random.into_iter().enumerate().take(all.len()) {
-            let other = n + usize::from(random) % (all.len() - n);
+        for n in 0..FIRST.min(all.len()) {
+            let other = n + usize::from(self.setup.random()) % (all.len() - n);
             all.swap(n, other);
         }
         all
@@ -136,7 +134,7 @@ impl Cluster {
 
     /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have none any more
     /// nothing is kept.
-    fn learn(&self, slots: Slots) -> bool {
+    fn learn(self: &Arc<Self>, slots: Slots) -> bool {
         let (changed, gone) = {
             let mut state = self.state();
             // Not with what redirections said since: of a node that is behind, that would be news each time.
@@ -152,7 +150,7 @@ impl Cluster {
 
     /// The nodes that have no slots any more, and are no longer among those that are known: nobody hears
     /// anything there.
-    fn replace(&self, state: &mut State, slots: Slots) -> Vec<Arc<Node>> {
+    fn replace(self: &Arc<Self>, state: &mut State, slots: Slots) -> Vec<Arc<Node>> {
         state.slots = slots;
         let State {
             slots,
@@ -163,7 +161,7 @@ impl Cluster {
         if !slots.are_all() {
             return Vec::new();
         }
-        let kept: BTreeSet<_> = slots.masters().chain(&self.seeds).collect();
+        let kept: HashSet<_> = slots.masters().chain(&self.seeds).collect();
         let gone: Vec<_> = nodes.extract_if(|at, _| !kept.contains(at)).collect();
         let mut is_deaf = false;
         for listened_at in channels.values_mut() {
@@ -177,31 +175,23 @@ impl Cluster {
         gone.into_iter().map(|(_, node)| node).collect()
     }
 
-    pub(super) fn look_again(&self) {
-        self.look_again_in(&mut self.state());
-    }
-
-    pub(super) fn look_again_in(&self, state: &mut State) {
+    /// Has it looked for once more.
+    pub(super) fn look_again_in(self: &Arc<Self>, state: &mut State) {
         state.again = true;
-        if state.closed || std::mem::replace(&mut state.looking, true) {
-            return;
+        if !state.closed && !std::mem::replace(&mut state.looking, true) {
+            let looking = look_until_it_is_found(Arc::downgrade(self), self.setup.runtime.clone());
+            self.setup.runtime.spawn(looking.boxed());
         }
-        let (me, runtime) = (self.me.clone(), self.setup.runtime.clone());
-        self.setup
-            .runtime
-            .spawn(look_until_it_is_found(me, runtime).boxed());
     }
 
     /// One look; whether it is over with that.
-    async fn look_once(&self) -> bool {
+    async fn look_once(self: &Arc<Self>) -> bool {
         self.state().again = false;
         let looked = self.setup.within(self.look()).await;
         let heard = looked.is_ok() && self.listen_again().await;
-        let mut random = [0];
-        self.setup.runtime.fill_random(&mut random);
         let mut state = self.state();
         let changed = matches!(looked, Ok(true));
-        state.pace.over(Timestamp::now(), changed, random[0]);
+        state.pace.over(Timestamp::now(), changed, self.setup.random());
         // Whoever asks has it looked for again; those who only listen do not ask.
         let nobody_waits = looked.is_err() && state.channels.is_empty();
         let over = state.closed || ((heard || nobody_waits) && !state.again);
@@ -231,14 +221,12 @@ fn ask(node: Result<Arc<Node>, Failed>) -> BoxFuture<'static, Result<Slots, Fail
 /// Until it is known where the slots are and everything is listened to there, if anything is.
 async fn look_until_it_is_found(me: Weak<Cluster>, runtime: Arc<dyn Runtime>) {
     loop {
-        let Some(pause) = me
-            .upgrade()
-            .map(|cluster| cluster.state().pace.wait(Timestamp::now()))
-        else {
-            return;
-        };
-        if !pause.is_zero() {
-            connection::pause(runtime.sleep(pause)).await;
+        let Some(cluster) = me.upgrade() else { return };
+        let wait = cluster.state().pace.wait(Timestamp::now());
+        // Without the cluster: it may be given up meanwhile.
+        drop(cluster);
+        if !wait.is_zero() {
+            pause(runtime.sleep(wait)).await;
         }
         let Some(cluster) = me.upgrade() else { return };
         if cluster.look_once().await {

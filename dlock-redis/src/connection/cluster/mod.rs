@@ -1,10 +1,8 @@
-//! The servers of a Redis Cluster: a connection of its own to each, and which of them has which slot.
+//! The servers of a Redis Cluster: connections of their own to each, and which of them has which slot.
 //!
-//! Each node is a [`Server`], so all that is true of the connection to one server is true here: what was not
-//! sent is told from what may have been, subscriptions are there before anybody can ask, a node that answers
-//! nothing is found out. What a node does not do keeps nobody from the others. The driver's own client of
-//! clusters is not used: it asks all nodes in turn for the slots, and nobody meanwhile; one that hangs
-//! thereby cost every lease at the others.
+//! Each node is a [`Server`], so all that is true of the connection to one server is true here, and what a
+//! node does not do keeps nobody from the others. The driver's client of clusters is not used: it asks all
+//! nodes in turn for the slots, and nobody meanwhile; one that hangs thereby cost every lease at the others.
 //!
 //! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for
 //!   there.
@@ -17,51 +15,51 @@
 //!   that answer an `SUNSUBSCRIBE`; the driver may take them for an answer. So commands go over other
 //!   connections than those that listen, and such a connection is made anew. What is lost in between is made
 //!   up for: whoever waits asks again when it can hear again.
-//! * *It cannot be listened at the new place yet, and the slot comes back.* From when the old place is left
-//!   until there is another one the channel is listened to nowhere, and is written down so: at whichever
-//!   place the next look shows it is listened to anew. So is what was listened to at a node that is given up.
+//! * *The new node cannot be listened at yet, and the slot comes back.* From when the old one is left until
+//!   there is another one the channel is written down as listened to nowhere, and the next look listens anew.
+//!   So is what was listened to at a node that is given up.
 
 mod discovery;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dlock_core::{Error, Timestamp};
+use dlock_core::Timestamp;
+use dlock_core::spi::Host;
 use futures::FutureExt as _;
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Value};
 
+use self::discovery::Pace;
+use self::slots::{Slots, host, slot_of};
 use crate::connection;
-use crate::connection::server::{Role, Server, Setup};
+use crate::connection::server::{Moved, Server, Setup};
 use crate::failure::{Cause, Failed};
-use discovery::Pace;
-pub(crate) use slots::At;
-use slots::{Slots, slot_of};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Makes the connection to a node.
-pub(crate) type Connect = Box<dyn Fn(&At, Role) -> dlock_core::Result<Arc<Server>> + Send + Sync>;
+pub(crate) type Connect = Box<dyn Fn(&Host, Option<Moved>) -> dlock_core::Result<Arc<Server>> + Send + Sync>;
 
 /// One of the servers.
 struct Node {
-    at: At,
+    at: Host,
+    /// To ask on. Nothing is listened to.
     commands: Arc<Server>,
-    /// For messages, if anything is listened to there.
+    /// To listen on, if anything is listened to there.
     ears: OnceLock<Arc<Server>>,
 }
 
 pub(crate) struct Cluster {
     connect: Connect,
-    seeds: Vec<At>,
+    seeds: Vec<Host>,
     setup: Setup,
     state: Mutex<State>,
-    me: Weak<Self>,
 }
 
 #[derive(Default)]
@@ -69,9 +67,9 @@ struct State {
     slots: Slots,
     /// The same as the last node that was believed told it, without what redirections said since.
     told: Slots,
-    nodes: HashMap<At, Arc<Node>>,
+    nodes: HashMap<Host, Arc<Node>>,
     /// What is listened to, and where, if it is already.
-    channels: BTreeMap<Vec<u8>, Option<At>>,
+    channels: BTreeMap<Vec<u8>, Option<Host>>,
     /// A task looks for the slots; and there was a reason to once more since it began.
     looking: bool,
     again: bool,
@@ -81,13 +79,12 @@ struct State {
 
 impl Cluster {
     /// A cluster of which those nodes are known, none of them connected to.
-    pub(crate) fn new(seeds: Vec<At>, connect: Connect, setup: Setup) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+    pub(crate) fn new(seeds: Vec<Host>, connect: Connect, setup: Setup) -> Arc<Self> {
+        Arc::new(Self {
             connect,
             seeds,
             setup,
             state: Mutex::default(),
-            me: me.clone(),
         })
     }
 
@@ -96,28 +93,27 @@ impl Cluster {
     }
 
     /// Finds out which nodes there are, and whether one of them answers.
-    pub(crate) async fn ready(&self) -> Result<(), Failed> {
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<(), Failed> {
         self.setup.within(self.look()).await.map(drop)
     }
 
     /// Asks the node that it concerns: that of its first key.
     pub(crate) async fn ask<F: Future<Output = RedisResult<Value>>>(
-        &self,
+        self: &Arc<Self>,
         command: &Cmd,
         request: impl Fn(MultiplexedConnection) -> F,
     ) -> Result<Value, Failed> {
         let slot = slot_of(key_of(command));
-        let request = &request;
-        self.repeat(
-            slot,
-            |node: Arc<Node>| async move { node.commands.ask(request).await },
-        )
-        .await
+        let ask = |node: Arc<Node>| {
+            let request = &request;
+            async move { node.commands.ask(request).await }
+        };
+        self.repeat(slot, ask).await
     }
 
     /// Until a node has carried it out, or may have.
     async fn repeat<T, F: Future<Output = Result<T, Failed>>>(
-        &self,
+        self: &Arc<Self>,
         slot: u16,
         request: impl Fn(Arc<Node>) -> F,
     ) -> Result<T, Failed> {
@@ -131,15 +127,18 @@ impl Cluster {
                 Err(failed) => failed,
             };
             if let Some(to) = moved_to(&failed, &node.at) {
-                self.state().slots.moved(slot, to);
-                self.look_again();
+                let mut state = self.state();
+                state.slots.moved(slot, to);
+                self.look_again_in(&mut state);
+                drop(state);
                 if !std::mem::replace(&mut redirected, true) {
                     continue;
                 }
             } else if !nothing_was_done(&failed) {
                 return Err(failed);
-            } else if !is_under_way(&failed) {
-                self.look_again();
+            } else if !matches!(kind(&failed), Some(ErrorKind::Server(Said::Ask | Said::TryAgain))) {
+                // Where it is under way to is known.
+                self.look_again_in(&mut self.state());
             }
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
@@ -150,7 +149,7 @@ impl Cluster {
     }
 
     /// The node that has that slot. If none is known to, any: it will say why.
-    fn node_of(&self, slot: u16) -> Result<Arc<Node>, Failed> {
+    fn node_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, Failed> {
         let mut state = self.state();
         let at = match state.slots.master(slot) {
             Some(at) => at.clone(),
@@ -163,7 +162,7 @@ impl Cluster {
         self.node(&mut state, at)
     }
 
-    fn node(&self, state: &mut State, at: At) -> Result<Arc<Node>, Failed> {
+    fn node(&self, state: &mut State, at: Host) -> Result<Arc<Node>, Failed> {
         if state.closed {
             return Err(Failed::unsent(nobody()));
         }
@@ -171,7 +170,7 @@ impl Cluster {
             return Ok(Arc::clone(node));
         }
         let node = Arc::new(Node {
-            commands: (self.connect)(&at, Role::Commands).map_err(unusable)?,
+            commands: self.connect(&at, None)?,
             ears: OnceLock::new(),
             at: at.clone(),
         });
@@ -179,27 +178,35 @@ impl Cluster {
         Ok(node)
     }
 
-    fn ears(&self, node: &Node) -> Result<Arc<Server>, Failed> {
+    fn connect(&self, at: &Host, moved: Option<Moved>) -> Result<Arc<Server>, Failed> {
+        // The settings, which were good for the nodes of the URL, may not be for one that they told of.
+        (self.connect)(at, moved).map_err(|e| {
+            let what = format!("has a node that cannot be used: {e}");
+            Failed::unsent(Cause::Refused(e.kind(), what.into()))
+        })
+    }
+
+    fn ears(self: &Arc<Self>, node: &Node) -> Result<Arc<Server>, Failed> {
         if let Some(ears) = node.ears.get() {
             return Ok(Arc::clone(ears));
         }
-        let me = self.me.clone();
+        let me = Arc::downgrade(self);
         let moved = Arc::new(move |channel: &[u8]| {
             if let Some(me) = me.upgrade() {
                 me.moved(channel);
             }
         });
-        let ears = (self.connect)(&node.at, Role::Ears { moved }).map_err(unusable)?;
+        let ears = self.connect(&node.at, Some(moved))?;
         Ok(Arc::clone(node.ears.get_or_init(|| ears)))
     }
 
-    pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
+    pub(crate) async fn subscribe(self: &Arc<Self>, channel: &[u8]) -> Result<(), Failed> {
         self.state().channels.entry(channel.to_vec()).or_insert(None);
         self.setup.within(self.listen(channel)).await
     }
 
     /// Listens where the slot of that channel is.
-    async fn listen(&self, channel: &[u8]) -> Result<(), Failed> {
+    async fn listen(self: &Arc<Self>, channel: &[u8]) -> Result<(), Failed> {
         let slot = slot_of(channel);
         let listen = |node: Arc<Node>| async move {
             self.ears(&node)?.subscribe(channel).await?;
@@ -243,7 +250,7 @@ impl Cluster {
     }
 
     /// Nothing is heard of that channel any more: its slot has moved.
-    fn moved(&self, channel: &[u8]) {
+    fn moved(self: &Arc<Self>, channel: &[u8]) {
         let mut state = self.state();
         if let Some(at) = state.channels.get_mut(channel) {
             *at = None;
@@ -265,9 +272,8 @@ impl Cluster {
     }
 
     /// Listens at the right places to what is not listened to there; whether that is everything.
-    async fn listen_again(&self) -> bool {
-        // Where they were is taken back first: should it fail here, and the slot come back to where it was,
-        // it is heard of no more there.
+    async fn listen_again(self: &Arc<Self>) -> bool {
+        // Where they were is taken back first: should it fail here, and the slot come back to where it was.
         let misplaced: Vec<(Vec<u8>, Option<Arc<Node>>)> = {
             let mut state = self.state();
             let State {
@@ -331,53 +337,36 @@ fn key_of(command: &Cmd) -> &[u8] {
 }
 
 /// Where it is, if the node says that it has it no more.
-fn moved_to(failed: &Failed, told_by: &At) -> Option<At> {
-    let Cause::Driver(e) = &failed.cause else {
-        return None;
-    };
-    let is_moved = e.kind() == ErrorKind::Server(Said::Moved);
-    let (to, _) = e.redirect_node().filter(|_| is_moved)?;
-    At::parse(to, told_by)
+fn moved_to(failed: &Failed, told_by: &Host) -> Option<Host> {
+    match &failed.cause {
+        Cause::Driver(e) if e.kind() == ErrorKind::Server(Said::Moved) => host(e.redirect_node()?.0, told_by),
+        _ => None,
+    }
+}
+
+fn kind(failed: &Failed) -> Option<ErrorKind> {
+    match &failed.cause {
+        Cause::Driver(e) => Some(e.kind()),
+        _ => None,
+    }
 }
 
 /// Certain to have been carried out by no node, and perhaps not so for long.
 fn nothing_was_done(failed: &Failed) -> bool {
-    let Cause::Driver(e) = &failed.cause else {
-        return false;
-    };
-    match e.kind() {
-        ErrorKind::Server(
+    match kind(failed) {
+        Some(ErrorKind::Server(said)) => matches!(
+            said,
             Said::Moved
-            | Said::Ask
-            | Said::TryAgain
-            | Said::ClusterDown
-            | Said::MasterDown
-            | Said::ReadOnly
-            | Said::BusyLoading,
-        ) => true,
-        ErrorKind::Io => !failed.sent,
+                | Said::Ask
+                | Said::TryAgain
+                | Said::ClusterDown
+                | Said::MasterDown
+                | Said::ReadOnly
+                | Said::BusyLoading
+        ),
+        Some(ErrorKind::Io) => !failed.sent,
         _ => false,
     }
-}
-
-/// The slot is being moved, and where it is, is known.
-fn is_under_way(failed: &Failed) -> bool {
-    let Cause::Driver(e) = &failed.cause else {
-        return false;
-    };
-    matches!(e.kind(), ErrorKind::Server(Said::Ask | Said::TryAgain))
-}
-
-fn is_away(failed: &Failed) -> bool {
-    matches!(&failed.cause, Cause::Driver(e) if e.kind() == ErrorKind::Io)
-}
-
-/// The settings, which were good for the nodes of the URL, are not for one that they told of.
-fn unusable(e: Error) -> Failed {
-    Failed::unsent(Cause::Refused(
-        e.kind(),
-        format!("has a node that cannot be used: {e}").into(),
-    ))
 }
 
 fn nobody() -> RedisError {
@@ -422,34 +411,20 @@ mod tests {
     }
 
     #[test]
-    fn on_a_runtime_that_has_ended_a_request_keeps_nobody_from_its_thread() {
-        let demands = Demands {
-            is_cluster: true,
-            allow_eviction: true,
-            rejoin: None,
-            apart: None,
-        };
+    fn on_a_runtime_that_has_ended_a_request_keeps_no_thread() {
         let setup = Setup {
-            demands,
+            demands: Demands::default(),
             timeout: Duration::from_secs(2),
             runtime: Arc::new(Ended),
             scripts: Arc::new([]),
             pushes: Pushes::new(true),
         };
         let theirs = setup.clone();
-        let connect = move |_: &At, role| {
-            let client = Client::open("redis://127.0.0.1:1").unwrap();
-            Ok(Server::new(
-                theirs.clone(),
-                Source::Server(Box::new(client)),
-                role,
-            ))
+        let connect = move |_: &Host, moved| {
+            let source = Source::Server(Box::new(Client::open("redis://127.0.0.1:1").unwrap()));
+            Ok(Server::new(theirs.clone(), source, moved))
         };
-        let at = At {
-            host: "127.0.0.1".to_owned(),
-            port: 1,
-        };
-        let cluster = Cluster::new(vec![at], Box::new(connect), setup);
+        let cluster = Cluster::new(vec![Host::new("127.0.0.1", 1)], Box::new(connect), setup);
         let command = redis::cmd("GET").arg("a").to_owned();
         let asked = cluster.ask(&command, |_| async { Ok(Value::Nil) });
         // Without a word from others it would be at it until its time is over.

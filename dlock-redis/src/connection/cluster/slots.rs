@@ -2,33 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use dlock_core::spi::Host;
 use redis::Value;
 
 /// How many there are.
 const SLOTS: u16 = 16_384;
 
-/// Where a node is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct At {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+/// Where a node is, as a redirection has it. One without a host is of the node that told it.
+pub(super) fn host(text: &str, told_by: &Host) -> Option<Host> {
+    let (name, port) = text.rsplit_once(':')?;
+    Some(Host::new(host_of(name, told_by), port.parse().ok()?))
 }
 
-impl At {
-    /// As a redirection has it. One without a host is of the node that told it.
-    pub(super) fn parse(text: &str, told_by: &Self) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self {
-            host: host_of(host, told_by),
-            port: port.parse().ok()?,
-        })
-    }
-}
-
-fn host_of(host: &str, told_by: &At) -> String {
-    match host {
-        "" | "?" => told_by.host.clone(),
-        host => host.to_owned(),
+fn host_of(name: &str, told_by: &Host) -> String {
+    match name {
+        "" | "?" => told_by.name.clone(),
+        name => name.to_owned(),
     }
 }
 
@@ -46,12 +35,12 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
     /// By the last slot of a range: its first one, and who has it.
-    ranges: BTreeMap<u16, (u16, At)>,
+    ranges: BTreeMap<u16, (u16, Host)>,
 }
 
 impl Slots {
     /// Reads the answer to `CLUSTER SLOTS`; `None` if it is none.
-    pub(super) fn read(answer: &Value, told_by: &At) -> Option<Self> {
+    pub(super) fn read(answer: &Value, told_by: &Host) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut slots = Self::default();
         for range in ranges {
@@ -68,10 +57,7 @@ impl Slots {
                 Value::Nil => String::new(),
                 _ => return None,
             };
-            let at = At {
-                host: host_of(&host, told_by),
-                port: u16::try_from(*port).ok()?,
-            };
+            let at = Host::new(host_of(&host, told_by), u16::try_from(*port).ok()?);
             slots
                 .ranges
                 .insert(u16::try_from(*last).ok()?, (u16::try_from(*first).ok()?, at));
@@ -79,7 +65,7 @@ impl Slots {
         Some(slots)
     }
 
-    pub(super) fn master(&self, slot: u16) -> Option<&At> {
+    pub(super) fn master(&self, slot: u16) -> Option<&Host> {
         let (_, (first, at)) = self.ranges.range(slot..).next()?;
         (*first <= slot).then_some(at)
     }
@@ -97,7 +83,7 @@ impl Slots {
     }
 
     /// That slot is there now.
-    pub(super) fn moved(&mut self, slot: u16, to: At) {
+    pub(super) fn moved(&mut self, slot: u16, to: Host) {
         let Some((&last, &(first, _))) = self.ranges.range(slot..).next() else {
             self.ranges.insert(slot, (slot, to));
             return;
@@ -115,7 +101,7 @@ impl Slots {
         self.ranges.insert(slot, (slot, to));
     }
 
-    pub(super) fn masters(&self) -> impl Iterator<Item = &At> {
+    pub(super) fn masters(&self) -> impl Iterator<Item = &Host> {
         self.ranges.values().map(|(_, at)| at)
     }
 }
@@ -124,11 +110,8 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn at(port: u16) -> At {
-        At {
-            host: "h".to_owned(),
-            port,
-        }
+    fn at(port: u16) -> Host {
+        Host::new("h", port)
     }
 
     fn two() -> Slots {
@@ -141,18 +124,23 @@ mod tests {
         };
         let range = |from, to, node| Value::Array(vec![Value::Int(from), Value::Int(to), node]);
         let answer = Value::Array(vec![range(0, 99, node("h", 1)), range(200, 16_383, node("", 2))]);
+        // Without a host it is the one that was asked.
         Slots::read(&answer, &at(7)).unwrap()
     }
 
+    fn ports<const N: usize>(slots: &Slots, of: [u16; N]) -> [u16; N] {
+        of.map(|slot| slots.master(slot).map_or(0, |at| at.port))
+    }
+
     #[test]
-    fn slots_are_found_by_their_ranges() {
-        let slots = two();
-        assert_eq!(slots.master(0), Some(&at(1)));
-        assert_eq!(slots.master(99), Some(&at(1)));
-        assert_eq!(slots.master(100), None);
-        // Without a host: the one that was asked.
-        assert_eq!(slots.master(200), Some(&at(2)));
-        assert_eq!(slots.master(16_383), Some(&at(2)));
+    fn a_slot_is_found_by_its_range_and_moves_alone() {
+        let mut slots = two();
+        assert_eq!(ports(&slots, [0, 99, 100, 200, 16_383]), [1, 1, 0, 2, 2]);
+        for (slot, to) in [(0, 3), (50, 3), (99, 4), (150, 5), (16_383, 6)] {
+            slots.moved(slot, at(to));
+        }
+        let of = [0, 1, 49, 50, 51, 98, 99, 100, 150, 151, 200, 16_382, 16_383];
+        assert_eq!(ports(&slots, of), [3, 1, 1, 3, 1, 1, 4, 0, 5, 0, 2, 2, 6]);
     }
 
     #[test]
@@ -167,24 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_moved_moves_alone() {
-        let mut slots = two();
-        for (slot, to) in [(0, 3), (50, 3), (99, 4), (150, 5), (16_383, 6)] {
-            slots.moved(slot, at(to));
-        }
-        let now = [0, 1, 49, 50, 51, 98, 99, 100, 150, 151, 200, 16_382, 16_383];
-        let now = now.map(|slot| slots.master(slot).map(|at| at.port));
-        let told = [3, 1, 1, 3, 1, 1, 4, 0, 5, 0, 2, 2, 6].map(|port| (port > 0).then_some(port));
-        assert_eq!(now, told);
-    }
-
-    #[test]
     fn a_redirection_is_read() {
-        assert_eq!(At::parse("h:3", &at(7)), Some(at(3)));
-        assert_eq!(At::parse(":3", &at(7)), Some(at(3)));
-        let six = At::parse("fe80::1:6379", &at(7)).unwrap();
-        assert_eq!((six.host.as_str(), six.port), ("fe80::1", 6379));
-        assert_eq!(At::parse("nonsense", &at(7)), None);
+        assert_eq!(host("h:3", &at(7)), Some(at(3)));
+        assert_eq!(host(":3", &at(7)), Some(at(3)));
+        let six = host("fe80::1:6379", &at(7)).unwrap();
+        assert_eq!((six.name.as_str(), six.port), ("fe80::1", 6379));
+        assert_eq!(host("nonsense", &at(7)), None);
     }
 
     #[test]

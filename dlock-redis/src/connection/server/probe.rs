@@ -12,27 +12,26 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 
 use super::{Line, Server, State};
-use crate::connection;
+use crate::connection::pause;
 
 /// How long a request may be without an answer, when it is given up, before the connection is suspected.
 const SUSPICIOUS: Duration = Duration::from_millis(100);
 
-/// How long a connection that is listened on may have answered nothing before it is asked: as seldom as a
-/// wait renews its place, with a lease as long as usual.
+/// How long a connection that is listened on may be silent before it is asked.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// A request that is under way. Dropped without an answer after a while, it makes the connection suspicious.
 pub(super) struct Asked<'a> {
-    single: &'a Server,
+    server: &'a Arc<Server>,
     generation: u64,
     since: Timestamp,
     answered: bool,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(single: &'a Server, generation: u64) -> Self {
+    pub(super) fn new(server: &'a Arc<Server>, generation: u64) -> Self {
         Self {
-            single,
+            server,
             generation,
             since: Timestamp::now(),
             answered: false,
@@ -43,7 +42,7 @@ impl<'a> Asked<'a> {
     pub(super) fn answered(mut self, well: bool) {
         self.answered = true;
         if well {
-            self.single.heard.store(self.since.as_nanos(), Ordering::Relaxed);
+            self.server.heard.store(self.since.as_nanos(), Ordering::Relaxed);
         }
     }
 }
@@ -51,16 +50,16 @@ impl<'a> Asked<'a> {
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if !self.answered && Timestamp::now() > self.since + SUSPICIOUS {
-            self.single.suspect(self.generation);
+            self.server.suspect(self.generation);
         }
     }
 }
 
 impl Server {
     /// Finds out whether that connection still answers.
-    fn suspect(&self, generation: u64) {
+    fn suspect(self: &Arc<Self>, generation: u64) {
         let mut state = self.state();
-        let connection = match &state.line {
+        let mut connection = match &state.line {
             Line::Up(up) if up.generation == generation => up.connection.clone(),
             _ => return,
         };
@@ -68,9 +67,8 @@ impl Server {
             return;
         }
         drop(state);
-        let (limit, me) = (self.setup.runtime.sleep(self.setup.timeout), self.me.clone());
+        let (limit, me) = (self.setup.runtime.sleep(self.setup.timeout), Arc::downgrade(self));
         let checking = async move {
-            let mut connection = connection;
             let ping = redis::cmd("PING");
             let answers = match select(pin!(ping.exec_async(&mut connection)), limit).await {
                 // Who is not allowed to ask that is answered too.
@@ -88,20 +86,19 @@ impl Server {
     }
 
     /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
-    pub(super) fn probe(&self, state: &mut State) {
+    pub(super) fn probe(self: &Arc<Self>, state: &mut State) {
         if state.closed || state.channels.is_empty() || state.probing.is_some() {
             return;
         }
         let (probing, ended) = oneshot::channel();
         state.probing = Some(probing);
-        self.setup
-            .runtime
-            .spawn(probe(self.me.clone(), self.setup.runtime.clone(), ended).boxed());
+        let probing = probe(Arc::downgrade(self), self.setup.runtime.clone(), ended);
+        self.setup.runtime.spawn(probing.boxed());
     }
 
     /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is
     /// listened to.
-    fn probed(&self) -> Option<Duration> {
+    fn probed(self: &Arc<Self>) -> Option<Duration> {
         let mut state = self.state();
         if state.closed || state.channels.is_empty() {
             state.probing = None;
@@ -124,15 +121,11 @@ impl Server {
 
 /// As long as anything is listened to: asks on the connection when it has been silent.
 async fn probe(me: Weak<Server>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
-    let mut pause = PROBE;
-    loop {
-        // Without the connection: it may be given up meanwhile.
-        if let Either::Right(_) = select(pin!(connection::pause(runtime.sleep(pause))), &mut ended).await {
-            return;
-        }
-        let Some(me) = me.upgrade() else { return };
-        match me.probed() {
-            Some(next) => pause = next,
+    let mut next = PROBE;
+    // Without the connection: it may be given up meanwhile.
+    while let Either::Left(_) = select(pin!(pause(runtime.sleep(next))), &mut ended).await {
+        match me.upgrade().and_then(|me| me.probed()) {
+            Some(pause) => next = pause,
             None => return,
         }
     }

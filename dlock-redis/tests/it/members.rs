@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::ErrorKind;
-use dlock_redis::{Apart, RedisLock};
+use dlock_redis::{Members, RedisLock};
 
 use crate::servers::RedisServer;
 use crate::{config, here, until};
@@ -15,8 +15,15 @@ const SOON: Duration = Duration::from_secs(5);
 async fn of_two_that_lead_to_one_server_one_is_refused_whenever_it_comes() {
     let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     server.crash().unwrap();
-    let all = Apart::default();
-    let open = async |url: &str| config(url).lazily().apart(&all).connect(here()).await.unwrap();
+    let all = Members::default();
+    let open = async |url: &str| {
+        config(url)
+            .lazily()
+            .member_of(&all)
+            .connect(here())
+            .await
+            .unwrap()
+    };
     let one = open(&server.url()).await;
     let two = open(&format!("{}/1", server.url())).await;
     let three = open(&other.url()).await;

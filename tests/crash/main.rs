@@ -66,7 +66,6 @@ static RULE: Rule = Rule {
     // A round takes a second, and the machine may have others to serve.
     budget: Duration::from_secs(3600),
     bug: None,
-    blast: &[],
     run: |cx| storm::storm(cx).boxed(),
 };
 

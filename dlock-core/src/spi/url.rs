@@ -236,7 +236,7 @@ impl Url {
     /// Refuses a key that nobody has taken.
     ///
     /// # Errors
-    /// `InvalidInput`, which names the key and those that are known.
+    /// `InvalidInput`, which names the key, the known one that is nearest to it, and all that are known.
     pub fn finish(mut self) -> Result<()> {
         let Some(n) = self.query.iter().position(Option::is_some) else {
             return Ok(());
@@ -248,12 +248,17 @@ impl Url {
             true => format!("the key `{key}`"),
             false => format!("key {}", n + 1),
         };
-        let hint = match OF_THE_CLIENT.contains(&&*key) {
-            true => " here: it is one of the client, for `dlock::connect`",
-            false => "",
-        };
         self.known.sort_unstable();
         self.known.dedup();
+        let far = |known: &&&str| strsim::damerau_levenshtein(&key, known);
+        let near = self.known.iter().min_by_key(far);
+        let hint = match near.filter(|known| far(known) <= known.len().div_ceil(3)) {
+            _ if OF_THE_CLIENT.contains(&&*key) => {
+                " here: it is one of the client, for `dlock::connect`".to_owned()
+            }
+            Some(known) if named.contains('`') => format!(" (did you mean `{known}`?)"),
+            _ => String::new(),
+        };
         let (scheme, known) = (&self.scheme, self.known.join(", "));
         Err(invalid(format!(
             "{named} of the URL's query is not known{hint}; `{scheme}` URLs take: {known}"

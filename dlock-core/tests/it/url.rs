@@ -173,9 +173,17 @@ fn a_refusal_repeats_no_value() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_those_that_are_known() {
-    let e = refused("x://h?ttl=1s&namespcae=a");
-    assert!(e.contains("`namespcae`") && e.contains("namespace, ttl"), "{e}");
+fn an_unknown_key_is_named_with_the_nearest_known_one() {
+    let near = refused("x://h?ttl=1s&namespcae=a");
+    assert!(
+        near.contains("`namespcae`") && near.contains("did you mean `namespace`?"),
+        "{near}"
+    );
+    let far = refused("x://h?colour=red");
+    assert!(
+        far.contains("`colour`") && far.contains("namespace, ttl") && !far.contains("did you mean"),
+        "{far}"
+    );
     let mine = Url::parse("x://h?ttl=1s")
         .and_then(Url::finish)
         .unwrap_err()

@@ -216,8 +216,7 @@ impl<T: Send + 'static> Calls<T> {
             return;
         }
         let shared = self.shared.clone();
-        // Closing waits for what is heard out.
-        shared.lingering.fetch_add(1, Ordering::AcqRel);
+        let lingering = Lingering::new(&shared);
         // Anew: the answers that decided may have come at the last moment.
         self.waiting = None;
         self.spent = false;
@@ -232,8 +231,24 @@ impl<T: Send + 'static> Calls<T> {
             for member in self.running().collect::<Vec<_>>() {
                 hear(member, None);
             }
-            self.shared.lingering.fetch_sub(1, Ordering::AcqRel);
+            drop(lingering);
         };
         shared.runtime.spawn(lingers.boxed());
+    }
+}
+
+/// Counts what is heard out in the background, until its task ends or is dropped: closing waits for that.
+struct Lingering(Arc<Shared>);
+
+impl Lingering {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.lingering.fetch_add(1, Ordering::AcqRel);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.lingering.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -93,11 +93,14 @@ impl Shared {
     }
 
     async fn pay(self: Arc<Self>, member: usize) {
+        // Should this task be dropped half-way: what is owed next begins another.
+        let paying = Paying(&self, member);
         let mut pause = PAUSES.0;
         loop {
             let batch = self.next_debts(member);
             if batch.is_empty() {
-                return;
+                // It has ended already, and another may have begun.
+                return std::mem::forget(paying);
             }
             if self.abandon_some(member, batch).await {
                 pause = PAUSES.0;
@@ -149,5 +152,14 @@ impl Shared {
             }
         }
         all_done
+    }
+}
+
+struct Paying<'a>(&'a Shared, usize);
+
+impl Drop for Paying<'_> {
+    fn drop(&mut self) {
+        let Self(shared, member) = self;
+        shared.members[*member].debts.owed().paid = false;
     }
 }

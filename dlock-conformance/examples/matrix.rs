@@ -1,18 +1,19 @@
 //! The proof that the kit bites: every planted bug against every rule, in virtual time.
 //!
 //! ```text
-//! scripts/matrix [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum FILE] [--check] [--text]
+//! scripts/matrix [--quick | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum
+//! FILE] [--check] [--text]
 //! ```
 //!
-//! `--quick` takes a few seeds each. `--soak` plants nothing: the correct backend alone, on 1,000 seeds of each
-//! rule, 100 where it is one of timing or chance.
+//! `--quick` takes a few seeds each. `--soak` plants nothing: the correct backend alone, on 1,000 seeds of
+//! each rule, 100 where it is one of timing or chance.
 //!
-//! `--bug` takes only the bugs of these names, `--rule` only the rules of these numbers. `--others N` runs each
-//! rule that is not the bug's own on N seeds instead of 5.
+//! `--bug` takes only the bugs of these names, `--rule` only the rules of these numbers. `--others N` runs
+//! each rule that is not the bug's own on N seeds instead of 5.
 //!
-//! `--out FILE` writes the table, `MATRIX.md`, and `--museum FILE` the museum, `MUSEUM.md`. Without `--out` the
-//! museum is all: the bugs on show, each against its own rule. `--check` fails if the two files of the kit are
-//! not what it would write.
+//! `--out FILE` writes the table, `MATRIX.md`, and `--museum FILE` the museum, `MUSEUM.md`. Without `--out`
+//! the museum is all: the bugs on show, each against its own rule. `--check` fails if the two files of the
+//! kit are not what it would write.
 //!
 //! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
 //!

@@ -6,9 +6,9 @@
 //!
 //! Each file of `bugs/` is a unified diff against the sources as they are: the mistake that one rule must
 //! catch. `shared.diff` holds what several of them use, and the switch: a build of the copy makes the mistake
-//! that the environment variable `DLOCK_BUG` names. Each diff applies by itself (`patch -p1`). All are applied
-//! at once: insertions in one place stand in the order of the rules, and no two diffs may replace the same
-//! line. A diff that does not apply is named, and nothing is built.
+//! that the environment variable `DLOCK_BUG` names. Each diff applies by itself (`patch -p1`). All are
+//! applied at once: insertions in one place stand in the order of the rules, and no two diffs may replace the
+//! same line. A diff that does not apply is named, and nothing is built.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

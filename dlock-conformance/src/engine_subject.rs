@@ -29,7 +29,8 @@ pub struct EngineSubject {
 }
 
 impl EngineSubject {
-    /// That client. One per call of [`Harness::connect`](crate::Harness::connect), each with a connection of its own.
+    /// That client. One per call of [`Harness::connect`](crate::Harness::connect), each with a connection of
+    /// its own.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -115,8 +116,8 @@ enum Handle {
 /// The part of a hold that converts it, where it has one.
 type Conversion<C> = fn(&Hold<C>) -> Option<&dyn Convert>;
 
-/// A guard as a rule sees it, who may ask for a second release. The type forbids that to users; the store may see it all
-/// the same, as a copy of a message, so it goes to the store.
+/// A guard as a rule sees it, who may ask for a second release. The type forbids that to users; the store may
+/// see it all the same, as a copy of a message, so it goes to the store.
 struct Hold<C = ReadWrite> {
     client: Client,
     /// `None` once it was released. Shared by the calls that are under way.
@@ -148,8 +149,8 @@ impl<C> Hold<C> {
     }
 
     async fn release_once(&self, mut guard: Arc<Guard<C>>) -> Result<()> {
-        // A renewal that was cancelled lets go of it at once; a conversion comes to its end first, as the type
-        // has it.
+        // A renewal that was cancelled lets go of it at once; a conversion comes to its end first, as the
+        // type has it.
         yield_now().await;
         let guard = loop {
             match Arc::try_unwrap(guard) {

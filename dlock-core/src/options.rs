@@ -252,7 +252,8 @@ impl Terms {
             && (period.is_zero() || period > self.ttl / 2)
         {
             return invalid(format!(
-                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0, and at most half of it",
+                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0, and at most half of \
+                    it",
                 self.ttl
             ));
         }

@@ -34,7 +34,8 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// A PostgreSQL that was killed leaves a piece of shared memory, whose number is the last word of a line in
 /// its folder. Then the folders: more than one try, since a server that was just killed may be writing still.
 const SWEEP: &str = r#"cat >/dev/null
-for f in "$0"/*/data/postmaster.pid; do set -- $(sed -n 7p "$f" 2>/dev/null); [ -z "$2" ] || ipcrm -m "$2"; done
+for f in \
+    "$0"/*/data/postmaster.pid; do set -- $(sed -n 7p "$f" 2>/dev/null); [ -z "$2" ] || ipcrm -m "$2"; done
 for n in 1 2 3 4 5; do rm -rf -- "$0" && exit; sleep 0.2; done"#;
 
 /// As much as all servers of the largest test program need at a time, with room.

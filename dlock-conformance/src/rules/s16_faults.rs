@@ -22,8 +22,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.01" MUST phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection]
         layer: Both, access: P, test: T,
         title: "a reset is survived",
-        statement: "A connection that is reset while a guard renews itself is made anew, and the lock is kept; if that takes too long, the loss is told by the deadline.",
-        intent: "Connections break every day; a client that stays dead behind one loses every lock that it holds.",
+        statement: "A connection that is reset while a guard renews itself is made anew, and the lock is \
+            kept; if that takes too long, the loss is told by the deadline.",
+        intent: "Connections break every day; a client that stays dead behind one loses every lock that it \
+            holds.",
         check_first: "Who connects again, and does the renewal after that go over the new connection?",
         evidence: ["kept" >= 2, "lost" >= 1],
         budget: 120 s,
@@ -34,7 +36,8 @@ pub(super) static RULES: &[Rule] = &[
         "16.02" MUST phase 1 [Lock, Lease, Try, Renew, AutoRenew, LossSignal]
         layer: Both, access: P, test: T,
         title: "a black hole ends every call",
-        statement: "Over a connection on which nothing arrives any more, operations end within the claimed bound, a wait with a limit at that limit plus slack, and loss is told by the deadline.",
+        statement: "Over a connection on which nothing arrives any more, operations end within the claimed \
+            bound, a wait with a limit at that limit plus slack, and loss is told by the deadline.",
         intent: "TCP alone waits for a quarter of an hour; a program that waits with it is hung.",
         check_first: "Has every request a time limit of its own?",
         evidence: ["ended_calls" >= 4, "lost" >= 1],
@@ -47,7 +50,8 @@ pub(super) static RULES: &[Rule] = &[
         layer: Both, access: P, test: T,
         title: "a cut wait goes on",
         statement: "A wait whose connection breaks resumes or errs; it never hangs.",
-        intent: "The notification went to a connection that is gone; a waiter that does not look again waits for ever.",
+        intent: "The notification went to a connection that is gone; a waiter that does not look again \
+            waits for ever.",
         check_first: "What happens to a registered waiter when its stream of notifications ends?",
         evidence: ["resumed_or_erred" >= 3],
         budget: 120 s,
@@ -58,8 +62,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.05" MUST phase 1 [Lock, Wait, Try, Lease]
         layer: Both, access: C, test: T,
         title: "a killed holder is replaced",
-        statement: "The lock of a process that is killed is free at the latest its ttl plus slack after its death, for those who try and for those who wait.",
-        intent: "Processes are killed every day, by deployments and by the kernel; a lock that outlives its holder stops everybody.",
+        statement: "The lock of a process that is killed is free at the latest its ttl plus slack after its \
+            death, for those who try and for those who wait.",
+        intent: "Processes are killed every day, by deployments and by the kernel; a lock that outlives its \
+            holder stops everybody.",
         check_first: "Does anything but the lease decide when a dead holder's lock is free?",
         evidence: ["kills" >= 2],
         budget: 120 s,
@@ -70,9 +76,12 @@ pub(super) static RULES: &[Rule] = &[
         "16.06" MUST phase 1 [Lock, Wait, Try, Lease, LossSignal]
         layer: Both, access: C, test: T,
         title: "a resumed holder knows",
-        statement: "A process that was stopped for longer than its ttl is told so by the first look at its guard, before any I/O; the loss signal fires, and its fenced writes are refused.",
-        intent: "A paused process goes on in the middle of its work, and the first thing that it asks must be true.",
-        check_first: "Is validity computed from a clock that goes on while the process is stopped, or from what its timers counted?",
+        statement: "A process that was stopped for longer than its ttl is told so by the first look at its \
+            guard, before any I/O; the loss signal fires, and its fenced writes are refused.",
+        intent: "A paused process goes on in the middle of its work, and the first thing that it asks must \
+            be true.",
+        check_first: "Is validity computed from a clock that goes on while the process is stopped, or from \
+            what its timers counted?",
         evidence: ["looks" >= 2],
         budget: 60 s,
         bug: "resume_thinks_valid" deterministic
@@ -82,9 +91,12 @@ pub(super) static RULES: &[Rule] = &[
         "16.07" MUST phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal]
         layer: Both, access: C, test: T,
         title: "a short stop loses nothing",
-        statement: "A process that is stopped for half of the ttl that it has just renewed keeps its lock, and goes on renewing it.",
-        intent: "A lock that is lost at every pause of a garbage collector or of a busy machine is of no use.",
-        check_first: "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the timers?",
+        statement: "A process that is stopped for half of the ttl that it has just renewed keeps its lock, \
+            and goes on renewing it.",
+        intent: "A lock that is lost at every pause of a garbage collector or of a busy machine is of no \
+            use.",
+        check_first: "Does anything but the deadline decide that a hold is over: a renewal that is late, a \
+            gap in the timers?",
         evidence: ["short_stops" >= 1],
         budget: 60 s,
         bug: "hair_trigger_loss" deterministic
@@ -94,9 +106,12 @@ pub(super) static RULES: &[Rule] = &[
         "16.08" MUST phase 2 [Lock, Try, Lease, SurvivesRestart]
         layer: Backend, access: H, test: D,
         title: "a restart is survived",
-        statement: "A server that is restarted while a lock is held knows the hold, with the same token, or its holder has been told of the loss before anybody else is granted, for those restarts of which that is claimed.",
+        statement: "A server that is restarted while a lock is held knows the hold, with the same token, or \
+            its holder has been told of the loss before anybody else is granted, for those restarts of \
+            which that is claimed.",
         intent: "A lock server is updated on a working day; if that frees all locks, every job runs twice.",
-        check_first: "Are holds stored before they are granted, and are they there before the first request is answered?",
+        check_first: "Are holds stored before they are granted, and are they there before the first request \
+            is answered?",
         evidence: ["restarts" >= 1],
         budget: 120 s,
         bug: "restart_forgets" deterministic
@@ -106,8 +121,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.09" MUST phase 1 [Lock, Try]
         layer: Both, access: P, test: T,
         title: "a server comes back",
-        statement: "While the server is away a call answers Unavailable within the claimed bound; when it is back the same client works again.",
-        intent: "A client that has to be thrown away after each restart of the server makes every restart an outage.",
+        statement: "While the server is away a call answers Unavailable within the claimed bound; when it \
+            is back the same client works again.",
+        intent: "A client that has to be thrown away after each restart of the server makes every restart \
+            an outage.",
         check_first: "Is a failed connection forgotten, so that the next call makes a new one?",
         evidence: ["unavailable" >= 1, "recovered" >= 2],
         budget: 120 s,
@@ -118,8 +135,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.10" MUST phase 1 [Lock, Lease, Try, Renew, PerGrantTtl]
         layer: Both, access: P, test: T,
         title: "latency shortens validity",
-        statement: "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is shorter by that, after an acquire and after a renewal.",
-        intent: "Whoever counts the lease from the reply believes longer than the store by the whole latency.",
+        statement: "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is \
+            shorter by that, after an acquire and after a renewal.",
+        intent: "Whoever counts the lease from the reply believes longer than the store by the whole \
+            latency.",
         check_first: "From which moment does the deadline count: before the send, or after the reply?",
         evidence: ["slow_round_trips" >= 2, "hand_overs" >= 1],
         budget: 120 s,
@@ -130,8 +149,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.11" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
         layer: Backend, access: H, test: T,
         title: "a clock step ends nothing",
-        statement: "A step of the server's clock makes no lock immortal, and ends none early unless the store is declared to be clock sensitive; tokens increase all the same.",
-        intent: "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none for an hour.",
+        statement: "A step of the server's clock makes no lock immortal, and ends none early unless the \
+            store is declared to be clock sensitive; tokens increase all the same.",
+        intent: "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none \
+            for an hour.",
         check_first: "By which clock are leases counted: one that somebody can set, or one that only runs?",
         evidence: ["steps" >= 2],
         budget: 60 s,
@@ -142,8 +163,10 @@ pub(super) static RULES: &[Rule] = &[
         "16.12" MUST phase 3 [Lock, Wait]
         layer: Backend, access: H, test: X,
         title: "a fail over is survived",
-        statement: "When another server takes over, again and again, histories are legal if that is claimed; otherwise the report says how many grants were double.",
-        intent: "A replica that is behind has not heard of the latest grants, and gives them away a second time.",
+        statement: "When another server takes over, again and again, histories are legal if that is \
+            claimed; otherwise the report says how many grants were double.",
+        intent: "A replica that is behind has not heard of the latest grants, and gives them away a second \
+            time.",
         check_first: "Does a grant wait until the replica has it?",
         evidence: ["fail_overs" >= 5, "grants" >= 20],
         budget: 120 s,
@@ -154,9 +177,11 @@ pub(super) static RULES: &[Rule] = &[
         "16.13" MUST phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal]
         layer: Both, access: P, test: T,
         title: "partition costs one client",
-        statement: "A client that is cut off loses its locks, each by the deadline; those who wait for them have them by the ttl plus slack, and all others go on as if nothing was.",
+        statement: "A client that is cut off loses its locks, each by the deadline; those who wait for them \
+            have them by the ttl plus slack, and all others go on as if nothing was.",
         intent: "One machine behind a broken switch must not be able to stop everybody else.",
-        check_first: "Does anything in the store wait for a client: for its answer to an expiry, for room in its connection, for a lock that is held meanwhile?",
+        check_first: "Does anything in the store wait for a client: for its answer to an expiry, for room \
+            in its connection, for a lock that is held meanwhile?",
         evidence: ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
         budget: 120 s,
         bug: "partition_blocks_all" deterministic
@@ -166,9 +191,12 @@ pub(super) static RULES: &[Rule] = &[
         "16.14" MUST phase 3 [Lock, Try, Wait]
         layer: Backend, access: H, test: D,
         title: "foreign data is no lock",
-        statement: "Something at a lock's key that no lock library wrote is answered with BackendData: no panic, no grant, and it is not overwritten. Other names are not concerned.",
-        intent: "Two programs share a store and a name; whoever takes the other's data for a free lock destroys it.",
-        check_first: "What does the code do with a record that it cannot read: refuse it, or treat it as absent?",
+        statement: "Something at a lock's key that no lock library wrote is answered with BackendData: no \
+            panic, no grant, and it is not overwritten. Other names are not concerned.",
+        intent: "Two programs share a store and a name; whoever takes the other's data for a free lock \
+            destroys it.",
+        check_first: "What does the code do with a record that it cannot read: refuse it, or treat it as \
+            absent?",
         evidence: ["spoiled_names" >= 2],
         budget: 60 s,
         bug: "corrupt_panics" deterministic
@@ -178,8 +206,11 @@ pub(super) static RULES: &[Rule] = &[
         "16.15" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
         layer: Both, access: P, test: X,
         title: "all at once and then healed",
-        statement: "Under a random schedule of every fault at once the history is legal and no stale token is admitted; when nothing goes wrong any more, everybody who was there gets every name within its bound.",
-        intent: "Each fault alone is handled by code that was written for it; two of them together meet code that nobody wrote.",
+        statement: "Under a random schedule of every fault at once the history is legal and no stale token \
+            is admitted; when nothing goes wrong any more, everybody who was there gets every name within \
+            its bound.",
+        intent: "Each fault alone is handled by code that was written for it; two of them together meet \
+            code that nobody wrote.",
         check_first: "Which two faults were at work at the time that the drawing shows?",
         evidence: ["grants" >= 20, "struck" >= 10, "recovered" >= 2],
         budget: 300 s,
@@ -330,7 +361,8 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
         if round == 0 {
             let what = "a try while the server is away";
             let by = cx.now() + patience(&cx);
-            // One may go into the connection that has just broken, and another into one that was being made: these do not know. Then there is no server.
+            // One may go into the connection that has just broken, and another into one that was being made:
+            // these do not know. Then there is no server.
             loop {
                 match cx
                     .within(patience(&cx), what, f.a.try_acquire(&name, &ask))

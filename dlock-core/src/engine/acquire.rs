@@ -2,21 +2,26 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The future is dropped at any poll.* From before the request may have been sent until a guard exists, a `Request` is on
-//!   the stack. Dropped while armed, it owes the store an abandon, which the keeper performs (I1). Abandoning leaves a tombstone,
-//!   so it does not matter which of the two messages arrives first.
-//! * *The reply is lost.* The attempt is repeated with the same key; the store recognises its own grant and answers its
-//!   remaining life (I5). When time runs out the outcome is `Unknown`, and the request is abandoned.
-//! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that is seen here; it
-//!   is given back and the wait goes on under a new key. A grant that is over never becomes a guard.
-//! * *The store refuses it* (a permission is missing, data that nobody understands), and not everywhere at the beginning: a script is not rolled
-//!   back. So it is abandoned in line, unless the refusal is one that comes before everything.
-//! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers, nothing is held
-//!   afterwards, and `Timeout` is true: a grant that arrives meanwhile is what the abandon finds and ends.
+//! * *The future is dropped at any poll.* From before the request may have been sent until a guard exists, a
+//!   `Request` is on the stack. Dropped while armed, it owes the store an abandon, which the keeper performs
+//!   (I1). Abandoning leaves a tombstone, so it does not matter which of the two messages arrives first.
+//! * *The reply is lost.* The attempt is repeated with the same key; the store recognises its own grant and
+//!   answers its remaining life (I5). When time runs out the outcome is `Unknown`, and the request is
+//!   abandoned.
+//! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that
+//!   is seen here; it is given back and the wait goes on under a new key. A grant that is over never becomes
+//!   a guard.
+//! * *The store refuses it* (a permission is missing, data that nobody understands), and not everywhere at
+//!   the beginning: a script is not rolled back. So it is abandoned in line, unless the refusal is one that
+//!   comes before everything.
+//! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers,
+//!   nothing is held afterwards, and `Timeout` is true: a grant that arrives meanwhile is what the abandon
+//!   finds and ends.
 //! * *The store is silent when the wait limit runs out.* The abandon in line gets no longer than
-//!   [`LockOptions::WITHDRAWAL`]. Then its future is dropped, and so is the `Request`, still armed: before the
-//!   caller hears `Unknown` the keeper owes an abandon. The first copy may arrive as well, before or after the
-//!   keeper's: both name this key, so the later one finds a tombstone, and neither touches a successor (I5).
+//!   [`LockOptions::WITHDRAWAL`]. Then its future is dropped, and so is the `Request`, still armed: before
+//!   the caller hears `Unknown` the keeper owes an abandon. The first copy may arrive as well, before or
+//!   after the keeper's: both name this key, so the later one finds a tombstone, and neither touches a
+//!   successor (I5).
 //! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
 
 use std::sync::Arc;
@@ -150,8 +155,8 @@ impl<'a> Request<'a> {
         self.in_store = false;
     }
 
-    /// Turns a grant into a lease under the keeper's care; then nothing is owed any more. Refused if it is over already, or if the
-    /// client is closing.
+    /// Turns a grant into a lease under the keeper's care; then nothing is owed any more. Refused if it is
+    /// over already, or if the client is closing.
     fn accept(&mut self, grant: Grant) -> Result<Arc<Lease>> {
         self.in_store = true;
         let now = self.engine.now();
@@ -172,7 +177,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A lease under the keeper's care that is nobody's yet. Dropped, because an observer panicked, it is given back.
+/// A lease under the keeper's care that is nobody's yet. Dropped, because an observer panicked, it is given
+/// back.
 struct Unclaimed<'a>(&'a Core, &'a Arc<Lease>);
 
 impl Drop for Unclaimed<'_> {
@@ -225,8 +231,8 @@ async fn pursue(
         let woken = match answer {
             Ok(Attempt::Granted(grant)) => Woken::Granted(grant, None),
             Ok(Attempt::Held(_)) if patience == Patience::Try => {
-                // An earlier copy whose answer was lost may still be on its way, and be granted when the name is free: then
-                // the request stays armed, and the abandon's tombstone meets it.
+                // An earlier copy whose answer was lost may still be on its way, and be granted when the name
+                // is free: then the request stays armed, and the abandon's tombstone meets it.
                 if !failing.may_be_held {
                     request.disarm();
                 }
@@ -273,11 +279,13 @@ async fn pursue(
                 // The key is of no use any more: the grant was over, or the store has a tombstone for it.
                 ErrorKind::Lost => {
                     request.start_over();
-                    // A grant that came while it stood in line: nothing has failed since it was asked for, which may be long ago.
+                    // A grant that came while it stood in line: nothing has failed since it was asked for,
+                    // which may be long ago.
                     let since = if in_line { engine.now() } else { asked_at };
                     failing.count(since, false);
                     if failing.longer_than(engine.op_timeout, engine.now()) {
-                        let message = "grants of the store are over before they arrive: the ttl is too short for its latency";
+                        let message = "grants of the store are over before they arrive: the ttl is too \
+                            short for its latency";
                         return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
                     }
                 }
@@ -325,7 +333,8 @@ async fn pursue(
     }
 }
 
-/// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are not.
+/// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are
+/// not.
 #[derive(Default)]
 struct Ends {
     last: Option<Timestamp>,
@@ -333,7 +342,8 @@ struct Ends {
 }
 
 impl Ends {
-    /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is back.
+    /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is
+    /// back.
     fn pause(&mut self, core: &Core) -> Duration {
         let now = core.now();
         let at_once = self
@@ -389,8 +399,9 @@ impl Failing {
     }
 }
 
-/// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is refused as well, there is no use in
-/// trying it for ever, and the ttl ends what there is; of a session it does not, so there it is tried for as long as a ttl lasts.
+/// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is
+/// refused as well, there is no use in trying it for ever, and the ttl ends what there is; of a session it
+/// does not, so there it is tried for as long as a ttl lasts.
 async fn refused(request: Request<'_>, why: Error, until: Option<Timestamp>) -> Error {
     let engine = request.engine;
     let limit = engine.time_left(until.map(|t| t + LockOptions::WITHDRAWAL));
@@ -433,9 +444,9 @@ async fn give_up(request: Request<'_>) -> Error {
     }
 }
 
-/// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third of it, confirms
-/// it; without, or when the window is so short that a round trip or two could use it up, it is confirmed here.
-/// The wait limit is one for that as well.
+/// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third
+/// of it, confirms it; without, or when the window is so short that a round trip or two could use it up, it
+/// is confirmed here. The wait limit is one for that as well.
 async fn confirm_if_needed(request: &Request<'_>, grant: Grant, until: Option<Timestamp>) -> Result<Grant> {
     const SHORT: Duration = Duration::from_millis(100);
     let options = &request.ask.options;

@@ -17,8 +17,9 @@ use crate::runtime::yield_now;
 use crate::timestamp::Timestamp;
 
 impl Core {
-    /// Gives a request of a user its time limit, and ends it when the client closes. The limit only goes to the keeper when the first
-    /// poll did not complete the request: a store in this process answers at once, and pays nothing.
+    /// Gives a request of a user its time limit, and ends it when the client closes. The limit only goes to
+    /// the keeper when the first poll did not complete the request: a store in this process answers at once,
+    /// and pays nothing.
     pub(super) async fn ask<T>(
         &self,
         limit: Duration,
@@ -79,15 +80,16 @@ impl Core {
         }
     }
 
-    /// When to ask again for a waiter: at a third of its queue entry's life, or when something is known to run out.
+    /// When to ask again for a waiter: at a third of its queue entry's life, or when something is known to
+    /// run out.
     pub(super) fn next_ask(
         &self,
         waiter: &Waiter,
         now: Timestamp,
         recheck_in: Option<Duration>,
     ) -> Timestamp {
-        // What is known to run out is asked for just after; by the two first in line at once, by the others later and
-        // spread, since for them it pays only if those before them are dead.
+        // What is known to run out is asked for just after; by the two first in line at once, by the others
+        // later and spread, since for them it pays only if those before them are dead.
         let recheck = recheck_in.map(|d| {
             let d = d.min(FOREVER) + Duration::from_millis(1);
             if waiter.ahead() < 2 {
@@ -105,7 +107,8 @@ impl Core {
 /// Longer than any wait, and short enough for every timer.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A request that the store does not queue is attempted again at a third of this, if nothing else says sooner.
+/// A request that the store does not queue is attempted again at a third of this, if nothing else says
+/// sooner.
 const LONGEST_UNASKED: Duration = Duration::from_secs(3);
 
 impl Terms {

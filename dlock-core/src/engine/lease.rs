@@ -18,13 +18,15 @@ use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
 
-/// One acquisition, shared by its guards, its observers and the keeper. About 200 bytes; no task, no timer of its own.
+/// One acquisition, shared by its guards, its observers and the keeper. About 200 bytes; no task, no timer of
+/// its own.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) key: LeaseKey,
     pub(crate) options: Arc<Terms>,
     pub(crate) acquired_at: Timestamp,
-    /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone meets it.
+    /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone
+    /// meets it.
     pub(crate) strayed: bool,
     validity: Validity,
     mode: AtomicU64,
@@ -41,7 +43,8 @@ pub(crate) struct Lease {
     observed: AtomicBool,
     /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
     holds: AtomicU32,
-    /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the engine's state.
+    /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the
+    /// engine's state.
     renew_at: AtomicU64,
     /// When the keeper says next that it is held long. Only under the lock of the engine's state.
     warn_at: AtomicU64,
@@ -119,7 +122,8 @@ impl Lease {
         nature: Nature,
     ) -> Arc<Self> {
         let (options, lapse_at) = kept_by_session(options, nature, grant.counted_from);
-        // Of a claim window it is the time that is left which counts: the store may have compared clocks long before it began.
+        // Of a claim window it is the time that is left which counts: the store may have compared clocks long
+        // before it began.
         let (from, span) = match grant.provisional {
             true => (now, (grant.counted_from + grant.expires_in).since(now)),
             false => (grant.counted_from, grant.expires_in),
@@ -154,8 +158,8 @@ impl Lease {
         decode(self.mode.load(Ordering::Acquire))
     }
 
-    /// The mode, for a guard that has just entered. A downgrade looks at the holds after it has changed the mode; the two fences
-    /// see to it that one of the two sees the other.
+    /// The mode, for a guard that has just entered. A downgrade looks at the holds after it has changed the
+    /// mode; the two fences see to it that one of the two sees the other.
     pub(crate) fn mode_when_entered(&self) -> Mode {
         fence(Ordering::SeqCst);
         self.mode()
@@ -207,7 +211,8 @@ impl Lease {
         }
     }
 
-    /// It was renewed by hand, or converted: a hold that a session keeps, without being renewed, starts its ttl anew.
+    /// It was renewed by hand, or converted: a hold that a session keeps, without being renewed, starts its
+    /// ttl anew.
     pub(crate) fn start_anew(&self, counted_from: Timestamp) {
         if self.lapse_at.load(Ordering::Relaxed) != NEVER {
             let at = deadline_of(&self.options, counted_from, self.options.ttl);
@@ -236,7 +241,8 @@ impl Lease {
         self.validity.deadline()
     }
 
-    /// Whether it may be believed at that time. The look that finds the deadline passed ends it, and its caller sees to the rest.
+    /// Whether it may be believed at that time. The look that finds the deadline passed ends it, and its
+    /// caller sees to the rest.
     pub(crate) fn look(&self, now: Timestamp) -> Look {
         self.noticed(now, self.validity.look(now))
     }
@@ -305,8 +311,9 @@ impl Lease {
         self.tell_end();
     }
 
-    /// Tells whoever observes. The end was written before this; an observer says that it is there before it looks at the end. All four
-    /// steps are in the one order of sequential consistency, so at least one of the two sees the other.
+    /// Tells whoever observes. The end was written before this; an observer says that it is there before it
+    /// looks at the end. All four steps are in the one order of sequential consistency, so at least one of
+    /// the two sees the other.
     fn tell_end(&self) {
         if self.observed.load(Ordering::SeqCst)
             && let Some(observers) = self.observers.get()
@@ -433,8 +440,9 @@ pub(crate) fn deadline_of(options: &Terms, counted_from: Timestamp, expires_in: 
     counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
 }
 
-/// All leases of a session live with it, so one without auto-renewal need not end with the next sign of life that the session owes: the keeper hears of
-/// the session for it, until its ttl is over. Answers the terms that the keeper goes by, and when that is.
+/// All leases of a session live with it, so one without auto-renewal need not end with the next sign of life
+/// that the session owes: the keeper hears of the session for it, until its ttl is over. Answers the terms
+/// that the keeper goes by, and when that is.
 fn kept_by_session(options: Arc<Terms>, nature: Nature, counted_from: Timestamp) -> (Arc<Terms>, u64) {
     if nature != Nature::Session || options.auto_renew != AutoRenew::Off {
         return (options, NEVER);
@@ -451,9 +459,9 @@ fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp {
 
 /// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
 ///
-/// Where the period is the engine's to choose it is up to an eighth shorter, each time by another part: clients that began in one moment,
-/// as all do that come back after a restart of the store, would renew in one moment for ever. What one request of a client renews
-/// began to count in one moment, and stays together.
+/// Where the period is the engine's to choose it is up to an eighth shorter, each time by another part:
+/// clients that began in one moment, as all do that come back after a restart of the store, would renew in
+/// one moment for ever. What one request of a client renews began to count in one moment, and stays together.
 fn renew_at(options: &Terms, key: &LeaseKey, counted_from: Timestamp, expires_in: Duration) -> u64 {
     let Some(period) = options.renew_period(expires_in) else {
         return NEVER;

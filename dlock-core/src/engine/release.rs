@@ -2,15 +2,16 @@
 //!
 //! What could break a release, and why it does not:
 //!
-//! * *The future is dropped at any poll, or the guard is.* The lease is first marked as releasing, so that nothing renews
-//!   it and no guard calls it valid; an `Owed` on the stack hands the rest to the keeper. At the latest it lapses.
-//! * *The reply is lost.* `Unknown`, and the keeper goes on. Every release names this acquisition's key, so however
-//!   late it arrives it cannot end a successor's lease (I5).
-//! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to renew, and the
-//!   renewal's answer finds the lease ended here and changes nothing.
+//! * *The future is dropped at any poll, or the guard is.* The lease is first marked as releasing, so that
+//!   nothing renews it and no guard calls it valid; an `Owed` on the stack hands the rest to the keeper. At
+//!   the latest it lapses.
+//! * *The reply is lost.* `Unknown`, and the keeper goes on. Every release names this acquisition's key, so
+//!   however late it arrives it cannot end a successor's lease (I5).
+//! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to
+//!   renew, and the renewal's answer finds the lease ended here and changes nothing.
 //! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
-//! * *The client closes meanwhile.* A release counts as in flight from before the lease leaves the keeper's care until it is settled or
-//!   owed: closing waits for it.
+//! * *The client closes meanwhile.* A release counts as in flight from before the lease leaves the keeper's
+//!   care until it is settled or owed: closing waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,7 +65,8 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             }
         }
         Err(e) => {
-            let message = "whether the lock was released is not known yet; the client goes on releasing it in the background";
+            let message = "whether the lock was released is not known yet; the client goes on releasing it \
+                in the background";
             Err(Error::new(ErrorKind::Unknown, message)
                 .with_name(&lease.key.name)
                 .with_source(e))

@@ -27,17 +27,21 @@ use crate::token::Strength;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long a member stays away that has lost its leases: the longest ttl, and what clocks may differ over that.
+/// How long a member stays away that has lost its leases: the longest ttl, and what clocks may differ over
+/// that.
 const DELAYED_RESTART: Duration = Duration::from_millis(3_100);
 
-/// Runs one seed: some clients, each with a faulty link to each of three or five stores and a clock of its own, use some names at random
-/// while links, stores and clients are broken and mended. Clocks of stores run up to 0.4 % fast or slow, those of clients up to half
-/// a percent; the margin is one percent. A store that loses its leases keeps its counter, and stays away until what it lost is over.
+/// Runs one seed: some clients, each with a faulty link to each of three or five stores and a clock of its
+/// own, use some names at random while links, stores and clients are broken and mended. Clocks of stores run
+/// up to 0.4 % fast or slow, those of clients up to half a percent; the margin is one percent. A store that
+/// loses its leases keeps its counter, and stays away until what it lost is over.
 ///
-/// What is asked is what [`scenario::run`](super::scenario::run) asks, but for whether a guard is backed by *the* store.
+/// What is asked is what [`scenario::run`](super::scenario::run) asks, but for whether a guard is backed by
+/// *the* store.
 ///
 /// # Panics
-/// If nothing can happen any more though the run has not ended, or a task panics; the message of the former names the seed.
+/// If nothing can happen any more though the run has not ended, or a task panics; the message of the former
+/// names the seed.
 pub fn run(seed: u64, trace: Trace) -> Report {
     let sim = Sim::new(seed).with_limits(6_000_000, Duration::from_secs(600));
     if trace == Trace::Keep {
@@ -363,7 +367,8 @@ impl Nemesis {
         }
     }
 
-    /// Every connection to it breaks. With its leases; or without, and then it stays away until they are over.
+    /// Every connection to it breaks. With its leases; or without, and then it stays away until they are
+    /// over.
     fn restart(&mut self, member: usize) {
         let server = self.servers[member].clone();
         if self.forgetful && self.rng.chance(0.5) {

@@ -25,8 +25,8 @@ use crate::runtime::Runtime;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long after the end of all faults a call may still be on its way out: the longest that a message was held back, and what the
-/// engine allows an operation.
+/// How long after the end of all faults a call may still be on its way out: the longest that a message was
+/// held back, and what the engine allows an operation.
 pub(super) const SETTLING: Duration = Duration::from_secs(20);
 
 /// What one seed showed.
@@ -52,15 +52,17 @@ pub enum Trace {
     None,
 }
 
-/// Runs one seed: some clients on faulty links with clocks of their own, who use some names at random while a nemesis breaks
-/// whatever there is to break; then everything is mended, and the system must come to rest by itself.
+/// Runs one seed: some clients on faulty links with clocks of their own, who use some names at random while a
+/// nemesis breaks whatever there is to break; then everything is mended, and the system must come to rest by
+/// itself.
 ///
-/// At every step no two valid guards conflict, each valid guard is backed by the store, lost guards stay lost and tokens grow.
-/// After the mending every call returns, every name can be had within its ttl, the store ends up empty, and a closed client
-/// leaves no task behind.
+/// At every step no two valid guards conflict, each valid guard is backed by the store, lost guards stay lost
+/// and tokens grow. After the mending every call returns, every name can be had within its ttl, the store
+/// ends up empty, and a closed client leaves no task behind.
 ///
 /// # Panics
-/// If nothing can happen any more though the run has not ended, or a task panics; the message of the former names the seed.
+/// If nothing can happen any more though the run has not ended, or a task panics; the message of the former
+/// names the seed.
 pub fn run(seed: u64, trace: Trace) -> Report {
     let sim = Sim::new(seed).with_limits(3_000_000, Duration::from_secs(600));
     if trace == Trace::Keep {
@@ -85,7 +87,8 @@ struct Setting {
     judge: Arc<Judge>,
     names: Arc<[(LockName, Kind)]>,
     clients: Vec<(SimRuntime, Arc<Link>, Client)>,
-    /// Added to every ttl. Where it is minutes nothing lapses within the run, so whatever is left behind is seen to stay in the way.
+    /// Added to every ttl. Where it is minutes nothing lapses within the run, so whatever is left behind is
+    /// seen to stay in the way.
     extra_ttl: Duration,
 }
 
@@ -133,7 +136,8 @@ impl Setting {
         setting
     }
 
-    /// A client whose clock is off by any amount and runs up to half a percent fast or slow; the margin is one percent.
+    /// A client whose clock is off by any amount and runs up to half a percent fast or slow; the margin is
+    /// one percent.
     fn client(
         &self,
         sim: &Sim,
@@ -184,7 +188,8 @@ impl Setting {
             stop: stop.clone(),
             extra_ttl: self.extra_ttl,
             judge: self.judge.clone(),
-            // Where nothing lapses, a lease that came up out of the old age's messages would stay in the way for ever.
+            // Where nothing lapses, a lease that came up out of the old age's messages would stay in the way
+            // for ever.
             forgetful: self.extra_ttl.is_zero() && rng.chance(0.5),
             rng: rng.fork("nemesis"),
         };
@@ -215,7 +220,8 @@ impl Setting {
         }
         let (runtime, _, fresh) = self.client(sim, rng, "fresh", FaultPlan::healthy());
         for (name, kind) in self.names.iter() {
-            // Whatever a dead request left lapses with its ttl; a hand-off to somebody who is gone costs one more.
+            // Whatever a dead request left lapses with its ttl; a hand-off to somebody who is gone costs one
+            // more.
             let bound = 2 * MAX_TTL + SECOND;
             let since = self.judge.seniority(name);
             let lock = fresh.lock(name).expect("a name that was used before");
@@ -279,8 +285,8 @@ impl Setting {
     }
 }
 
-/// The odds of one link. A copy of an attempt that arrives long after its release may be granted once more, to nobody, until its ttl: that is
-/// allowed, so where nothing lapses nothing is sent twice.
+/// The odds of one link. A copy of an attempt that arrives long after its release may be granted once more,
+/// to nobody, until its ttl: that is allowed, so where nothing lapses nothing is sent twice.
 pub(super) fn drawn_plan(rng: &mut SimRng, extra_ttl: Duration) -> FaultPlan {
     let mut plan = FaultPlan::random(rng);
     if !extra_ttl.is_zero() {

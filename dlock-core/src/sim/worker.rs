@@ -42,7 +42,8 @@ pub(super) struct Worker {
     pub(super) judge: Arc<Judge>,
     pub(super) names: Arc<[(LockName, Kind)]>,
     pub(super) stop: Arc<AtomicBool>,
-    /// Added to every ttl. Minutes, and nothing lapses within the run: then whatever is left behind stays in the way.
+    /// Added to every ttl. Minutes, and nothing lapses within the run: then whatever is left behind stays in
+    /// the way.
     pub(super) extra_ttl: Duration,
     pub(super) has_priorities: bool,
     pub(super) has_upgrade: bool,

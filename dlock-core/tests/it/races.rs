@@ -73,8 +73,8 @@ fn what_a_store_refused_after_it_had_granted_it_is_given_back() {
     }
 }
 
-/// Of several leases one cannot be renewed, to its end. The others are not asked for with it when it has hardly any time left: a question that is
-/// given up then tells of none of them.
+/// Of several leases one cannot be renewed, to its end. The others are not asked for with it when it has
+/// hardly any time left: a question that is given up then tells of none of them.
 #[test]
 fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
     for seed in 0..20 {
@@ -256,7 +256,8 @@ fn one_renewal_that_hangs_costs_no_lock() {
     });
 }
 
-/// A grant that is provisional lives for a moment: the first try to confirm it must not take the time of a lease.
+/// A grant that is provisional lives for a moment: the first try to confirm it must not take the time of a
+/// lease.
 #[test]
 fn a_confirmation_that_hangs_costs_no_grant() {
     let mut plan = FaultPlan::healthy();
@@ -486,7 +487,8 @@ fn what_is_asked_of_a_guard_is_answered_by_the_clock() {
     }
 }
 
-/// A part of the store hangs, and many guards of what is there were dropped. Those of what is elsewhere need not wait for them.
+/// A part of the store hangs, and many guards of what is there were dropped. Those of what is elsewhere need
+/// not wait for them.
 #[test]
 fn releases_that_hang_keep_no_others_up() {
     for seed in 0..20 {
@@ -532,7 +534,8 @@ fn a_short_time_limit_of_operations_costs_no_renewal() {
     });
 }
 
-/// The process stands still just when its turn comes, and for longer than the turn lasts. It has waited long; nothing is wrong with the store.
+/// The process stands still just when its turn comes, and for longer than the turn lasts. It has waited long;
+/// nothing is wrong with the store.
 #[test]
 fn a_turn_that_was_slept_through_does_not_end_the_wait() {
     for seed in 0..20 {

@@ -138,7 +138,8 @@ fn after_an_unanswered_upgrade_a_downgrade_tells_the_store() {
             guard.downgrade().await.unwrap();
             assert!(others.read().try_acquire().await.unwrap().is_some());
 
-            // Not waited for, the upgrade may arrive after the downgrade that was to take it back. So the next downgrade is sent too.
+            // Not waited for, the upgrade may arrive after the downgrade that was to take it back. So the
+            // next downgrade is sent too.
             let mut dropped = Box::pin(guard.try_upgrade());
             assert!(futures::poll!(dropped.as_mut()).is_pending());
             drop(dropped);
@@ -175,7 +176,8 @@ fn while_a_conversion_waits_for_its_answer_no_other_is_sent() {
     }
 }
 
-/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside an exclusive guard.
+/// The old downgrade arrives last: had the upgrade been answered meanwhile, a reader would be let in beside
+/// an exclusive guard.
 #[test]
 fn after_an_unanswered_downgrade_there_is_no_upgrade() {
     for seed in 0..20 {

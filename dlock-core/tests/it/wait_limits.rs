@@ -1,4 +1,5 @@
-//! A wait limit is a limit: also when the store does not answer, and whatever happens while the request is withdrawn.
+//! A wait limit is a limit: also when the store does not answer, and whatever happens while the request is
+//! withdrawn.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -128,8 +128,8 @@ pub(super) const ONE_BOOT_ID: &str = "let all that share the file see the same \
 pub(super) fn in_use(at: &str) -> Error {
     let text = format!(
         "the SQLite database {at} holds locks of another boot id and is open elsewhere, so their holders may \
-         be alive in another container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try again \
-         when the ttl of those locks is over"
+         be alive in another container or machine: {ONE_BOOT_ID}; if this machine was just restarted, try \
+         again when the ttl of those locks is over"
     );
     Error::new(ErrorKind::BackendData, text)
 }

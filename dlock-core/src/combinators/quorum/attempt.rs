@@ -78,11 +78,8 @@ fn check(shared: &Shared, request: &Acquire) -> Result<()> {
         let message = format!("a quorum has no {what}");
         Err(Error::new(ErrorKind::Unsupported, message).with_name(&request.key.name))
     };
-    match request.mode {
-        Mode::Shared { limit: Some(_) } => {
-            return unsupported("permits: two of three members each have room for one more than there are");
-        }
-        _ => {}
+    if let Mode::Shared { limit: Some(_) } = request.mode {
+        return unsupported("permits: two of three members each have room for one more than there are");
     }
     if request.queue == Queueing::Join {
         return unsupported("queue: the heads of the members' queues would wait for one another");

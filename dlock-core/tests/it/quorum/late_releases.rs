@@ -10,8 +10,8 @@ use futures::stream::BoxStream;
 
 use super::*;
 
-/// A member as most are: it does not remember what was released, and says of a release that comes a second time that nothing was held. The
-/// memory backend remembers.
+/// A member as most are: it does not remember what was released, and says of a release that comes a second
+/// time that nothing was held. The memory backend remembers.
 struct Forgets {
     inner: Arc<dyn Lock>,
     released: Mutex<HashSet<LeaseKey>>,
@@ -86,7 +86,8 @@ fn sluggish() -> FaultPlan {
 /// All have released it, and say so when nobody waits for that any more.
 #[test]
 fn a_release_that_all_answer_too_late_is_no_loss() {
-    // Until it is asked again: at once, with both on their way; while the first answers come; when all have come; and when they were given up.
+    // Until it is asked again: at once, with both on their way; while the first answers come; when all have
+    // come; and when they were given up.
     for pause in [0, 150, 450, 2_000] {
         simulate(3, async |w| {
             let (a, b) = (forgetful(&w), w.client("b"));

@@ -119,8 +119,8 @@ impl Store {
             "wal" => Ok(WAL),
             "off" | "memory" if !self.db.private => {
                 let text = format!(
-                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open the \
-                     pool with `wal`, or with `delete`, `truncate` or `persist`",
+                    "the SQLite database {} has the journal mode `{mode}`, which a crash can damage; open \
+                     the pool with `wal`, or with `delete`, `truncate` or `persist`",
                     self.db.at
                 );
                 Err(Error::new(ErrorKind::Unsupported, text))

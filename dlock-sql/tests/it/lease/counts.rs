@@ -129,8 +129,8 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
                     // The first look of whoever has not looked yet may be that of one before it, which costs
                     // nothing and shows what was then.
                     let mut looks = 0;
-                    while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&a.key.id))
-                    {
+                    let id = a.key.id;
+                    while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&id)) {
                         looks += 1;
                         assert!(looks < 2, "it was not admitted");
                     }

@@ -39,9 +39,9 @@ BEGIN
     WHERE r.name = n.name;
 END $$;
 
--- A change of the holders. The number shows those who poll that there was one, and those who watch when one is
--- missing. It stands in the row of each watch, behind its length, until the watch comes for it. Where that is
--- much it is told no more, and finds that a number is missing.
+-- A change of the holders. The number shows those who poll that there was one, and those who watch when one
+-- is missing. It stands in the row of each watch, behind its length, until the watch comes for it. Where that
+-- is much it is told no more, and finds that a number is missing.
 CREATE FUNCTION {p}tell(n {p}name, what text, who bytea, rest text) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   message text;

@@ -16,7 +16,7 @@ use crate::sql::Sql;
 pub(crate) enum Opener {
     Memory,
     #[cfg(feature = "sqlite")]
-    Sqlite(dlock_sql::sqlite::Config),
+    Sqlite(Box<dlock_sql::sqlite::Config>),
     #[cfg(feature = "redis")]
     Redis(Box<dlock_redis::Config>),
     #[cfg(feature = "zookeeper")]
@@ -31,7 +31,7 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
     match url.scheme() {
         "memory" => memory(url),
         #[cfg(feature = "sqlite")]
-        "sqlite" => dlock_sql::sqlite::Config::read(url).map(Opener::Sqlite),
+        "sqlite" => Ok(Opener::Sqlite(Box::new(dlock_sql::sqlite::Config::read(url)?))),
         #[cfg(feature = "zookeeper")]
         "zk" | "zookeeper" | "zks" => Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?))),
         #[cfg(feature = "postgres")]

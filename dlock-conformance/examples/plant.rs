@@ -11,6 +11,7 @@
 //! same line. A diff that does not apply is named, and nothing is built.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
@@ -27,13 +28,13 @@ type Edits = BTreeMap<String, Vec<Edit>>;
 
 fn main() -> ExitCode {
     let Some(to) = env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("usage: plant FOLDER");
+        let _ = writeln!(std::io::stderr(), "usage: plant FOLDER");
         return ExitCode::from(2);
     };
     match plant(&to) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e}");
+            let _ = writeln!(std::io::stderr(), "error: {e}");
             ExitCode::FAILURE
         }
     }

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use event_listener::Event;
 
+use super::end::End;
+use super::periods::{NEVER, deadline_of, kept_by_session, max_hold_at, renew_at};
 use super::timers::Place;
 use super::validity::{Look, Validity};
 use crate::capabilities::Nature;
 use crate::error::LossReason;
 use crate::events::{GuardEvent, Subscribers};
 use crate::mode::Mode;
-use crate::options::{AutoRenew, Terms};
+use crate::options::Terms;
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::{Timestamp, nanos};
 use crate::token::Token;
@@ -60,56 +62,12 @@ struct Observers {
     subscribers: Subscribers,
 }
 
-/// How far the end of a lease has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It is held, as far as is known.
-    Held,
-    /// A release was begun; its outcome is not known yet. Nothing renews it any more.
-    Releasing,
-    Released,
-    Lost(LossReason),
-}
-
-impl End {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Held => 0,
-            Self::Releasing => 1,
-            Self::Released => 2,
-            Self::Lost(LossReason::Expired) => 3,
-            Self::Lost(LossReason::Refused) => 4,
-            Self::Lost(LossReason::SessionLost) => 5,
-            Self::Lost(LossReason::MaxHold) => 6,
-            Self::Lost(LossReason::Closed) => 7,
-            Self::Lost(LossReason::Released) => 8,
-        }
-    }
-
-    const fn from_code(code: u8) -> Self {
-        match code {
-            0 => Self::Held,
-            1 => Self::Releasing,
-            2 => Self::Released,
-            3 => Self::Lost(LossReason::Expired),
-            4 => Self::Lost(LossReason::Refused),
-            5 => Self::Lost(LossReason::SessionLost),
-            6 => Self::Lost(LossReason::MaxHold),
-            7 => Self::Lost(LossReason::Closed),
-            _ => Self::Lost(LossReason::Released),
-        }
-    }
-}
-
 /// A downgrade was sent and not answered.
 pub(super) const DOWNGRADE: u8 = 1;
 /// An upgrade was sent and not answered.
 pub(super) const UPGRADE: u8 = 2;
 /// A future waits for the answer to a conversion.
 pub(super) const CONVERTING: u8 = 4;
-
-/// Above every time that is ever reached.
-const NEVER: u64 = u64::MAX;
 
 impl Lease {
     /// The lease of a grant; its deadline may be past already.
@@ -435,54 +393,6 @@ pub(crate) enum Entered {
     LimitReached,
 }
 
-/// Deadline = a time before the send + what the store gave − the drift margin (I3).
-pub(crate) fn deadline_of(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
-    counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
-}
-
-/// All leases of a session live with it, so one without auto-renewal need not end with the next sign of life
-/// that the session owes: the keeper hears of the session for it, until its ttl is over. Answers the terms
-/// that the keeper goes by, and when that is.
-fn kept_by_session(options: Arc<Terms>, nature: Nature, counted_from: Timestamp) -> (Arc<Terms>, u64) {
-    if nature != Nature::Session || options.auto_renew != AutoRenew::Off {
-        return (options, NEVER);
-    }
-    let lapse_at = deadline_of(&options, counted_from, options.ttl).as_nanos();
-    let mut kept = (*options).clone();
-    kept.auto_renew = AutoRenew::On;
-    (Arc::new(kept), lapse_at)
-}
-
-fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp {
-    options.max_hold.map_or(Timestamp::MAX, |d| acquired_at + d)
-}
-
-/// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
-///
-/// Where the period is the engine's to choose it is up to an eighth shorter, each time by another part:
-/// clients that began in one moment, as all do that come back after a restart of the store, would renew in
-/// one moment for ever. What one request of a client renews began to count in one moment, and stays together.
-fn renew_at(options: &Terms, key: &LeaseKey, counted_from: Timestamp, expires_in: Duration) -> u64 {
-    let Some(period) = options.renew_period(expires_in) else {
-        return NEVER;
-    };
-    let sooner = match options.auto_renew {
-        AutoRenew::On => {
-            let part = scatter(key.id.client() as u64 ^ counted_from.as_nanos()) >> 32;
-            Duration::from_nanos(((u128::from(nanos(period) / 8) * u128::from(part)) >> 32) as u64)
-        }
-        _ => Duration::ZERO,
-    };
-    (counted_from + (period - sooner)).as_nanos()
-}
-
-/// Bits that have nothing to do with one another for numbers that do (splitmix64).
-fn scatter(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 /// 0 exclusive, 1 reader, n + 1 for one of n permits.
 fn encode(mode: Mode) -> u64 {
     match mode {
@@ -507,37 +417,6 @@ fn decode(word: u64) -> Mode {
 mod tests {
     use super::*;
     use std::num::NonZeroU32;
-
-    #[test]
-    fn renewals_are_up_to_an_eighth_sooner_than_their_period_and_out_of_step() {
-        let name = crate::LockName::new("x").unwrap();
-        let of = |client| LeaseKey::new(name.clone(), crate::request_id::RequestId::new(client, 1));
-        let ttl = Duration::from_secs(24);
-        let terms = |auto_renew| Terms {
-            auto_renew,
-            ..Terms::DEFAULT
-        };
-        let after = |terms: &Terms, client, second| {
-            let from = Timestamp::ZERO + Duration::from_secs(second);
-            Timestamp::from_nanos(renew_at(terms, &of(client), from, ttl)).since(from)
-        };
-        let on = terms(AutoRenew::On);
-        let mut seen = std::collections::HashSet::new();
-        for client in 0..10 {
-            for second in 1..=10 {
-                let period = after(&on, client, second);
-                assert!(
-                    (Duration::from_secs(7)..=Duration::from_secs(8)).contains(&period),
-                    "{period:?}"
-                );
-                seen.insert(period);
-            }
-        }
-        assert_eq!(seen.len(), 100);
-        // A period that the user chose is that period.
-        let every = terms(AutoRenew::Every(Duration::from_secs(5)));
-        assert_eq!(after(&every, 1, 1), Duration::from_secs(5));
-    }
 
     /// The store compared clocks with the client long before the claim window began.
     #[test]
@@ -569,13 +448,6 @@ mod tests {
             Mode::permit(NonZeroU32::MAX),
         ] {
             assert_eq!(decode(encode(mode)), mode);
-        }
-    }
-
-    #[test]
-    fn every_end_survives_its_encoding() {
-        for code in 0..=8 {
-            assert_eq!(End::from_code(code).code(), code);
         }
     }
 

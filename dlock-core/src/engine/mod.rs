@@ -7,7 +7,8 @@
 //! | `wait.rs` | being in line: pushes, re-asks, polling, the wait limit |
 //! | `release.rs` | letting go, and what is owed when that is dropped half-way |
 //! | `keeper/` | the one background task: renewals in batches, losses on time, obligations until they are met |
-//! | `lease.rs`, `validity.rs` | a lease as the client knows it; until when it may be believed |
+//! | `lease.rs`, `end.rs`, `validity.rs` | a lease as the client knows it; how it ended; until when it may be believed |
+//! | `periods.rs` | when a lease is renewed, and until when it may be held |
 //! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
@@ -16,11 +17,13 @@ mod acquire;
 mod ask;
 mod convert;
 mod core;
+mod end;
 mod gate;
 mod jobs;
 mod keeper;
 mod lease;
 mod limit;
+mod periods;
 mod poller;
 mod release;
 mod timers;
@@ -31,5 +34,6 @@ mod waiter;
 pub(crate) use self::acquire::{Ask, Patience, acquire};
 pub(crate) use self::convert::convert;
 pub(crate) use self::core::{Core, Engine, Settings};
-pub(crate) use self::lease::{End, Entered, Lease};
+pub(crate) use self::end::End;
+pub(crate) use self::lease::{Entered, Lease};
 pub(crate) use self::release::{drop_lease, release, renew};

@@ -19,7 +19,8 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt as _;
 
 use super::core::{Core, Engine};
-use super::lease::{End, Lease};
+use super::end::End;
+use super::lease::Lease;
 use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};

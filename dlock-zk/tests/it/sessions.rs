@@ -326,7 +326,7 @@ async fn what_a_vanished_client_held_lapses() {
     let server = start().await;
     let (vanishing, next) = (client_of(brief(&server).await), open(&server).await);
     let guard = vanishing.lock("x").unwrap().acquire().await.unwrap();
-    vanishing.vanish();
+    vanishing.abort();
     let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;
     let from = std::time::Instant::now();
     crate::turn(&mut wait).await;

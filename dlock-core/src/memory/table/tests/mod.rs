@@ -1,0 +1,112 @@
+//! The table by itself: a state machine without a clock.
+
+mod cases;
+
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::spi::Queueing::{Join, No};
+use crate::spi::{Abandoned, Acquire, Queueing, Release, Released};
+
+const TTL: u64 = 1000;
+const QUEUE_TTL: u64 = 100_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos((1_000_000 + ms) * 1_000_000)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn key(n: u64) -> LeaseKey {
+    named("a", n)
+}
+
+fn named(name: &str, n: u64) -> LeaseKey {
+    LeaseKey::new(LockName::new(name).unwrap(), RequestId::new(u128::from(n % 3), n))
+}
+
+fn permit(n: u32) -> Mode {
+    Mode::permit(NonZeroU32::new(n).unwrap())
+}
+
+/// A table, the time, and what the last call told others.
+struct Bench {
+    table: Table,
+    now: Timestamp,
+    told: News,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Self {
+        Self {
+            table: Table::new(settings),
+            now: at(0),
+            told: News::default(),
+        }
+    }
+
+    fn call<R>(&mut self, f: impl FnOnce(&mut Table, Timestamp, &mut Effects) -> R) -> R {
+        let mut effects = Effects::of(true);
+        let answer = f(&mut self.table, self.now, &mut effects);
+        self.told = effects.into_news().map(|news| *news).unwrap_or_default();
+        answer
+    }
+
+    fn ask(&mut self, n: u64, mode: Mode, queue: Queueing, priority: u8) -> Result<Asked> {
+        let mut request = Acquire::new(key(n), ms(TTL))
+            .with_mode(mode)
+            .with_priority(priority);
+        request.queue = queue;
+        request.queue_ttl = ms(QUEUE_TTL);
+        self.call(|t, now, fx| t.attempt(now, &request, fx))
+    }
+
+    fn join(&mut self, n: u64, mode: Mode) -> Asked {
+        self.ask(n, mode, Join, 5).unwrap()
+    }
+
+    fn take(&mut self, n: u64, mode: Mode) -> Held {
+        match self.ask(n, mode, No, 5).unwrap() {
+            Asked::Granted(held) => held,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&mut self, n: u64) -> Released {
+        self.call(|t, now, fx| t.release(now, &key(n), Release::Now, fx))
+    }
+
+    fn renew(&mut self, n: u64) -> Option<Held> {
+        self.call(|t, now, fx| t.renew(now, &key(n), ms(TTL), fx))
+    }
+
+    fn abandon(&mut self, n: u64) -> Abandoned {
+        self.call(|t, now, fx| t.abandon(now, &key(n), fx))
+    }
+
+    fn convert(&mut self, n: u64, to: Mode) -> Result<Conversion> {
+        self.call(|t, now, fx| t.convert(now, &key(n), to, fx))
+    }
+
+    fn inspect(&mut self) -> Inspection {
+        self.call(|t, now, fx| t.inspect(now, &key(0).name, fx))
+    }
+
+    fn granted(&self) -> Vec<u64> {
+        self.told.granted.iter().map(|(k, _)| k.id.sequence()).collect()
+    }
+
+    fn is_free(&mut self) -> bool {
+        self.inspect() == Inspection::default()
+    }
+}
+
+fn is_queued(asked: &Asked, ahead: u32) -> bool {
+    matches!(asked, Asked::Queued(p) if p.ahead == ahead)
+}

@@ -157,15 +157,6 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
         assert!(e.to_string().contains(says), "{url}: {e}");
         assert!(!format!("{e} {e:?}").contains("hunter2"), "{url}: {e:?}");
     }
-    // Modes that are not there, whatever is said of them.
-    for (url, says) in [
-        ("zk://h?priorities=true", "have no priorities"),
-        ("zk://h?containers=false", "are containers"),
-    ] {
-        let e = refusal(url);
-        assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}: {e}");
-        assert!(e.to_string().contains(says), "{url}: {e}");
-    }
     #[cfg(feature = "zookeeper-tls")]
     assert!(refusal("zks://h?cert=x").to_string().contains("`key`"));
     #[cfg(feature = "zookeeper-sasl")]

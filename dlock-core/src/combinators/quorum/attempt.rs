@@ -71,18 +71,32 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     asking.run().await
 }
 
-/// The engine asks for nothing that is not claimed; what would break exclusion is refused all the same.
+/// Everything that can be wrong with a request, before any member is asked.
 fn check(shared: &Shared, request: &Acquire) -> Result<()> {
     shared.check_open()?;
     let unsupported = |what: &str| {
         let message = format!("a quorum has no {what}");
         Err(Error::new(ErrorKind::Unsupported, message).with_name(&request.key.name))
     };
-    if let Mode::Shared { limit: Some(_) } = request.mode {
-        return unsupported("permits: two of three members each have room for one more than there are");
+    match request.mode {
+        Mode::Shared { limit: Some(_) } => {
+            return unsupported("permits: two of three members each have room for one more than there are");
+        }
+        Mode::Shared { .. } if !shared.capabilities.has(crate::Capability::Shared) => {
+            return unsupported("readers, since one of its members has none");
+        }
+        _ => {}
     }
     if request.queue == Queueing::Join {
         return unsupported("queue: the heads of the members' queues would wait for one another");
+    }
+    if request.priority != Acquire::DEFAULT_PRIORITY {
+        return unsupported("priorities, since it has no queue");
+    }
+    let range = shared.capabilities.min_ttl..=shared.capabilities.max_ttl;
+    if !range.contains(&request.ttl) {
+        let message = format!("the ttl is outside of {range:?}, which the quorum takes");
+        return Err(Error::new(ErrorKind::InvalidInput, message).with_name(&request.key.name));
     }
     Ok(())
 }

@@ -347,9 +347,14 @@ fn who_stops_in_a_transaction_holds_others_up_for_a_second() {
         granted(&*lock, &ask("x").with_mode(Mode::READER)).await;
         lock
     });
+    // Its first half waits for the row, so that no answer lets it go on to the second within one poll.
+    let mut hand = smol::block_on(server.hand());
+    smol::block_on(hand.run(LOCKS_X)).unwrap();
     let reader = ask("x").with_mode(Mode::READER);
     let mut stopped = lock.attempt(&reader);
     tokio.block_on(async { assert!(futures::poll!(&mut stopped).is_pending()) });
+    smol::block_on(server.wait_until_blocked(1));
+    smol::block_on(hand.run("ROLLBACK")).unwrap();
     run(On::Smol, async |runtime| {
         // A transaction, which waits for the row.
         let other = server.open(&runtime).await;

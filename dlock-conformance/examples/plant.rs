@@ -10,7 +10,7 @@
 //! applied at once: insertions in one place stand in the order of the rules, and no two diffs may replace the
 //! same line. A diff that does not apply is named, and nothing is built.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -58,7 +58,13 @@ fn plant(to: &Path) -> Result<(), String> {
         .current_dir(root)
         .output()
         .map_err(|e| format!("git ls-files: {e}"))?;
-    for file in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let kept: HashSet<_> = listed
+        .split_terminator('\0')
+        .chain(edits.keys().map(String::as_str))
+        .collect();
+    remove_others(to, to, &kept);
+    for file in listed.split_terminator('\0') {
         if !edits.contains_key(file)
             && let Ok(content) = fs::read(root.join(file))
         {
@@ -179,6 +185,24 @@ fn apply(file: &str, clean: &str, mut edits: Vec<Edit>) -> Result<String, String
 
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A file that was moved would be there twice.
+fn remove_others(to: &Path, folder: &Path, kept: &HashSet<&str>) {
+    for path in fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+    {
+        let name = path.strip_prefix(to).unwrap_or(&path).to_string_lossy();
+        if path.is_dir() && name != "target" {
+            remove_others(to, &path, kept);
+        } else if path.extension().is_some_and(|e| e == "rs") && !kept.contains(&*name) {
+            // What is left is seen by the compiler.
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 /// Leaves a file as it is that has that content: what is built from it stays fresh.

@@ -203,7 +203,15 @@ impl<C> Lock<C> {
             let lease = acquire(&self.engine, &self.ask, patience).await?;
             Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
         };
-        observe::acquiring(&self.engine, &self.ask, pin!(acquired)).await
+        let now = || self.engine.now();
+        observe::acquiring(
+            self.engine.caps.backend,
+            &self.ask.name,
+            self.ask.mode,
+            now,
+            pin!(acquired),
+        )
+        .await
     }
 
     /// Runs `body` under the lock, and *cancels it when the lock is lost*: its future is dropped at the await

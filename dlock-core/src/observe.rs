@@ -44,39 +44,42 @@
 use std::time::Duration;
 
 use crate::capabilities::Capabilities;
-use crate::engine::{Ask, Engine, Lease};
+use crate::engine::Lease;
 use crate::error::{Error, LossReason};
+use crate::mode::Mode;
+use crate::name::LockName;
 use crate::spi::Grant;
 use crate::timestamp::Timestamp;
 
 /// An acquire in its span.
 #[cfg(feature = "tracing")]
 pub(crate) async fn acquiring<T>(
-    engine: &Engine,
-    ask: &Ask,
+    backend: &'static str,
+    name: &LockName,
+    mode: Mode,
+    now: impl Fn() -> Timestamp,
     acquire: impl Future<Output = crate::Result<Option<T>>>,
 ) -> crate::Result<Option<T>> {
     use tracing::Instrument as _;
     use tracing::field::{Empty, debug};
 
     /// Says how it ended, if only by being dropped.
-    struct Story<'a> {
-        engine: &'a Engine,
+    struct Story<F: Fn() -> Timestamp> {
+        now: F,
         span: tracing::Span,
         since: Timestamp,
         told: bool,
     }
 
-    impl Story<'_> {
+    impl<F: Fn() -> Timestamp> Story<F> {
         fn end(&mut self, outcome: impl tracing::Value) {
             self.told = true;
             self.span.record("outcome", outcome);
-            self.span
-                .record("wait", debug(self.engine.now().since(self.since)));
+            self.span.record("wait", debug((self.now)().since(self.since)));
         }
     }
 
-    impl Drop for Story<'_> {
+    impl<F: Fn() -> Timestamp> Drop for Story<F> {
         fn drop(&mut self) {
             if !self.told {
                 self.end("cancelled");
@@ -85,15 +88,14 @@ pub(crate) async fn acquiring<T>(
     }
 
     let span = tracing::debug_span!(
-        target: "dlock", "dlock.acquire", backend = engine.caps.backend, lock = %ask.name, mode = %ask.mode,
-        outcome = Empty, wait = Empty
+        target: "dlock", "dlock.acquire", backend, lock = %name, %mode, outcome = Empty, wait = Empty
     );
     if span.is_disabled() {
         return acquire.await;
     }
     let mut story = Story {
-        engine,
-        since: engine.now(),
+        since: now(),
+        now,
         span: span.clone(),
         told: false,
     };
@@ -108,7 +110,13 @@ pub(crate) async fn acquiring<T>(
 
 /// An acquire, as it is.
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn acquiring<F: Future>(_: &Engine, _: &Ask, acquire: F) -> F {
+pub(crate) fn acquiring<F: Future>(
+    _: &'static str,
+    _: &LockName,
+    _: Mode,
+    _: impl Fn() -> Timestamp,
+    acquire: F,
+) -> F {
     acquire
 }
 

@@ -130,6 +130,7 @@ impl Owner {
             *held = Some(Arc::downgrade(&lease));
             Ok(Some(Guard::new(engine.clone(), lease)))
         };
-        observe::acquiring(engine, ask, pin!(acquired)).await
+        let now = || engine.now();
+        observe::acquiring(engine.caps.backend, &ask.name, ask.mode, now, pin!(acquired)).await
     }
 }

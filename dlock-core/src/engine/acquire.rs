@@ -30,10 +30,11 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 
-use super::ask::closed;
-use super::core::{Core, Engine, Heard};
+use super::core::{Core, closed};
+use super::handle::Engine;
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
+use super::losses::Heard;
 use super::periods::deadline_of;
 use super::release::drop_lease;
 use super::validity::Look;

@@ -2,14 +2,16 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{Either, select};
 
-use super::core::Core;
-use super::limit::{Limited, Over};
+use super::core::{Core, closed};
+use super::limit::{Limit, Over};
+use super::timers::Entry;
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Terms;
@@ -38,7 +40,7 @@ impl Core {
                     Err(e) => return Poll::Ready(Err(e)),
                 },
             };
-            limited.poll_unpin(cx).map(|over| match over {
+            limited.limit.poll(cx).map(|over| match over {
                 Over::Time => Err(no_answer(limit)),
                 Over::Closing => Err(closed()),
             })
@@ -118,13 +120,42 @@ impl Terms {
     }
 }
 
-pub(super) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed")
-}
-
 pub(super) fn no_answer(after: Duration) -> Error {
     Error::new(
         ErrorKind::Unknown,
         format!("the store did not answer within {after:?}"),
     )
+}
+
+/// A limit in the keeper's timers, taken out when dropped.
+struct Limited<'a> {
+    core: &'a Core,
+    limit: Arc<Limit>,
+}
+
+impl<'a> Limited<'a> {
+    /// Counted from now; refused when the client closes.
+    fn begin(core: &'a Core, limit: Duration) -> Result<Self> {
+        let limit = Arc::new(Limit::at(core.now() + limit));
+        let earlier = {
+            let mut state = core.state();
+            if !core.is_open() {
+                return Err(closed());
+            }
+            state.timers.set(limit.at, Entry::Limit(limit.clone()));
+            limit.at < state.armed
+        };
+        if earlier {
+            core.wake_keeper();
+        }
+        Ok(Self { core, limit })
+    }
+}
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        let mut state = self.core.state();
+        self.limit.leave();
+        state.timers.remove(&self.limit.place);
+    }
 }

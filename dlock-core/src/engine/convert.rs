@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use super::core::Engine;
+use super::handle::Engine;
 use super::lease::{CONVERTING, DOWNGRADE, Lease, UPGRADE};
 use super::validity::Look;
 use crate::capabilities::Capability;

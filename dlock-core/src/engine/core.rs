@@ -1,7 +1,6 @@
 //! What a client, its guards, its waiting futures and its keeper share.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Deref;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,43 +8,22 @@ use std::time::Duration;
 use event_listener::Event;
 use futures::task::AtomicWaker;
 
-use super::ask::closed;
 use super::jobs::Job;
-use super::keeper;
 use super::lease::Lease;
 use super::limit::Over;
+use super::losses::{Heard, Losses};
 use super::poller::Poller;
 use super::timers::{Entry, Timers};
 use super::validity::Look;
 use super::waiter::Waiter;
 use crate::capabilities::Capabilities;
-use crate::error::{Error, LossReason, Result};
+use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::name::LockName;
 use crate::observe;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{self, LeaseKey, LostLeases};
 use crate::timestamp::Timestamp;
-
-/// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper
-/// works on. When the last is dropped the keeper finishes what is owed and ends.
-#[derive(Debug)]
-pub(crate) struct Engine(Arc<Core>);
-
-impl Deref for Engine {
-    type Target = Arc<Core>;
-    fn deref(&self) -> &Arc<Core> {
-        &self.0
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // No I/O and no lock: this runs wherever the last guard is dropped (I2).
-        self.0.retired.store(true, Ordering::Release);
-        self.0.wake_keeper();
-    }
-}
 
 /// How a client was set up.
 pub(crate) struct Settings {
@@ -64,7 +42,7 @@ pub(crate) struct Core {
     sequence: AtomicU64,
     random: AtomicU64,
     phase: AtomicU8,
-    retired: AtomicBool,
+    pub(super) retired: AtomicBool,
     /// Requests whose outcome somebody still has to take: closing waits for them.
     pub(super) in_flight: AtomicUsize,
     /// How often leases were lost by the lot. Only changed under the lock of the state.
@@ -79,7 +57,7 @@ pub(crate) struct Core {
     /// Told when closing begins.
     pub(super) closing: Event,
     /// Told when closing has ended.
-    closed: Event,
+    pub(super) closed: Event,
 }
 
 impl std::fmt::Debug for Core {
@@ -99,45 +77,9 @@ pub(super) struct State {
     pub(super) pollers: HashMap<LockName, Arc<Poller>>,
     /// Pollers that are to look at once.
     pub(super) pokes: Vec<Arc<Poller>>,
-    /// Leases that were lost before anybody held them: their grant was on its way to whoever asked.
-    lost_early: VecDeque<LeaseKey>,
-    /// What was lost by the lot, with the number of each: see [`Core::losses`].
-    lots: VecDeque<(u64, LostLeases)>,
+    losses: Losses,
     /// When the keeper wakes by itself. Whoever puts something earlier into the timers wakes it.
     pub(super) armed: Timestamp,
-}
-
-/// How many early losses are remembered. A backend loses leases by the connection, and has few of those.
-const LOST_EARLY: usize = 4096;
-
-/// And how many losses by the lot. A grant from before the oldest of them is refused.
-const LOTS: usize = 64;
-
-impl State {
-    /// Remembers the loss of leases whose grants are on their way.
-    fn note_lost_early(&mut self, keys: impl Iterator<Item = LeaseKey>) {
-        self.lost_early.extend(keys);
-        let surplus = self.lost_early.len().saturating_sub(LOST_EARLY);
-        self.lost_early.drain(..surplus);
-    }
-
-    fn was_lost_early(&self, lease: &Lease) -> bool {
-        !self.lost_early.is_empty() && self.lost_early.contains(&lease.key)
-    }
-
-    /// Whether a lease was lost with others, by a loss after that many.
-    fn was_lost_since(&self, losses: u64, lease: &Lease) -> bool {
-        let oldest = self.lots.front().map_or(0, |(number, _)| *number);
-        let mut later = self.lots.iter().filter(|(number, _)| *number > losses);
-        oldest > losses + 1 || later.any(|(_, lot)| lot.contains(&lease.key))
-    }
-}
-
-/// How often the store has said something about leases by the lot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
-    losses: u64,
-    doubts: u64,
 }
 
 /// Where the life of an engine has got to.
@@ -148,9 +90,8 @@ pub(super) enum Phase {
     Closed,
 }
 
-impl Engine {
-    /// Starts an engine and its keeper.
-    pub(crate) fn start(settings: Settings) -> Arc<Self> {
+impl Core {
+    pub(super) fn new(settings: Settings) -> Self {
         let Settings {
             backend,
             runtime,
@@ -159,7 +100,7 @@ impl Engine {
         let mut seed = [0; 24];
         runtime.fill_random(&mut seed);
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|j| seed[8 * i + j]));
-        let core = Arc::new(Core {
+        Self {
             caps: crate::spi::capabilities_of(&*backend),
             backend,
             op_timeout,
@@ -177,8 +118,7 @@ impl Engine {
                 inbox: Vec::new(),
                 pollers: HashMap::new(),
                 pokes: Vec::new(),
-                lost_early: VecDeque::new(),
-                lots: VecDeque::new(),
+                losses: Losses::default(),
                 armed: Timestamp::MAX,
             }),
             keeper: AtomicWaker::new(),
@@ -186,27 +126,9 @@ impl Engine {
             closing: Event::new(),
             closed: Event::new(),
             runtime,
-        });
-        let keeper = keeper::start(core.clone());
-        core.runtime.spawn(keeper);
-        Arc::new(Self(core))
-    }
-
-    /// Ends every hold and every wait, releases what is held, and ends the keeper.
-    pub(crate) async fn close(&self) -> Result<()> {
-        loop {
-            let done = self.closed.listen();
-            match self.phase() {
-                Phase::Closed => return Ok(()),
-                Phase::Open => self.begin_closing(),
-                Phase::Closing => {}
-            }
-            done.await;
         }
     }
-}
 
-impl Core {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,7 +185,7 @@ impl Core {
         }
     }
 
-    fn begin_closing(&self) {
+    pub(super) fn begin_closing(&self) {
         let (open, closing) = (Phase::Open as u8, Phase::Closing as u8);
         if self
             .phase
@@ -328,17 +250,14 @@ impl Core {
         match what {
             LostLeases::All | LostLeases::Where(_) => {
                 let number = self.losses.fetch_add(1, Ordering::AcqRel) + 1;
-                state.lots.push_back((number, what.clone()));
-                if state.lots.len() > LOTS {
-                    state.lots.pop_front();
-                }
+                state.losses.note_lot(number, what.clone());
             }
             LostLeases::These(keys) if self.in_flight.load(Ordering::Acquire) > 0 => {
                 let held: HashSet<_> = held.iter().map(|lease| &lease.key).collect();
                 let early = keys.iter().filter(|key| !held.contains(key));
-                state.note_lost_early(early.cloned());
+                state.losses.note_early(early.cloned());
             }
-            LostLeases::These(_) => state.lost_early.clear(),
+            LostLeases::These(_) => state.losses.forget_early(),
         }
     }
 
@@ -367,8 +286,8 @@ impl Core {
                 return Err(closed());
             }
             let heard = self.heard();
-            let in_a_lot = heard.losses != before.losses && state.was_lost_since(before.losses, lease);
-            if in_a_lot || state.was_lost_early(lease) {
+            let in_a_lot = heard.losses != before.losses && state.losses.had_since(before.losses, &lease.key);
+            if in_a_lot || state.losses.had_early(&lease.key) {
                 return Err(Error::lost(LossReason::SessionLost));
             }
             if heard.doubts != before.doubts && lease.options.renew_period(lease.span()).is_some() {
@@ -488,4 +407,8 @@ impl Core {
         }
         self.wake_keeper();
     }
+}
+
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
 }

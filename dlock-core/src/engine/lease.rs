@@ -9,7 +9,7 @@ use event_listener::Event;
 
 use super::end::End;
 use super::periods::{NEVER, deadline_of, kept_by_session, max_hold_at, renew_at};
-use super::timers::Place;
+use super::place::Place;
 use super::validity::{Look, Validity};
 use crate::capabilities::Nature;
 use crate::error::LossReason;

@@ -13,18 +13,12 @@
 //! * *The keeper is gone* (its runtime was shut down): whatever was in the timers was told so, and nothing is
 //!   put there any more.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::task::AtomicWaker;
 
-use super::ask::closed;
-use super::core::Core;
-use super::timers::{Entry, Place};
-use crate::error::Result;
+use super::place::Place;
 use crate::timestamp::Timestamp;
 
 /// Shared by the future of a request and the keeper.
@@ -46,6 +40,31 @@ pub(crate) enum Over {
 }
 
 impl Limit {
+    pub(super) fn at(at: Timestamp) -> Self {
+        Self {
+            at,
+            over: AtomicU8::new(0),
+            task: AtomicWaker::new(),
+            left: AtomicBool::new(false),
+            place: Place::nowhere(),
+        }
+    }
+
+    /// Why it is over, if it is; else the task is woken when it is.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Over> {
+        self.task.register(cx.waker());
+        match self.over.load(Ordering::Acquire) {
+            0 => Poll::Pending,
+            1 => Poll::Ready(Over::Time),
+            _ => Poll::Ready(Over::Closing),
+        }
+    }
+
+    /// The future has gone. Under the lock of the engine's state.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
     /// Ends the wait for the request.
     pub(super) fn end(&self, why: Over) {
         self.over.store(why as u8, Ordering::Release);
@@ -54,57 +73,5 @@ impl Limit {
 
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
-    }
-}
-
-/// A limit in the keeper's timers, taken out when dropped.
-pub(super) struct Limited<'a> {
-    core: &'a Core,
-    limit: Arc<Limit>,
-}
-
-impl<'a> Limited<'a> {
-    /// Counted from now; refused when the client closes.
-    pub(super) fn begin(core: &'a Core, limit: Duration) -> Result<Self> {
-        let limit = Arc::new(Limit {
-            at: core.now() + limit,
-            over: AtomicU8::new(0),
-            task: AtomicWaker::new(),
-            left: AtomicBool::new(false),
-            place: Place::nowhere(),
-        });
-        let earlier = {
-            let mut state = core.state();
-            if !core.is_open() {
-                return Err(closed());
-            }
-            state.timers.set(limit.at, Entry::Limit(limit.clone()));
-            limit.at < state.armed
-        };
-        if earlier {
-            core.wake_keeper();
-        }
-        Ok(Self { core, limit })
-    }
-}
-
-impl Future for Limited<'_> {
-    type Output = Over;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Over> {
-        self.limit.task.register(cx.waker());
-        match self.limit.over.load(Ordering::Acquire) {
-            0 => Poll::Pending,
-            1 => Poll::Ready(Over::Time),
-            _ => Poll::Ready(Over::Closing),
-        }
-    }
-}
-
-impl Drop for Limited<'_> {
-    fn drop(&mut self) {
-        let mut state = self.core.state();
-        self.limit.left.store(true, Ordering::Relaxed);
-        state.timers.remove(&self.limit.place);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `core.rs` | what is shared: the backend, the runtime, the table of what is held and waited for |
+//! | `core.rs`, `losses.rs` | what is shared: the backend, the runtime, the table of what is held and waited for |
+//! | `handle.rs` | what users hold; with the last of them the engine ends |
 //! | `acquire.rs` | one acquire from the first attempt to a guard, and what is owed when it is dropped half-way |
 //! | `wait.rs` | being in line: pushes, re-asks, polling, the wait limit |
 //! | `release.rs` | letting go, and what is owed when that is dropped half-way |
@@ -11,7 +12,8 @@
 //! | `periods.rs` | when a lease is renewed, and until when it may be held |
 //! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
-//! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs` | what the keeper looks after, and its one timer |
+//! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs`, `place.rs` | what the keeper looks after, and its one timer |
+//! | `owe.rs` | what is owed to the store, when, and for how long |
 
 mod acquire;
 mod ask;
@@ -19,11 +21,15 @@ mod convert;
 mod core;
 mod end;
 mod gate;
+mod handle;
 mod jobs;
 mod keeper;
 mod lease;
 mod limit;
+mod losses;
+mod owe;
 mod periods;
+mod place;
 mod poller;
 mod release;
 mod timers;
@@ -33,7 +39,8 @@ mod waiter;
 
 pub(crate) use self::acquire::{Ask, Patience, acquire};
 pub(crate) use self::convert::convert;
-pub(crate) use self::core::{Core, Engine, Settings};
+pub(crate) use self::core::{Core, Settings};
 pub(crate) use self::end::End;
+pub(crate) use self::handle::Engine;
 pub(crate) use self::lease::{Entered, Lease};
 pub(crate) use self::release::{drop_lease, release, renew};

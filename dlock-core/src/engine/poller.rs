@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::timers::Place;
+use super::place::Place;
 use super::waiter::Waiter;
 use crate::error::Result;
 use crate::name::LockName;

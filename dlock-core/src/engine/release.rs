@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering;
 
 use futures::FutureExt as _;
 
-use super::core::{Core, Engine};
+use super::core::Core;
 use super::end::End;
+use super::handle::Engine;
 use super::lease::Lease;
 use super::validity::Look;
 use crate::capabilities::Capability;

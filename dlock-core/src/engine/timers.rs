@@ -5,33 +5,14 @@
 //! entry of an empty heap touches no allocator, which is what an uncontended acquire and release does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::jobs::Job;
 use super::lease::Lease;
 use super::limit::Limit;
+use super::place::Place;
 use super::poller::Poller;
 use super::waiter::Waiter;
 use crate::timestamp::Timestamp;
-
-/// Where an entry is in the heap. Only read and written under the lock of the engine's state.
-#[derive(Debug)]
-pub(crate) struct Place(AtomicU32);
-
-const NOWHERE: u32 = u32::MAX;
-
-impl Place {
-    pub(crate) const fn nowhere() -> Self {
-        Self(AtomicU32::new(NOWHERE))
-    }
-
-    fn get(&self) -> Option<usize> {
-        match self.0.load(Ordering::Relaxed) {
-            NOWHERE => None,
-            i => Some(i as usize),
-        }
-    }
-}
 
 /// What is woken.
 #[derive(Clone, Debug)]
@@ -118,7 +99,7 @@ impl Timers {
 
     fn take(&mut self, i: usize) -> Entry {
         let (_, entry) = self.heap.swap_remove(i);
-        entry.place().0.store(NOWHERE, Ordering::Relaxed);
+        entry.place().set(None);
         if i < self.heap.len() {
             self.note(i);
             let i = self.up(i);
@@ -129,8 +110,7 @@ impl Timers {
 
     /// Tells the entry where it is.
     fn note(&self, i: usize) {
-        // Four thousand million entries do not fit into memory.
-        self.heap[i].1.place().0.store(i as u32, Ordering::Relaxed);
+        self.heap[i].1.place().set(Some(i));
     }
 
     fn swap(&mut self, a: usize, b: usize) {

@@ -15,7 +15,9 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::acquire::Request;
-use super::core::{Engine, Heard, Phase};
+use super::core::Phase;
+use super::handle::Engine;
+use super::losses::Heard;
 use super::poller::Poller;
 use super::timers::Entry;
 use super::waiter::{Delivery, Waiter};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::task::AtomicWaker;
 
-use super::core::Heard;
-use super::timers::Place;
+use super::losses::Heard;
+use super::place::Place;
 use crate::error::Error;
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::Timestamp;

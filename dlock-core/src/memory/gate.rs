@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::store::Shared;
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;

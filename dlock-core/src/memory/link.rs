@@ -8,7 +8,7 @@ use futures::channel::mpsc;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::gate::MemoryGate;
-use super::store::{Anchor, Listener, Shared, State, to_grant};
+use super::shared::{Anchor, Listener, Shared, State, to_grant};
 use super::table::{Asked, Conversion, Held, Place, foreign};
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};

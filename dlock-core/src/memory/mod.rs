@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! Memory ── the store ("server"), cheap to clone      store.rs
+//!   ├─ what all links share, and how a call runs      shared.rs
 //!   ├─ Table: the state machine, no clock, no I/O     table/
 //!   ├─ MemoryLink: one client's connection            link.rs
 //!   ├─ the stream of changes                          watch.rs
@@ -19,6 +20,7 @@
 mod gate;
 mod link;
 mod operator;
+mod shared;
 mod store;
 mod table;
 #[cfg(test)]
@@ -27,4 +29,5 @@ mod watch;
 
 pub use gate::MemoryGate;
 pub use link::MemoryLink;
-pub use store::{Clock, Memory, MemoryBuilder, Sizes, Survives};
+pub use shared::Clock;
+pub use store::{Memory, MemoryBuilder, Sizes, Survives};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::Stream;
 
-use super::store::{Shared, State};
+use super::shared::{Shared, State};
 use super::table::Effects;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspection::Change;

@@ -16,7 +16,6 @@ mod rng;
 pub mod scenario;
 mod streams;
 mod task;
-mod timer;
 mod trouble;
 mod wire;
 mod worker;

@@ -1,15 +1,15 @@
-//! A simulated machine: tasks that can be stopped together, and a clock of its own.
+//! A simulated machine: tasks that can be stopped together, a clock of its own, and sleeping by it.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::timer::Sleep;
-use super::world::{World, lock};
+use super::world::{Timer, TimerKey, World, lock};
 use crate::runtime::Runtime;
 use crate::timestamp::Timestamp;
 
@@ -187,5 +187,65 @@ impl fmt::Debug for SimRuntime {
             .field("node", &self.node.name)
             .field("paused", &self.is_paused())
             .finish_non_exhaustive()
+    }
+}
+
+/// Completes when true time has reached `due` and its node is not stopped.
+pub(super) struct Sleep {
+    world: Arc<World>,
+    node: Arc<Node>,
+    due: u64,
+    armed: Option<TimerKey>,
+}
+
+impl Sleep {
+    pub(super) fn new(world: Arc<World>, node: Arc<Node>, due: u64) -> Self {
+        Self {
+            world,
+            node,
+            due,
+            armed: None,
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Some(key) = self.armed.take() {
+            // The waker is dropped after the lock is let go: it may be the last owner of something that comes
+            // back here.
+            let timer = self.world.state().timers.remove(&key);
+            drop(timer);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.disarm();
+        if self.world.now().as_nanos() >= self.due {
+            if !self.node.is_paused() {
+                return Poll::Ready(());
+            }
+            // Polled from another node while its own is stopped.
+            self.node.hold_timer(cx.waker().clone());
+            return Poll::Pending;
+        }
+        // "Never" is not armed: time would jump to its end instead of reporting that nothing can happen any
+        // more.
+        if self.due != u64::MAX {
+            let timer = Timer {
+                waker: cx.waker().clone(),
+                node: self.node.clone(),
+            };
+            self.armed = Some(self.world.arm(self.due, timer));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Answer, Keeper, Target};
-use crate::engine::core::Heard;
 use crate::engine::lease::Lease;
+use crate::engine::losses::Heard;
 use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;

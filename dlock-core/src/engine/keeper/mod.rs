@@ -23,10 +23,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use crate::engine::core::{Core, Heard, Phase};
+use crate::engine::core::{Core, Phase};
 use crate::engine::jobs::Job;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Over};
+use crate::engine::losses::Heard;
 use crate::engine::poller::{Looked, Poller};
 use crate::engine::timers::Entry;
 use crate::engine::validity::Look;

@@ -1,8 +1,10 @@
 //! What all names of a table share: the counter of tokens, and who holds how much.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Map;
+use foldhash::fast::RandomState;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::request_id::RequestId;
 use crate::token::Token;
@@ -24,7 +26,7 @@ pub(super) struct Desk {
     pub(super) max_held: Option<u64>,
     pub(super) max_waiters: Option<u64>,
     /// Held and queued requests of each client; kept only when there is a limit.
-    pub(super) clients: Map<u128, u64>,
+    pub(super) clients: HashMap<u128, u64, RandomState>,
 }
 
 impl Desk {
@@ -34,7 +36,7 @@ impl Desk {
             claim_window: settings.claim_window,
             max_held: settings.max_held,
             max_waiters: settings.max_waiters,
-            clients: Map::default(),
+            clients: HashMap::default(),
         }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Desk, Effects, Held, Place};
+use super::desk::Desk;
+use super::effects::{Effects, Held, Place};
 use crate::inspection::{Change, Holder};
 use crate::mode::Mode;
 use crate::name::LockName;

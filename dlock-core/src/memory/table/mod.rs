@@ -16,7 +16,6 @@ mod tampering;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use attempt::mismatch;
@@ -36,8 +35,6 @@ use crate::request_id::RequestId;
 use crate::spi::{LeaseKey, Raised};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
-
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The largest token that can be raised to, so that minting never overflows and any store can keep it as a
 /// signed number.

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::OccupiedEntry;
 
-use super::Entry;
+use super::entry::Entry;
 use crate::name::LockName;
 
 /// A map whose hash is in the hands of its user: looking a name up, then making or removing its record,

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::Table;
+use super::effects::Effects;
 use super::entry::{Entry, Lease, Standing};
-use super::{Effects, Table};
 use crate::error::{Error, ErrorKind};
 use crate::mode::Mode;
 use crate::name::LockName;

@@ -1,0 +1,77 @@
+//! What is owed to the store, when, and for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::{Core, Phase};
+use super::jobs::{Duty, Job};
+use super::lease::Lease;
+use crate::capabilities::Nature;
+use crate::options::Terms;
+use crate::spi::{LeaseKey, Release};
+use crate::timestamp::Timestamp;
+
+impl Core {
+    /// Hands an obligation to the keeper.
+    pub(super) fn owe(&self, job: Job) {
+        let job = Arc::new(job);
+        {
+            let mut state = self.state();
+            // Under the lock, which the keeper takes to end: it finds the job, or nobody owes it any more.
+            if self.phase() == Phase::Closed {
+                drop(state);
+                return;
+            }
+            state.inbox.push(job);
+        }
+        self.wake_keeper();
+    }
+
+    /// By when the store has let a lease of that length lapse, counted from now. Sessions outlive ttls.
+    pub(super) fn moot_at(&self, lease: Duration) -> Timestamp {
+        match self.caps.nature {
+            Nature::Session => Timestamp::MAX,
+            _ => self.now() + lease + self.op_timeout,
+        }
+    }
+
+    /// Owes the release of a lease that is over for us but may not be for the store.
+    pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
+        // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of
+        // the full ttl.
+        let moot_at = self.moot_at(lease.span().max(lease.options.ttl));
+        let duty = Duty::Release(Some(lease.clone()));
+        self.owe(Job::new(duty, lease.key.clone(), moot_at));
+    }
+
+    /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody,
+    /// for a whole ttl. Not before the release is answered: an abandon that overtook it would make it say
+    /// that nothing was held.
+    pub(super) fn bury_stray(&self, lease: &Lease) {
+        if lease.strayed {
+            self.owe_abandon(lease.key.clone(), &lease.options);
+        }
+    }
+
+    /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life
+    /// in the queue.
+    pub(super) fn owe_abandon(&self, key: LeaseKey, options: &Terms) {
+        let longest = options.ttl + options.queue_ttl();
+        self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
+    }
+
+    /// At once, or not before the minimum hold is over.
+    pub(super) fn release_mode(&self, lease: &Lease) -> Release {
+        match lease.options.min_hold {
+            None => Release::Now,
+            Some(at_least) => {
+                let rest = at_least.saturating_sub(self.now().since(lease.acquired_at));
+                if rest.is_zero() {
+                    Release::Now
+                } else {
+                    Release::KeepFor(rest)
+                }
+            }
+        }
+    }
+}

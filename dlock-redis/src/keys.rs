@@ -7,8 +7,6 @@
 //! A script is given two of the keys and makes the others from them. A name stands behind its length:
 //! whatever bytes it has, what is put behind it makes no key of another name.
 
-use std::io::Write as _;
-
 use dlock_core::{LockName, RequestId};
 
 /// How many hash tags there are. Never to be changed: clients that differ in it do not exclude one another.
@@ -25,9 +23,11 @@ pub(crate) fn bucket_of(name: &[u8]) -> u64 {
 
 /// `<prefix>{<bucket>}`, which all keys of a bucket begin with; with room for so much more.
 fn bucket(prefix: &str, name: &[u8], room: usize) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let bucket = bucket_of(name) as usize;
     let mut key = Vec::with_capacity(prefix.len() + 4 + room);
-    // Into memory: it cannot fail.
-    let _ = write!(key, "{prefix}{{{:02x}}}", bucket_of(name));
+    key.extend_from_slice(prefix.as_bytes());
+    key.extend_from_slice(&[b'{', HEX[bucket / 16], HEX[bucket % 16], b'}']);
     key
 }
 
@@ -36,9 +36,16 @@ fn bucket(prefix: &str, name: &[u8], room: usize) -> Vec<u8> {
 pub(crate) fn holder(prefix: &str, name: &LockName) -> Vec<u8> {
     let name = name.as_bytes();
     let mut key = bucket(prefix, name, name.len() + 24);
-    let _ = write!(key, ":{}:", name.len());
+    key.push(b':');
+    push_number(&mut key, name.len() as u64);
+    key.push(b':');
     key.extend_from_slice(name);
     key
+}
+
+/// A number in decimal digits. What is written here is written for each request: `write!` takes its time.
+pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
+    to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The same, and where the last token of the bucket of that name is.
@@ -65,7 +72,7 @@ pub(crate) fn channel(prefix: &str, of: Option<&LockName>, client: u128) -> Vec<
         Some(name) => bucket(prefix, name.as_bytes(), 35),
         None => prefix.as_bytes().to_vec(),
     };
-    let _ = write!(channel, "/c/{client:032x}");
+    channel.extend_from_slice(format!("/c/{client:032x}").as_bytes());
     channel
 }
 

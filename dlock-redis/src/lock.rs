@@ -1,7 +1,6 @@
 //! The heart: ask, release, abandon.
 
 use std::fmt;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use redis::Value;
 use crate::backend::{Backend, Exists, millis};
 use crate::config::invalid;
 use crate::failure::nothing_done;
-use crate::keys::id_bytes;
+use crate::keys::{id_bytes, push_number};
 use crate::reply::{Reply, strange, token};
 use crate::wait::Waiting;
 
@@ -104,9 +103,13 @@ impl RedisLock {
         let queue_ttl = if joins { request.queue_ttl } else { Duration::ZERO };
         // Read only where it is needed, and so in one piece.
         let mut rest = Vec::with_capacity(128);
+        rest.extend_from_slice(mode.as_bytes());
         let (queue_ttl, window) = (millis(queue_ttl), millis(c.window));
-        // Into memory: it cannot fail.
-        let _ = write!(rest, "{mode}:{limit}:{queue_ttl}:{}:{window}:", request.priority);
+        for number in [limit.into(), queue_ttl, request.priority.into(), window] {
+            rest.push(b':');
+            push_number(&mut rest, number);
+        }
+        rest.push(b':');
         rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
         let call = c
             .keys_of(&c.scripts.acquire, &request.key.name)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{LockName, Timestamp};
+use dlock_core::{ErrorKind, LockName, LockOptions, Timestamp};
 
 use super::{Cx, NO_SERVERS, lock};
 use crate::agent;
@@ -15,7 +15,7 @@ use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::{Ask, Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use crate::{ensure, fail, inconclusive};
 
 impl Cx {
     pub(crate) fn harness(&self) -> Verdict<Arc<dyn Harness>> {
@@ -168,6 +168,36 @@ impl Cx {
             "{when}: `{name}` was granted although it is held"
         );
         Ok(())
+    }
+
+    /// Waits for that long, and breaks the rule unless that ends in `Timeout`.
+    ///
+    /// # Cancel safety
+    /// As [`Subject::acquire_timeout`]: that is what is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Broken`] if it was granted, or failed. [`Failure::Inconclusive`] if it is `Unknown` because
+    /// the store did not confirm within [`LockOptions::WITHDRAWAL`] that the request is withdrawn: that is
+    /// honest, and shows nothing.
+    pub async fn expect_timeout(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        limit: Duration,
+        when: impl fmt::Display + Send,
+    ) -> Verdict {
+        let asked = self.now();
+        let answer = client.acquire_timeout(name, ask, limit).await;
+        let took = self.now().since(asked);
+        match answer {
+            Ok(_) => fail!("{when}: `{name}` was granted although it is held"),
+            Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
+            Err(e) if e.kind() == ErrorKind::Unknown && took >= limit + LockOptions::WITHDRAWAL => {
+                inconclusive!("{when}: a wait of {limit:?} took {took:?}, and the store was too slow: {e}")
+            }
+            Err(e) => Err(e).seen(format_args!("{when}: Timeout expected")),
+        }
     }
 
     /// Tries, and breaks the rule unless it is granted at once.

@@ -209,11 +209,9 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
             cx.evidence("tries");
         }
         let limit = Duration::from_millis(15);
-        match other.acquire_timeout(&line.name, &ask, limit).await {
-            Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("tries"),
-            Err(e) => return Err(e).seen("another reader waits: Timeout expected"),
-            Ok(_) => fail!("a reader that came later was granted before the writer that waits"),
-        }
+        let when = "a reader that came later waits behind the writer that waits";
+        cx.expect_timeout(&*other, &line.name, &ask, limit, when).await?;
+        cx.evidence("tries");
         held.release().await.seen("the reader releases")?;
         line.drain(waits).await?;
     }

@@ -272,13 +272,10 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
                 cx.expect_held(&*clone, &name, &ask, "another task of the client")
                     .await?
             }
-            "waits until it times out" => match clone.acquire_timeout(&name, &ask, patience).await {
-                Err(e) if e.kind() == ErrorKind::Timeout => {}
-                other => fail!(
-                    "another task of the client answers {:?} rather than Timeout",
-                    other.map(drop)
-                ),
-            },
+            "waits until it times out" => {
+                cx.expect_timeout(&*clone, &name, &ask, patience, "another task of the client")
+                    .await?
+            }
             "is cancelled while it waits" => {
                 let name = name.clone();
                 let task = cx.spawn(async move { clone.acquire(&name, &ask).await.map(drop) });

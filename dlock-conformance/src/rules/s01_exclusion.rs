@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
+use dlock_core::LockName;
 use futures::FutureExt;
 use futures::channel::oneshot;
 
 use super::late_replies::a_grant_is_live;
 use crate::checker::lost_update::LostUpdates;
 use crate::cx::Cx;
+use crate::ensure;
 use crate::rule::{Rule, rule};
 use crate::subject::{Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
 pub(super) static RULES: &[Rule] = &[
     rule! {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
+use dlock_core::LockName;
 
 use super::s02_extremes::endurance;
 use crate::claims::Need;
@@ -11,7 +11,7 @@ use crate::cx::Cx;
 use crate::subject::{Ask, Subject};
 use crate::task::Task;
 use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
+use crate::{ensure, inconclusive};
 
 /// Those who wait for one name, and the order in which they were granted.
 pub(super) struct Line {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
+use dlock_core::LockName;
 
 use super::s14_many_held::{a_drop_ends_one_hold, held_locks_use_up_no_pool};
 use crate::claims::Need;
 use crate::cx::Cx;
+use crate::ensure;
 use crate::rule::{Rule, rule};
 use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
 pub(super) static RULES: &[Rule] = &[
     rule! {

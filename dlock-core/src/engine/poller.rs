@@ -97,9 +97,20 @@ impl Poller {
 
     /// Whether there is news for anybody here.
     pub(crate) async fn ask(&self) -> Result<Looked> {
+        // Before the first look: what that one sees is later than the attempts of those taken here.
         let newcomers = std::mem::take(&mut *self.newcomers());
         let mut all = Looked::Nothing;
-        for probe in self.probe.iter().chain(&newcomers) {
+        for (n, probe) in self.probe.iter().chain(&newcomers).enumerate() {
+            let latest = self.probe.as_ref().filter(|_| n > 0);
+            if let (Some(seen), Some(latest)) = (probe.seen(), latest.and_then(|p| p.seen())) {
+                let changed = seen != latest;
+                all = all.max(if changed {
+                    Looked::OtherHolders
+                } else {
+                    Looked::Nothing
+                });
+                continue;
+            }
             all = all.max(match probe.look().await? {
                 News::Nothing => Looked::Nothing,
                 News::Admitted(ids) => {
@@ -189,5 +200,57 @@ impl Poller {
     pub(crate) fn end_look(&self) -> bool {
         self.looking.store(0, Ordering::Release);
         self.again.swap(0, Ordering::AcqRel) == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::spi::LeaseKey;
+
+    struct Counted {
+        looks: AtomicU64,
+        seen: AtomicU64,
+        name: Arc<AtomicU64>,
+    }
+
+    #[async_trait::async_trait]
+    impl Probe for Counted {
+        async fn look(&self) -> Result<News> {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.seen
+                .store(self.name.load(Ordering::Relaxed), Ordering::Relaxed);
+            Ok(News::Nothing)
+        }
+
+        fn seen(&self) -> Option<u64> {
+            Some(self.seen.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn one_look_serves_those_who_joined_before_it() {
+        let name = Arc::new(AtomicU64::new(7));
+        let probe = |seen| {
+            Arc::new(Counted {
+                looks: AtomicU64::new(0),
+                seen: AtomicU64::new(seen),
+                name: name.clone(),
+            })
+        };
+        let lock = LockName::new("x").unwrap();
+        let first = probe(7);
+        let poller = Poller::new(lock.clone(), Some(first.clone()), Duration::ZERO, Duration::ZERO);
+        // One whose attempt saw what the look sees, and one whose attempt is older than a change.
+        for (n, seen, looked) in [(1, 7, Looked::Nothing), (2, 6, Looked::OtherHolders)] {
+            let key = LeaseKey::new(lock.clone(), RequestId::new(1, n));
+            let newcomer = probe(seen);
+            poller.join(Arc::new(Waiter::new(key, None, None)), Some(newcomer.clone()));
+            assert_eq!(poller.ask().now_or_never().unwrap().unwrap(), looked);
+            assert_eq!(newcomer.looks.load(Ordering::Relaxed), 0);
+            assert_eq!(first.looks.load(Ordering::Relaxed), n);
+        }
     }
 }

@@ -124,6 +124,13 @@ pub trait Probe: Send + Sync + 'static {
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn look(&self) -> Result<News>;
+
+    /// What the name looked like when this probe saw it last, or as the attempt left it that answered with
+    /// it: a number that is another one whenever the holders are others. With it a probe of another waiter,
+    /// made before the latest look of this one began, need not look by itself. `None` where it is not known.
+    fn seen(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What a look at a name has shown.

@@ -10,6 +10,7 @@
 //!   server's clock.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -74,5 +75,10 @@ impl<D: Dialect> Probe for RowProbe<D> {
             false if admitted.is_empty() && before == Some(look.mark) => News::Nothing,
             false => News::Admitted(admitted),
         })
+    }
+
+    fn seen(&self) -> Option<u64> {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map(|mark| BuildHasherDefault::<DefaultHasher>::default().hash_one(mark))
     }
 }

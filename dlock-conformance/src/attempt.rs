@@ -74,7 +74,7 @@ pub(crate) fn attempt(
 ) -> Attempt {
     panics::watch();
     let cx = Cx::new(Setup {
-        rule,
+        rule: rule.id.to_owned(),
         namespace,
         seed,
         effort,

@@ -21,7 +21,6 @@ use crate::harness::{Clockwork, Harness};
 use crate::history::{Asked, History};
 use crate::network::Network;
 use crate::rng::Rng;
-use crate::rule::Rule;
 use crate::run_state::RunState;
 use crate::subject::{Ask, Subject};
 use crate::task::Task;
@@ -34,7 +33,7 @@ use crate::verdict::Verdict;
 pub struct Cx(Arc<Inner>, Option<Arc<dyn Network>>);
 
 struct Inner {
-    rule: &'static Rule,
+    rule: String,
     namespace: String,
     seed: u64,
     effort: Effort,
@@ -89,7 +88,7 @@ const BESIDE_OTHERS: u32 = 8;
 
 /// What a run is made of.
 pub(crate) struct Setup {
-    pub(crate) rule: &'static Rule,
+    pub(crate) rule: String,
     pub(crate) namespace: String,
     pub(crate) seed: u64,
     pub(crate) effort: Effort,
@@ -130,9 +129,9 @@ impl Cx {
 
     // --- names, seeds, claims ---
 
-    /// The rule that runs.
-    pub fn rule(&self) -> &'static Rule {
-        self.0.rule
+    /// The number of the rule that runs.
+    pub fn rule(&self) -> &str {
+        &self.0.rule
     }
 
     /// `dlc-<run>-<rule>-<n>`: unique to this run of this rule. Every name that the rule uses starts with it.

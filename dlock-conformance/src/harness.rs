@@ -10,7 +10,6 @@ use dlock_core::{Result, Runtime};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 
-use crate::agent;
 use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::hooks::Hooks;
@@ -103,7 +102,7 @@ pub trait Harness: Send + Sync + 'static {
 
     /// A new process in the simulation, where time is simulated: it takes the place of the child processes
     /// that [`hand_over`](Self::hand_over) is for. `None`, the default, where time is real.
-    fn process(&self) -> Option<Arc<dyn agent::Process>> {
+    fn process(&self) -> Option<Arc<dyn Process>> {
         None
     }
 
@@ -111,6 +110,35 @@ pub trait Harness: Send + Sync + 'static {
     fn clockwork(&self) -> Arc<dyn Clockwork> {
         Arc::new(RealTime)
     }
+}
+
+/// A process in a simulation: what runs on its runtime can be stopped and killed, all at once.
+///
+/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told
+/// to do may go on while it is stopped, its clock goes on meanwhile, and after it was killed nothing of it
+/// happens any more; what it has sent before is on its way.
+pub trait Process: Send + Sync + std::fmt::Debug {
+    /// Its number, another one for each.
+    fn number(&self) -> u32;
+
+    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the
+    /// process's own.
+    fn harness(&self) -> Arc<dyn Harness>;
+
+    /// Stops it.
+    fn stop(&self);
+
+    /// Lets it go on.
+    fn resume(&self);
+
+    /// Kills it, stopped or not.
+    fn kill(&self);
+
+    /// Sets its wall clock that many seconds off.
+    fn set_wall_clock(&self, seconds: i64);
+
+    /// What its wall clock shows, since 1970.
+    fn wall_clock(&self) -> Duration;
 }
 
 /// How time passes and how a rule is run to its end: on the real clock, or in a simulation.

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_core::Runtime;
 
-use super::enclosed::{Enclosed, Process};
+use super::enclosed::Enclosed;
+use super::handed::{ARGUMENTS, Handed, VARIABLE};
 use super::pipe::{Ears, Pending, Pipe};
+use super::signals;
 use super::wall_clock::WallClock;
-use super::{ARGUMENTS, Handed, VARIABLE, signals};
+use crate::harness::Process;
 
 /// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a
 /// simulation.
@@ -56,22 +58,16 @@ impl Body {
     }
 
     /// A process in the simulation in which the rule runs.
-    pub(super) fn simulated(
-        process: Arc<dyn Process>,
-        handed: Handed,
-        runtime: Arc<dyn Runtime>,
-    ) -> io::Result<Started> {
+    pub(super) fn simulated(process: Arc<dyn Process>, handed: Handed, runtime: Arc<dyn Runtime>) -> Started {
         let (ears, hello) = Ears::new(runtime);
         let number = process.number();
-        let Some(enclosed) = Enclosed::start(process, handed, ears.clone()) else {
-            return Err(io::Error::other("there are no rules"));
-        };
+        let enclosed = Enclosed::start(process, handed, ears.clone());
         let pipe = {
             let enclosed = Arc::clone(&enclosed);
             Pipe::new(number, ears, Box::new(move |line| enclosed.hear(line)))
         };
         let hello = pipe.unasked(hello);
-        Ok((Self::Simulated(enclosed), pipe, hello))
+        (Self::Simulated(enclosed), pipe, hello)
     }
 
     pub(super) fn kill(&self) -> io::Result<()> {

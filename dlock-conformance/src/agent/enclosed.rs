@@ -2,42 +2,12 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::Handed;
+use super::handed::Handed;
 use super::pipe::Ears;
 use super::protocol::{Answer, MARK, Order, Reply};
 use super::serve::{Agent, Outside};
-use crate::harness::Harness;
-
-/// A process in a simulation: what runs on its runtime can be stopped and killed, all at once.
-///
-/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told
-/// to do may go on while it is stopped, its clock goes on meanwhile, and after it was killed nothing of it
-/// happens any more; what it has sent before is on its way.
-pub trait Process: Send + Sync + fmt::Debug {
-    /// Its number, another one for each.
-    fn number(&self) -> u32;
-
-    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the
-    /// process's own.
-    fn harness(&self) -> Arc<dyn Harness>;
-
-    /// Stops it.
-    fn stop(&self);
-
-    /// Lets it go on.
-    fn resume(&self);
-
-    /// Kills it, stopped or not.
-    fn kill(&self);
-
-    /// Sets its wall clock that many seconds off.
-    fn set_wall_clock(&self, seconds: i64);
-
-    /// What its wall clock shows, since 1970.
-    fn wall_clock(&self) -> Duration;
-}
+use crate::harness::Process;
 
 /// The agent in such a process, and its end of the pipe.
 pub(super) struct Enclosed {
@@ -55,7 +25,7 @@ enum State {
 }
 
 impl Enclosed {
-    pub(super) fn start(process: Arc<dyn Process>, handed: Handed, ears: Ears) -> Option<Arc<Self>> {
+    pub(super) fn start(process: Arc<dyn Process>, handed: Handed, ears: Ears) -> Arc<Self> {
         let outside = Outside {
             tell: {
                 let ears = ears.clone();
@@ -66,13 +36,13 @@ impl Enclosed {
                 Box::new(move || process.wall_clock())
             },
         };
-        let agent = Agent::start(process.harness(), handed, outside)?;
-        Some(Arc::new(Self {
+        let agent = Agent::start(process.harness(), handed, outside);
+        Arc::new(Self {
             process,
             agent,
             ears,
             state: Mutex::new(State::Running),
-        }))
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

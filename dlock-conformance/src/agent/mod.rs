@@ -24,6 +24,7 @@ mod body;
 mod child;
 mod churn;
 mod enclosed;
+mod handed;
 mod hold;
 mod pipe;
 mod protocol;
@@ -31,61 +32,29 @@ mod serve;
 mod signals;
 mod wall_clock;
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::ErrorKind;
-use serde::{Deserialize, Serialize};
 
 pub use self::child::Child;
 pub use self::churn::{Churn, Seen, Step};
-pub use self::enclosed::Process;
+pub use self::handed::handed_over;
 pub use self::hold::{Hold, Look};
 pub use self::pipe::{Asked, Steps, Timed};
 pub use self::serve::serve;
 pub(crate) use self::serve::serve_with;
+pub use crate::harness::Process;
 
 use self::body::Body;
+use self::handed::Handed;
+pub(crate) use self::handed::is_child;
 use self::wall_clock::WallClock;
-use crate::cx::{Cx, Effort};
+use crate::cx::Cx;
 use crate::verdict::{Failure, Verdict};
 
 /// How long a child may take until it is connected.
 const STARTING: Duration = Duration::from_secs(20);
-
-/// In the environment of a child: a [`Handed`] in JSON.
-const VARIABLE: &str = "DLOCK_AGENT";
-
-/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all
-/// of them.
-const ARGUMENTS: [&str; 2] = ["--exact", "dlock-agent"];
-
-/// What a child is told at its start.
-#[derive(Serialize, Deserialize)]
-struct Handed {
-    store: String,
-    rule: String,
-    namespace: String,
-    seed: u64,
-    effort: Effort,
-}
-
-fn handed() -> Option<Result<Handed, serde_json::Error>> {
-    let text: OsString = std::env::var_os(VARIABLE)?;
-    Some(serde_json::from_str(&text.to_string_lossy()))
-}
-
-/// Whether this process is a child.
-pub(crate) fn is_child() -> bool {
-    std::env::var_os(VARIABLE).is_some()
-}
-
-/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other
-/// process.
-pub fn handed_over() -> Option<String> {
-    handed()?.ok().map(|handed| handed.store)
-}
 
 impl Cx {
     /// Another process with a client of the same store.
@@ -127,7 +96,7 @@ impl Cx {
     async fn start_child(&self, clock: Option<WallClock>) -> Verdict<Arc<Child>> {
         let handed = |store| Handed {
             store,
-            rule: self.rule().id.to_owned(),
+            rule: self.rule().to_owned(),
             namespace: self.namespace().to_owned(),
             seed: self.seed(),
             effort: self.effort(),
@@ -137,7 +106,7 @@ impl Cx {
             let Some(process) = self.process() else {
                 return not_run("time is simulated, and the harness simulates no process");
             };
-            Body::simulated(process, handed(String::new()), runtime)
+            Ok(Body::simulated(process, handed(String::new()), runtime))
         } else if !signals::CAN_STOP {
             return not_run("this system has no signals for that");
         } else if is_child() {

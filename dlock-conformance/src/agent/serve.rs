@@ -10,11 +10,10 @@ use dlock_core::{Admission, LockName, Result, Token};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable};
 
+use super::handed::{Handed, handed};
 use super::protocol::{Answer, Command, MARK, Order, Reply, WireHold, failed};
-use super::{Handed, handed};
 use crate::cx::{Conditions, Cx, Setup};
 use crate::harness::Harness;
-use crate::rules;
 use crate::run_state::RunState;
 use crate::subject::{Ask, Held, Subject};
 
@@ -61,9 +60,7 @@ pub(crate) fn serve_with(harness: Arc<dyn Harness>) -> ExitCode {
             since.unwrap_or(Duration::ZERO)
         }),
     };
-    let Some(agent) = Agent::start(harness, handed, outside) else {
-        return refuse("there are no rules");
-    };
+    let agent = Agent::start(harness, handed, outside);
     // This thread is no part of the runtime: a command that waited in the pipe while the process was stopped
     // is read at once.
     for line in io::stdin().lock().lines().map_while(std::result::Result::ok) {
@@ -93,12 +90,11 @@ fn say(n: u64, answer: Answer) {
 }
 
 impl Agent {
-    /// Connects, and says hello. `None` if there are no rules.
-    pub(super) fn start(harness: Arc<dyn Harness>, handed: Handed, outside: Outside) -> Option<Arc<Self>> {
-        let rule = rules::find(&handed.rule).or_else(|| rules::all().next())?;
+    /// Connects, and says hello.
+    pub(super) fn start(harness: Arc<dyn Harness>, handed: Handed, outside: Outside) -> Arc<Self> {
         let agent = Arc::new(Self {
             cx: Cx::new(Setup {
-                rule,
+                rule: handed.rule,
                 namespace: handed.namespace,
                 seed: handed.seed,
                 effort: handed.effort,
@@ -125,7 +121,7 @@ impl Agent {
             }
         };
         agent.cx.runtime().spawn(connecting.boxed());
-        Some(agent)
+        agent
     }
 
     /// Drops what it has, as the end of a process does: nothing is released.

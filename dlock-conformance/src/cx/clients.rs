@@ -9,8 +9,7 @@ use std::time::Duration;
 use dlock_core::{ErrorKind, LockName, LockOptions, Timestamp};
 
 use super::{Cx, NO_SERVERS, lock};
-use crate::agent;
-use crate::harness::Harness;
+use crate::harness::{Harness, Process};
 use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::{Ask, Held, Subject};
@@ -141,7 +140,7 @@ impl Cx {
     }
 
     /// A simulated process, if the harness simulates any.
-    pub(crate) fn process(&self) -> Option<Arc<dyn agent::Process>> {
+    pub(crate) fn process(&self) -> Option<Arc<dyn Process>> {
         self.0.harness.upgrade()?.process()
     }
 

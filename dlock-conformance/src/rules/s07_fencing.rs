@@ -12,11 +12,11 @@ use super::s07_restart::{
     tokens_survive_a_restart,
 };
 use super::s10_reentrancy::reentry_keeps_the_token;
+use super::tokens::token_of;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::ensure;
 use crate::rule::{Rule, rule};
-use crate::subject::Held;
 use crate::verdict::{Failure, Seen, Verdict};
 
 pub(super) static RULES: &[Rule] = &[
@@ -237,14 +237,6 @@ pub(super) static RULES: &[Rule] = &[
         => dead_names_keep_no_tokens
     },
 ];
-
-/// The token of a grant.
-pub(super) fn token_of(held: &dyn Held, how: impl std::fmt::Display) -> Verdict<Token> {
-    match held.token() {
-        Some(token) => Ok(token),
-        None => crate::fail!("{how}: the grant has no token"),
-    }
-}
 
 /// Breaks the rule unless each is larger than the one before it.
 fn increasing(tokens: &[Token]) -> Verdict {

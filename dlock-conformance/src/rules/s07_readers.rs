@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_core::Token;
 
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 use crate::cx::Cx;
 use crate::ensure;
 use crate::verdict::{Failure, Seen, Verdict};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Token};
 use futures::future::try_join_all;
 
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::subject::Subject;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{Admission, FenceGate, LockName, Token};
 
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::hooks::Step;

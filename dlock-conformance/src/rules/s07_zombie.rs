@@ -2,7 +2,7 @@
 
 use dlock_core::Admission;
 
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 use crate::cx::Cx;
 use crate::subject::Held;
 use crate::verdict::{Failure, Seen, Verdict};

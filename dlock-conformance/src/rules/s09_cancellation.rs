@@ -543,7 +543,7 @@ mod tests {
     fn a_sweep_that_did_not_reach_completion_is_inconclusive() {
         let harness: Arc<dyn Harness> = Arc::new(Simulated::new(1));
         let cx = Cx::new(Setup {
-            rule: &RULES[0],
+            rule: RULES[0].id.to_owned(),
             namespace: "dlc-trial".to_owned(),
             seed: 1,
             effort: Effort::Quick,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::Admission;
 use dlock_core::ErrorKind;
 
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 use crate::claims::Need;
 use crate::cx::Cx;
 use crate::subject::Held;

@@ -16,7 +16,7 @@ use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail, inconclusive};
 
 use super::faulty::patience;
-use super::s07_fencing::token_of;
+use super::tokens::token_of;
 
 pub(super) static RULES: &[Rule] = &[
     rule! {

@@ -188,7 +188,7 @@ impl Harness for Claiming {
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
-        if (self.reachable)(cx.rule().id) {
+        if (self.reachable)(cx.rule()) {
             return self.world.connect(cx);
         }
         futures::future::ready(Err(Error::new(ErrorKind::Unavailable, "nobody is there"))).boxed()

@@ -1,0 +1,40 @@
+//! What a child is told at its start, by its environment.
+
+use std::ffi::OsString;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cx::Effort;
+
+/// In the environment of a child: a [`Handed`] in JSON.
+pub(super) const VARIABLE: &str = "DLOCK_AGENT";
+
+/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all
+/// of them.
+pub(super) const ARGUMENTS: [&str; 2] = ["--exact", "dlock-agent"];
+
+/// What a child is told at its start.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Handed {
+    pub(super) store: String,
+    pub(super) rule: String,
+    pub(super) namespace: String,
+    pub(super) seed: u64,
+    pub(super) effort: Effort,
+}
+
+pub(super) fn handed() -> Option<Result<Handed, serde_json::Error>> {
+    let text: OsString = std::env::var_os(VARIABLE)?;
+    Some(serde_json::from_str(&text.to_string_lossy()))
+}
+
+/// Whether this process is a child.
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other
+/// process.
+pub fn handed_over() -> Option<String> {
+    handed()?.ok().map(|handed| handed.store)
+}

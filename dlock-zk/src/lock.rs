@@ -73,28 +73,10 @@ impl ZkLock {
     }
 
     pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
-        match len > max {
-            true => Err(invalid(format!(
-                "the name has {len} bytes, dlock takes at most {max} with ZooKeeper"
-            ))),
-            false => Ok(()),
-        }
+        self.capabilities.check_name(name)
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
-        self.check_name(&request.key.name)?;
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if request.ttl < min || request.ttl > max {
-            let ttl = request.ttl;
-            return Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?}, the timeout of the session, and {max:?}"
-            )));
-        }
-        let max = self.capabilities.max_owner_len;
-        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
-            return Err(invalid(format!("the owner label is longer than {max} bytes")));
-        }
         let wanted = match request.mode {
             Mode::Exclusive => None,
             Mode::Shared { limit: None } => Some(Capability::Shared),
@@ -109,7 +91,7 @@ impl ZkLock {
         if request.priority != Acquire::DEFAULT_PRIORITY {
             return Err(unsupported("locks in ZooKeeper have no priorities"));
         }
-        Ok(())
+        self.capabilities.check(request)
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {

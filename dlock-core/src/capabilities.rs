@@ -167,7 +167,9 @@ impl Capabilities {
     pub fn with_everything(self) -> Self {
         use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
         let sharing = [Shared, Permits, Upgrade];
-        let all = self.with_all(sharing).with_all([Queue, Priority, PerGrantTtl, Raise, MinimumHold]);
+        let all = self
+            .with_all(sharing)
+            .with_all([Queue, Priority, PerGrantTtl, Raise, MinimumHold]);
         all.with_owner_label(1024)
     }
 

@@ -29,7 +29,10 @@ impl Capabilities {
                 self.need(Capability::Queue, "a queue")?;
             }
             self.check_priority(request.priority)?;
-            request.owner.as_deref().map_or(Ok(()), |label| self.check_label(label))
+            request
+                .owner
+                .as_deref()
+                .map_or(Ok(()), |label| self.check_label(label))
         };
         checked().map_err(|e: Error| e.with_name(&request.key.name))
     }

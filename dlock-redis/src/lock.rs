@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Push, Queueing, Release, Released, Renew, Renewal,
-    RwLock, Sent, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Push, Queueing, Release, Released, Renew,
+    Renewal, RwLock, Sent, Signal, Wait, Wake, Watch,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp};
 use futures::future::join_all;

@@ -127,10 +127,7 @@ mod tests {
         pushes.told(key(2).id, |_, _| None);
         assert!(waiting.next().now_or_never().is_none());
         pushes.told(key(1).id, |_, _| None);
-        assert!(matches!(
-            waiting.next().now_or_never(),
-            Some(Some(Push::Changed))
-        ));
+        assert!(matches!(waiting.next().now_or_never(), Some(Some(Push::Changed))));
         // A later request of the same id takes the place.
         let again = pushes.wait_for(&key(1));
         assert!(waiting.next().now_or_never().unwrap().is_none());

@@ -38,13 +38,8 @@
 //!   name, every 5 to 100 ms, reads one row.
 //! * *A copy of a request that comes late* finds the tombstone of its abandon, whose making changed the
 //!   name's row, so a short statement that waited judges anew.
-//! * *Renewals* go by lists of ids, 500 in a statement, never by owner: a list cannot prolong what a client
-//!   has forgotten that it holds.
-//! * *Connections* are the backend's own (`connection.rs`). A pool's costs twice the statement, checks each
-//!   time whether it is there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
-//! * *A request whose future rests* (the other arm of a `select!` takes its time) would keep its connection
-//!   from all others. Who polls does the work, and what is not polled for a while is given to a task
-//!   (`background.rs`).
+//! * *Connections* are the backend's own. A pool's costs twice the statement, checks each time whether it is
+//!   there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
 //! * *What is plain is done by plain statements.* PL/pgSQL sets up each small expression anew in each
 //!   transaction. So `release` hands over in three statements where nothing is unusual, and leaves behind
 //!   what `admit` would (`a_plain_hand_over_leaves_what_any_other_does`); whatever else there is goes through
@@ -56,6 +51,7 @@
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
+mod call;
 mod config;
 mod connection;
 mod contention;

@@ -13,7 +13,7 @@ use futures::future::select;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::connection::Database;
-use super::dialect::{Dialect, Watcher};
+use super::dialect::{Dialect, Server, Watcher};
 use super::lock::{Lease, named};
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
@@ -68,10 +68,11 @@ impl<D: Dialect> Watching<D> {
 }
 
 #[async_trait]
-impl<D: Dialect> Watch for Lease<D> {
+impl<D: Server> Watch for Lease<D> {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        named(name, self.check_name(name).and_then(|()| self.db.open()))?;
-        let (watcher, first) = named(name, D::watch(&self.db, name).await)?;
+        self.capabilities.check_name(name)?;
+        named(name, self.db.open())?;
+        let (watcher, first) = named(name, D::Watcher::begin(&self.db, name).await)?;
         let watching = Watching::<D> {
             db: self.db.clone(),
             name: name.clone(),
@@ -85,12 +86,12 @@ impl<D: Dialect> Watch for Lease<D> {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        named(name, self.check_name(name))?;
+        self.capabilities.check_name(name)?;
         named(name, D::inspect(&self.db, name).await)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        named(name, self.check_name(name))?;
+        self.capabilities.check_name(name)?;
         named(name, D::force_release(&self.db, name).await)
     }
 }

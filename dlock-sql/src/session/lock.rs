@@ -19,7 +19,7 @@ use futures::stream::{self, BoxStream};
 use super::board::{Asked, Found};
 use super::connections::Connections;
 use super::dialect::{Server, Settings};
-use super::failure::{ended, invalid, perhaps_done, unsupported};
+use super::failure::{ended, perhaps_done, unsupported};
 use super::handle::{Handle, Job};
 use super::keys::Key;
 

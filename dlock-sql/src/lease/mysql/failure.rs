@@ -3,6 +3,9 @@
 use dlock_core::ErrorKind;
 use sqlx::mysql::MySqlDatabaseError;
 
+use super::Mysql;
+use crate::lease::dialect::Failures;
+
 fn number(e: &sqlx::Error) -> Option<u16> {
     let e = e.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(e.number())
@@ -19,25 +22,26 @@ fn ends_the_session(number: u16) -> bool {
 /// The server logs statements. A connection goes on with what was set when it was made.
 const LOGS_STATEMENTS: u16 = 1665;
 
-/// Nothing more can be asked on that connection.
-pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
-    number(e).is_none_or(|number| ends_the_session(number) || number == LOGS_STATEMENTS)
-}
+impl Failures for Mysql {
+    const NAME: &'static str = "MySQL";
 
-/// The outcome of a statement that was sent and commits by itself, or of a commit, is not known. One that the
-/// server refuses has been rolled back.
-pub(super) fn is_unknown(e: &sqlx::Error) -> bool {
-    match number(e) {
-        // It was not read, whatever becomes of the connection.
-        Some(1153) => false,
-        // A commit that failed may be there after all.
-        Some(number) => ends_the_session(number) || number == 1180,
-        None => true,
+    fn is_fatal(e: &sqlx::Error) -> bool {
+        number(e).is_none_or(|number| ends_the_session(number) || number == LOGS_STATEMENTS)
     }
-}
 
-pub(super) fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
-    number(e).map(of_number)
+    fn is_unknown(e: &sqlx::Error) -> bool {
+        match number(e) {
+            // It was not read, whatever becomes of the connection.
+            Some(1153) => false,
+            // A commit that failed may be there after all.
+            Some(number) => ends_the_session(number) || number == 1180,
+            None => true,
+        }
+    }
+
+    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+        number(e).map(of_number)
+    }
 }
 
 fn of_number(number: u16) -> (ErrorKind, &'static str) {

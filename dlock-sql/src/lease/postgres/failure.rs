@@ -2,40 +2,48 @@
 
 use dlock_core::{Error, ErrorKind};
 
+use super::Postgres;
+use crate::lease::dialect::Failures;
+
 /// The SQLSTATE of an error that the server has answered.
 fn state(e: &sqlx::Error) -> Option<String> {
     Some(e.as_database_error()?.code()?.into_owned())
 }
 
-/// Whether the connection is to be made anew. Of all else that a server answers a connection recovers by
-/// itself: nothing here leaves a transaction open.
-pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
-    match state(e) {
-        // A server or an operator that ends the session; and the marks of a pooler that was not told of.
-        Some(state) => state.starts_with("08") || state.starts_with("57P") || is_of_a_pooler(&state),
-        None => true,
-    }
+/// A server or an operator ends the session.
+fn ends_the_session(state: &str) -> bool {
+    state.starts_with("08") || state.starts_with("57P")
 }
 
+/// The marks of a pooler that was not told of: there is no such prepared statement, or there is one already.
+/// Another connection of the server answers than the one that was asked before.
 fn is_of_a_pooler(state: &str) -> bool {
-    // There is no such prepared statement, or there is one already: another connection of the server answers
-    // than the one that was asked before.
     matches!(state, "26000" | "42P05")
 }
 
-/// It was lost with its connection, or the server ended the session: the commit may have come first. All else
-/// that the server refuses has been rolled back, whole: every statement of this backend is a transaction of
-/// its own.
-pub(super) fn is_unknown(e: &sqlx::Error) -> bool {
-    state(e).is_none_or(|state| state.starts_with("08") || state.starts_with("57P"))
-}
+impl Failures for Postgres {
+    const NAME: &'static str = "PostgreSQL";
 
-pub(super) fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
-    let state = state(e)?;
-    // A pooler that would not keep what a session is told when it begins.
-    match state == "08P01" && e.to_string().contains("startup parameter") {
-        true => Some(of_state("26000")),
-        false => Some(of_state(&state)),
+    /// Of all else that a server answers a connection recovers by itself: nothing here leaves a transaction
+    /// open.
+    fn is_fatal(e: &sqlx::Error) -> bool {
+        state(e).is_none_or(|state| ends_the_session(&state) || is_of_a_pooler(&state))
+    }
+
+    /// It was lost with its connection, or the server ended the session: the commit may have come first. All
+    /// else that the server refuses has been rolled back, whole: every statement of this backend is a
+    /// transaction of its own.
+    fn is_unknown(e: &sqlx::Error) -> bool {
+        state(e).is_none_or(|state| ends_the_session(&state))
+    }
+
+    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+        let state = state(e)?;
+        // A pooler that would not keep what a session is told when it begins.
+        match state == "08P01" && e.to_string().contains("startup parameter") {
+            true => Some(of_state("26000")),
+            false => Some(of_state(&state)),
+        }
     }
 }
 

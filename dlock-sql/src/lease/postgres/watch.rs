@@ -24,10 +24,10 @@ use dlock_core::{Change, ErrorKind, Holder, LockName, RequestId, Result, Timesta
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::Db;
 use super::answer::Answer;
 use super::call::Value;
 use super::lock::inspect;
+use super::{Db, Postgres};
 use crate::lease::dialect::{Dialect as _, Watcher};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{id_bytes, micros, read_id_digits, read_micros, read_mode, read_token};
@@ -73,14 +73,31 @@ async fn listen(
         Value::Text(db.channel.as_deref()),
         Value::Long(time),
     ];
-    let (sent, rows) = db.ask_again(&db.sql.listen, &values, noted).await?;
-    let answer = Answer::of(&rows)?;
-    db.pushes.anchor(sent, answer.at);
-    Ok(answer)
+    Ok(db
+        .call_again(&db.sql.call("listen($1, $2, $3, $4)"), &values, noted)
+        .await?
+        .1)
 }
 
 impl Watching {
-    pub(super) async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Self, Change)> {
+    async fn come(&mut self) -> Result<Answer> {
+        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
+        let came = listen(&self.db, &self.name, self.id, micros(TOLD_FOR), || strayed = true).await;
+        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
+        self.keep_at = Timestamp::now() + TOLD_FOR / 3;
+        came
+    }
+
+    /// The state as a whole. What was told before is of no interest any more.
+    async fn snapshot(&mut self, skipped: bool) -> Result<Change> {
+        let (now, number) = inspect(&self.db, &self.name).await?;
+        self.number = i64::try_from(number).unwrap_or(i64::MAX);
+        Ok(Change::Snapshot { now, skipped })
+    }
+}
+
+impl Watcher<Postgres> for Watching {
+    async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Self, Change)> {
         let mut own = [0; 16];
         db.runtime.fill_random(&mut own);
         let id = RequestId::new(u128::from_be_bytes(own), 0);
@@ -100,27 +117,10 @@ impl Watching {
         Ok((watching, first))
     }
 
-    async fn come(&mut self) -> Result<Answer> {
-        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
-        let came = listen(&self.db, &self.name, self.id, micros(TOLD_FOR), || strayed = true).await;
-        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
-        self.keep_at = Timestamp::now() + TOLD_FOR / 3;
-        came
-    }
-
-    /// The state as a whole. What was told before is of no interest any more.
-    async fn snapshot(&mut self, skipped: bool) -> Result<Change> {
-        let (now, number) = inspect(&self.db, &self.name).await?;
-        self.number = i64::try_from(number).unwrap_or(i64::MAX);
-        Ok(Change::Snapshot { now, skipped })
-    }
-}
-
-impl Watcher for Watching {
     async fn look(&mut self) -> Result<(Vec<Change>, Duration)> {
         let polls = self.db.channel.is_none();
         if polls && Timestamp::now() < self.keep_at {
-            let look = super::Postgres::look(&self.db, &self.name).await?;
+            let look = Postgres::look(&self.db, &self.name).await?;
             if !look.due && look.mark.0 == self.number {
                 self.pause = (self.pause * 2).min(LOOK_MAX);
                 return Ok((Vec::new(), self.pause));
@@ -142,14 +142,11 @@ impl Watcher for Watching {
             false => vec![self.snapshot(true).await?],
         };
         let first_end = answer.life.unwrap_or(TOLD_FOR) + Duration::from_millis(2);
-        Ok((
-            changes,
-            if polls {
-                LOOK_MIN
-            } else {
-                first_end.min(TOLD_FOR / 3)
-            },
-        ))
+        let pause = match polls {
+            true => LOOK_MIN,
+            false => first_end.min(TOLD_FOR / 3),
+        };
+        Ok((changes, pause))
     }
 
     async fn woken(&mut self) {

@@ -3,19 +3,12 @@
 -- told. The wish of the first counts for a ttl, since nobody says when it is given up.
 CREATE FUNCTION {p}convert(p_name bytea, p_id bytea, p_share integer) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, false, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
 BEGIN
-  a.word := 'N';
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}admit({p}settle(n, t), t);
-  a.at := {p}micros(t);
   IF n.phase IN (1, 2) AND n.id = p_id THEN
     IF p_share < 0 THEN
       n.phase := 2;
@@ -86,17 +79,10 @@ END $$;
 -- rises before this row is deleted.
 CREATE FUNCTION {p}raise(p_name bytea, p_id bytea, p_to bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
-  a {p}answer;
-  t timestamptz;
+  s {p}step := {p}enter(p_name, false, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
 BEGIN
-  a.word := 'N';
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}admit({p}settle(n, t), t);
   IF n.phase IN (1, 2) AND n.id = p_id THEN
     n.token := greatest(n.token, p_to);
     a.word := 'G';
@@ -116,19 +102,13 @@ END $$;
 -- Ends every lease of a name, for operators. The token of the answer is how many.
 CREATE FUNCTION {p}force(p_name bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, false, false);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
 BEGIN
-  a.word := 'F';
   a.token := 0;
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}settle(n, t);
   IF n.phase <> 0 THEN
     a.token := 1;
     n := {p}tell(n, 'F', n.id, '');
@@ -149,20 +129,14 @@ END $$;
 -- has ended (A); the token is the number of the last one, the life is that of what ends first.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, p_for <> 0, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
+  last timestamptz := t + p_for * interval '1 microsecond';
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
-  last timestamptz;
 BEGIN
   a.word := 'B';
-  n := {p}take(p_name, p_for <> 0);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  last := t + p_for * interval '1 microsecond';
-  n := {p}admit({p}settle(n, t), t);
   SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id;
   IF p_for <= 0 THEN
     IF e.phase = 4 THEN
@@ -184,7 +158,6 @@ BEGIN
     n.earliest := least(n.earliest, last);
   END IF;
   a.token := n.changes;
-  a.at := {p}micros(t);
   IF p_for > 0 THEN
     a.life := {p}micros(least(n.earliest, CASE WHEN n.phase <> 0 THEN n.ends END) - t);
   END IF;

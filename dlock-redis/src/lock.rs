@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use futures::stream::BoxStream;
 use redis::Value;
 
 use crate::backend::{Backend, Exists, millis};
-use crate::config::invalid;
 use crate::failure::nothing_done;
 use crate::keys::id_bytes;
 use crate::reply::{Reply, strange, token};
@@ -178,17 +178,10 @@ pub(crate) fn words(mode: Mode) -> Result<(&'static str, u32)> {
     }
 }
 
-pub(crate) fn mismatch(reply: &mut Reply, mode: Mode) -> Error {
-    let show = |n: &str| match n {
-        "0" => "readers".to_owned(),
-        n => format!("{n} permits"),
-    };
-    let class = reply.text().unwrap_or_default();
-    invalid(format!(
-        "the lock is in use with {}, not with {}; all users of a name must agree",
-        show(&class),
-        words(mode).map_or(String::new(), |(_, limit)| show(&limit.to_string())),
-    ))
+pub(crate) fn mismatch(reply: &mut Reply, asked: Mode) -> Error {
+    let class = reply.text().ok().and_then(|n| n.parse().ok());
+    let limit = class.and_then(NonZeroU32::new);
+    Mode::Shared { limit }.mismatch(asked)
 }
 
 #[async_trait]

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
-use crate::config::{Layout, invalid};
+use crate::config::Layout;
 use crate::connection::Connection;
 use crate::join::Left;
 use crate::keys::Paths;
@@ -217,7 +217,7 @@ impl ZkLock {
             }
             Some(Place::Mismatch(other)) => {
                 self.withdraw(session, request, node).await?;
-                return Err(mismatch(other, request.mode));
+                return Err(other.mismatch(request.mode));
             }
         }))
     }
@@ -306,19 +306,6 @@ pub(crate) fn in_line(e: Error) -> Error {
         .with_source(e),
         _ => e,
     }
-}
-
-pub(crate) fn mismatch(is: Mode, wanted: Mode) -> Error {
-    let show = |mode: Mode| match mode {
-        Mode::Shared { limit: Some(n) } => format!("{n} permits"),
-        Mode::Shared { limit: None } => "readers".to_owned(),
-        _ => "one holder".to_owned(),
-    };
-    invalid(format!(
-        "the lock is in use with {}, not with {}; all users of a name must agree",
-        show(is),
-        show(wanted)
-    ))
 }
 
 #[async_trait]

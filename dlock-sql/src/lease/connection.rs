@@ -28,6 +28,7 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, Shared, select};
 use sqlx::Connection as _;
 
+use super::Config;
 use super::background::Background;
 use super::call::{Answer, Statement};
 use super::contention::Contention;
@@ -82,11 +83,10 @@ impl<D: Dialect> Database<D> {
         first: Connection<D>,
         at: &Arc<str>,
         runtime: Arc<dyn Runtime>,
-        connections: usize,
-        sweep_every: Duration,
+        config: &Config,
     ) -> Arc<Self> {
         let (send, receive) = oneshot::channel();
-        let now = Timestamp::now();
+        let (now, sweep_every) = (Timestamp::now(), config.sweep_every);
         Arc::new(Self {
             dialect,
             at: at.clone(),
@@ -96,7 +96,7 @@ impl<D: Dialect> Database<D> {
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),
             closed: AtomicBool::new(false),
-            pool: Pool::new(connections, (first, now)),
+            pool: Pool::new(config.connections, (first, now)),
             sweep_at: AtomicU64::new((now + sweep_every).as_nanos()),
             sweep_every,
         })

@@ -57,8 +57,7 @@ pub(in crate::lease) async fn open(
     migrate(&mut first, &names, &at).await?;
     let prepared = prepare(&mut first, dialect.sql.warm()).await;
     prepared.map_err(|e| nothing_done::<Mysql>(e, &at))?;
-    let (connections, every) = (config.connections, config.sweep_every);
-    let db = Database::new(dialect, first, &at, runtime, connections, every);
+    let db = Database::new(dialect, first, &at, runtime, config);
     db.sweep_if_due().await;
     Ok(Lease::new(db))
 }

@@ -110,10 +110,10 @@ async fn claim(db: &Arc<Db>, batch: &[Item<'_>]) -> Result<HashMap<LeaseKey, Ren
 
 /// Extends those that are held alone.
 async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<LeaseKey, RenewOutcome>> {
-    let (p, live, keys) = (&db.sql.prefix, &db.sql.extend_where, keys(batch));
+    let (p, live) = (&db.sql.prefix, format!("{} AND phase IN (1, 2) AND ends > {NOW}", keys(batch)));
     // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
     let statement = || Ok(Statement::Text(extend.clone()));
@@ -125,9 +125,9 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
     }
     // A lease that was over as that ran is over: nothing makes it live again under its key.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE \
             {live}; \
-         SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
+         SELECT name, id, ends - {NOW} FROM {p}name WHERE {live} AND phase = 2 AND ttl = {ttl}"
     );
     let (sent, answer) = db.tell(extend).await?;
     let renewed = |row: &MySqlRow| {

@@ -134,7 +134,6 @@ pub(super) struct Statements {
     /// Whatever changes when the holders do, whether something is to be taken back, who was offered the name,
     /// and when leases end, for those who watch.
     pub(super) look: Arc<str>,
-    pub(super) extend_where: String,
 }
 
 impl Statements {
@@ -179,7 +178,6 @@ impl Statements {
                     o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
-            extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
         }
     }
 

@@ -1,12 +1,5 @@
-//! Rows of names that nobody has used for a while are deleted.
-//!
-//! *A name that is made anew has to begin above where it ended.* The floor rises to all tokens there are with
-//! each sweep, and a name is deleted only if the floor was above its token by the sweep *before*. Who takes a
-//! name reads the floor without a lock, in the statement that makes the row; so that statement would have to
-//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row, which nothing does
-//! that waits for no longer than `lock_wait`, where that is shorter. And no token is less than the clock as
-//! the statement began, so it would fall only where it had been raised above the clock, or where the clock
-//! was set back.
+//! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
+//! to all tokens there are, with each sweep, half a `sweep_every` apart.
 //!
 //! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
 //! another.

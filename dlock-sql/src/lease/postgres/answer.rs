@@ -8,8 +8,8 @@ use sqlx::postgres::PgRow;
 
 use super::Rows;
 use crate::lease::call::get;
-use crate::lease::failure::{foreign, invalid};
-use crate::lease::keys::{read_micros, read_token, share};
+use crate::lease::failure::foreign;
+use crate::lease::keys::{read_micros, read_mode, read_token};
 
 /// What became of a request.
 pub(super) struct Answer {
@@ -58,14 +58,6 @@ impl Answer {
 
     /// The error for readers where there are permits, or the other way around.
     pub(super) fn mismatch(&self, asked: Mode) -> Error {
-        let show = |n: i64| match n {
-            0 => "readers".to_owned(),
-            n => format!("{n} permits"),
-        };
-        invalid(format!(
-            "the lock is in use with {}, not with {}; all users of a name must agree",
-            show(self.number()),
-            share(asked).map_or_else(|_| asked.to_string(), |n| show(i64::from(n))),
-        ))
+        read_mode(self.number()).map_or_else(|e| e, |is| is.mismatch(asked))
     }
 }

@@ -35,12 +35,17 @@ pub(super) enum Value<'a> {
 }
 
 /// A statement with its values, ready to be sent.
-pub(super) fn statement(in_full: bool, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
+pub(super) fn statement<'a>(
+    in_full: bool,
+    text: &Arc<str>,
+    mut values: impl Iterator<Item = &'a Value<'a>>,
+) -> Result<Statement> {
     if in_full {
-        return Ok(Statement::Text(written_in_full(text, values)));
+        let values: Vec<_> = values.collect();
+        return Ok(Statement::Text(written_in_full(text, &values)));
     }
     let mut args = PgArguments::default();
-    let bound = values.iter().try_for_each(|value| value.bind(&mut args));
+    let bound = values.try_for_each(|value| value.bind(&mut args));
     bound.map_err(|e| invalid(format!("a value cannot be stored: {e}")))?;
     Ok(Statement::Prepared(text.clone(), args))
 }
@@ -101,7 +106,7 @@ fn list<T>(to: &mut String, all: &[T], of: &str, write: impl Fn(&mut String, &T)
 }
 
 /// The statement with its values in place of `$1`, `$2`, … No text of ours has a dollar sign but there.
-fn written_in_full(text: &str, values: &[Value<'_>]) -> String {
+fn written_in_full(text: &str, values: &[&Value<'_>]) -> String {
     let mut parts = text.split('$');
     let mut full = String::with_capacity(text.len() * 2);
     full.push_str(parts.next().unwrap_or_default());
@@ -134,7 +139,10 @@ mod tests {
             Value::ManyBytes(vec![evil.into(), vec![]]),
             Value::Truths(vec![true, false]),
         ];
-        let full = written_in_full("SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0", &values);
+        let full = written_in_full(
+            "SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0",
+            &values.each_ref(),
+        );
         let digits = hex(evil.as_bytes());
         assert!(!full.contains("DROP") && !full.contains('$'), "{full}");
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlock_core::spi::LeaseKey;
 use dlock_core::{Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -18,7 +19,7 @@ use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
 use crate::lease::dialect::Failures as _;
 use crate::lease::failure::nothing_done;
-use crate::lease::keys::hex;
+use crate::lease::keys::{hex, id_bytes};
 use crate::lease::lock::Lease;
 
 /// What a client knows of a PostgreSQL database.
@@ -78,8 +79,7 @@ pub(in crate::lease) async fn open(
         pushes: Pushes::new(),
         channel,
     };
-    let (connections, every) = (config.connections, config.sweep_every);
-    let db = Database::new(dialect, first, &at, runtime, connections, every);
+    let db = Database::new(dialect, first, &at, runtime, config);
     listen(&db).await?;
     db.sweep_if_due().await;
     Ok(Lease::new(db))
@@ -96,7 +96,14 @@ fn shown(options: &PgConnectOptions) -> String {
 
 impl Postgres {
     pub(super) fn statement(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
-        statement(self.in_full, text, values)
+        statement(self.in_full, text, values.iter())
+    }
+
+    /// One about a request: its first values are the name and the id.
+    pub(super) fn about(&self, text: &Arc<str>, key: &LeaseKey, rest: &[Value<'_>]) -> Result<Statement> {
+        let id = id_bytes(key.id);
+        let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
+        statement(self.in_full, text, values.iter().chain(rest))
     }
 
     /// Connects, and makes the connection ready before it is used.
@@ -121,23 +128,25 @@ impl Db {
         self.send(self.statement(text, values)?).await
     }
 
-    /// A function that changes something: when it was sent, and what it answers.
+    /// A function about a request: when it was sent, and what it answers.
     pub(super) async fn call(
         self: &Arc<Self>,
         text: &Arc<str>,
-        values: &[Value<'_>],
+        key: &LeaseKey,
+        rest: &[Value<'_>],
     ) -> Result<(Timestamp, Answer)> {
-        self.read_answer(self.ask(text, values).await?)
+        self.read_answer(self.send(self.about(text, key, rest)?).await?)
     }
 
     /// One that may be heard twice: see [`Database::send_again`].
     pub(super) async fn call_again(
         self: &Arc<Self>,
         text: &Arc<str>,
-        values: &[Value<'_>],
+        key: &LeaseKey,
+        rest: &[Value<'_>],
         noted: impl FnOnce() + Send,
     ) -> Result<(Timestamp, Answer)> {
-        let answered = self.send_again(|| self.statement(text, values), noted);
+        let answered = self.send_again(|| self.about(text, key, rest), noted);
         self.read_answer(answered.await?)
     }
 

@@ -13,13 +13,14 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
 
+use super::answer::Answer;
 use super::call::{Statement, Value};
 use super::watch::Watching;
 use super::{Db, Postgres, Rows};
 use crate::lease::call::{get, run};
 use crate::lease::dialect::{Dialect, Sweeping};
 use crate::lease::failure::foreign;
-use crate::lease::keys::{id_bytes, micros, read_id, read_ids, read_micros, read_mode, read_token, share};
+use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::lease::wait::{Look, looking};
 
 /// For how long nobody has used a name whose row is deleted. Longer than a tombstone stands.
@@ -66,12 +67,10 @@ impl Dialect for Postgres {
             false => &self.sql.acquire,
         };
         let values = [
-            Value::Bytes(request.key.name.as_bytes()),
-            Value::Bytes(&id_bytes(request.key.id)),
             Value::Long(micros(request.ttl)),
             Value::Text(request.owner.as_deref()),
         ];
-        self.statement(text, &values)
+        self.about(text, &request.key, &values)
     }
 
     fn acquired(answer: &Rows) -> Result<Option<Token>> {
@@ -80,11 +79,7 @@ impl Dialect for Postgres {
     }
 
     fn release(&self, lease: &LeaseKey) -> Result<Statement> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-        ];
-        self.statement(&self.sql.release, &values)
+        self.about(&self.sql.release, lease, &[])
     }
 
     fn is_released(answer: &Rows) -> bool {
@@ -102,8 +97,6 @@ impl Dialect for Postgres {
             false => 0,
         };
         let values = [
-            Value::Bytes(key.name.as_bytes()),
-            Value::Bytes(&id_bytes(key.id)),
             Value::Number(share(request.mode)?),
             Value::Long(micros(request.ttl)),
             Value::Long(queue),
@@ -111,7 +104,7 @@ impl Dialect for Postgres {
             Value::Text(pushes.as_ref().and(db.channel.as_deref())),
             Value::Text(request.owner.as_deref()),
         ];
-        let (sent, answer) = db.call_again(&db.sql.attempt, &values, noted).await?;
+        let (sent, answer) = db.call_again(&db.sql.attempt, key, &values, noted).await?;
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
@@ -140,13 +133,11 @@ impl Dialect for Postgres {
         bury: bool,
         noted: impl FnOnce() + Send,
     ) -> Result<bool> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Long(micros(keep)),
-            Value::Truth(bury),
-        ];
-        let (_, answer) = db.call_again(&db.sql.release_in_full, &values, noted).await?;
+        let (release, values) = (
+            &db.sql.release_in_full,
+            [Value::Long(micros(keep)), Value::Truth(bury)],
+        );
+        let (_, answer) = db.call_again(release, lease, &values, noted).await?;
         // Otherwise there is no row.
         if answer.at.is_some() {
             let others = answer.others > 0;
@@ -156,10 +147,8 @@ impl Dialect for Postgres {
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
-        let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id_bytes(key.id))];
-        let (_, answer) = db
-            .call_again(&db.sql.call("abandon($1, $2)"), &values, || ())
-            .await?;
+        let abandon = db.sql.call("abandon($1, $2)");
+        let (_, answer) = db.call_again(&abandon, key, &[], || ()).await?;
         Ok(match answer.word.as_str() {
             "W" => Abandoned::Withdrawn,
             "G" => Abandoned::WasGranted(Some(answer.token()?)),
@@ -168,12 +157,8 @@ impl Dialect for Postgres {
     }
 
     async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Number(share(to)?),
-        ];
-        let (sent, answer) = db.call(&db.sql.call("convert($1, $2, $3)"), &values).await?;
+        let (convert, to_share) = (db.sql.call("convert($1, $2, $3)"), [Value::Number(share(to)?)]);
+        let (sent, answer) = db.call(&convert, lease, &to_share).await?;
         match answer.word.as_str() {
             "G" => Ok(Converted::Done(answer.grant(lease, sent)?)),
             "B" => Ok(Converted::Busy),
@@ -184,14 +169,8 @@ impl Dialect for Postgres {
     }
 
     async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Long(to.get() as i64),
-        ];
-        let (_, answer) = db
-            .call_again(&db.sql.call("raise($1, $2, $3)"), &values, || ())
-            .await?;
+        let (raise, to) = (db.sql.call("raise($1, $2, $3)"), [Value::Long(to.get() as i64)]);
+        let (_, answer) = db.call_again(&raise, lease, &to, || ()).await?;
         match answer.word.as_str() {
             "G" => Ok(Raised::Raised(answer.token()?)),
             _ => Ok(Raised::NotHeld),
@@ -216,9 +195,9 @@ impl Dialect for Postgres {
     }
 
     async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {
-        let values = [Value::Bytes(name.as_bytes())];
-        let (_, answer) = db.call(&db.sql.call("force($1)"), &values).await?;
-        let many = u32::try_from(answer.number());
+        let name = [Value::Bytes(name.as_bytes())];
+        let (_, rows) = db.ask(&db.sql.call("force($1)"), &name).await?;
+        let many = u32::try_from(Answer::of(&rows)?.number());
         many.map_err(|_| foreign("an impossible number of holders"))
     }
 

@@ -166,7 +166,11 @@ pub(super) struct Session {
 
 impl Session {
     async fn ask(&mut self, text: &str, values: &[Value<'_>]) -> Result<Option<PgRow>> {
-        let asked = run(statement(self.in_full, &text.into(), values)?, &mut self.conn).await;
+        let asked = run(
+            statement(self.in_full, &text.into(), values.iter())?,
+            &mut self.conn,
+        )
+        .await;
         let rows = asked.map_err(|e| nothing_done::<Postgres>(e, &self.at))?;
         Ok(rows.rows.into_iter().next())
     }

@@ -166,15 +166,7 @@ BEGIN
 END $$;
 
 -- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of
--- that time; answers how many.
---
--- A name that is made anew has to begin above where it ended. So the floor rises to the tokens of all dead
--- names, and only those go that were below the floor by the sweep before, which ended half of that time ago
--- or longer. Whoever makes a row reads floor and clock as its statement begins: for a token to fall that
--- statement would have to have begun before the end of that sweep and to have waited since, at a row that
--- somebody else had locked; which nothing does that waits for no longer than `lock_timeout` (the backend's
--- `lock_wait`, or what the role has behind a pooler), if that is shorter. And no token is less than the
--- clock, so it would fall only where it had been raised above the clock, or where the clock was set back.
+-- that time; answers how many. The floor rises to the tokens of all dead names: see `lease/mod.rs`.
 --
 -- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in
 -- use, and is left alone. A token that was raised very far does not raise the floor, or new names would begin

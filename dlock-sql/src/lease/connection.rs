@@ -277,12 +277,12 @@ impl<D: Dialect> Database<D> {
         if failed.is_some_and(D::is_fatal) {
             lent.lent = None;
             self.pool.clear();
-        } else if (failed.is_none() || !D::REFUSAL_LEAVES_TRANSACTION)
+        } else if failed.is_none()
             && let Some((conn, slot)) = lent.lent.take()
         {
             slot.give_back((conn, Timestamp::now()));
         }
-        // Otherwise it is reset as it is dropped.
+        // What was refused may have been part of a transaction: it is reset as it is dropped.
     }
 
     /// Does that in a task, until the backend is closed.

@@ -47,9 +47,6 @@ pub(in crate::lease) trait Dialect: Failures {
     /// A connection that stood idle for so long is pinged before it is used. `None`: never.
     const PING_AFTER: Option<Duration>;
 
-    /// What the server refused may have been part of a transaction, which is open yet.
-    const REFUSAL_LEAVES_TRANSACTION: bool;
-
     /// How soon and how late whoever waits looks again.
     const LOOK: (Duration, Duration);
 
@@ -63,8 +60,8 @@ pub(in crate::lease) trait Dialect: Failures {
         connection: &mut Connection<Self>,
     ) -> BoxFuture<'_, Result<Answer<Self::Driver>, sqlx::Error>>;
 
-    /// Makes a connection usable on which a request was dropped: its answer is read, its transaction rolled
-    /// back.
+    /// Makes a connection usable on which a request was dropped or refused: its answer is read, its
+    /// transaction rolled back.
     fn reset(connection: &mut Connection<Self>) -> BoxFuture<'_, Result<(), sqlx::Error>>;
 
     /// Takes a name alone where nobody else is. With `has_row` it finds nothing either where there is no row,

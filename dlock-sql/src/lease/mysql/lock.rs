@@ -57,7 +57,6 @@ impl Dialect for Mysql {
     const BACKEND: &'static str = "mysql";
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
-    const REFUSAL_LEAVES_TRANSACTION: bool = true;
     const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {

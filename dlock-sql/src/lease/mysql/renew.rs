@@ -110,7 +110,10 @@ async fn claim(db: &Arc<Db>, batch: &[Item<'_>]) -> Result<HashMap<LeaseKey, Ren
 
 /// Extends those that are held alone.
 async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<LeaseKey, RenewOutcome>> {
-    let (p, live) = (&db.sql.prefix, format!("{} AND phase IN (1, 2) AND ends > {NOW}", keys(batch)));
+    let (p, live) = (
+        &db.sql.prefix,
+        format!("{} AND phase IN (1, 2) AND ends > {NOW}", keys(batch)),
+    );
     // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
     let extend = format!(
         "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \

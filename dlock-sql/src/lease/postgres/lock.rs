@@ -46,7 +46,6 @@ impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
-    const REFUSAL_LEAVES_TRANSACTION: bool = false;
     const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {

@@ -161,6 +161,18 @@ impl Capabilities {
         capabilities.into_iter().fold(self, Self::with)
     }
 
+    /// Claims all that does not follow from a part, with owner labels of up to 1 KiB: for a store of leases
+    /// that lacks nothing.
+    #[must_use]
+    pub fn with_everything(self) -> Self {
+        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+        let sharing = [Shared, Permits, Upgrade];
+        let all = self
+            .with_all(sharing)
+            .with_all([Queue, Priority, PerGrantTtl, Raise, MinimumHold]);
+        all.with_owner_label(1024)
+    }
+
     /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep
     /// it.
     #[must_use]

@@ -14,7 +14,7 @@ use crate::inspection::{Change, Inspection};
 use crate::lock::{Lock, Semaphore};
 use crate::mode::Mode;
 use crate::name::{LockName, name_of};
-use crate::options::{LockOptions, Terms, check_mode, check_name, need};
+use crate::options::{LockOptions, Terms};
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
@@ -100,8 +100,8 @@ impl Client {
 
     fn handle<C>(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock<C>> {
         let name = name_of(name)?;
-        check_name(&name, &self.engine.caps)?;
-        check_mode(mode, &self.engine.caps)?;
+        self.engine.caps.check_name(&name)?;
+        self.engine.caps.check_mode(mode)?;
         Ok(Lock::new(
             self.engine.clone(),
             Ask {
@@ -234,8 +234,8 @@ impl Client {
     ) -> Result<(LockName, &dyn spi::Watch)> {
         self.engine.check_open()?;
         let name = name_of(name)?;
-        check_name(&name, &self.engine.caps)?;
-        need(&self.engine.caps, capability, what)?;
+        self.engine.caps.check_name(&name)?;
+        self.engine.caps.need(capability, what)?;
         let part = self.engine.backend.watch();
         part.map(|part| (name, part))
             .ok_or_else(|| no_part(&self.engine.caps, "Watch"))
@@ -257,7 +257,7 @@ impl Client {
     /// ```
     pub fn gate(&self) -> Result<Gate<'_>> {
         self.engine.check_open()?;
-        need(&self.engine.caps, Capability::Gate, "a fence gate")?;
+        self.engine.caps.need(Capability::Gate, "a fence gate")?;
         match self.engine.backend.fencing().and_then(spi::Fencing::gate) {
             Some(_) => Ok(Gate::new(&***self.engine)),
             None => Err(no_part(&self.engine.caps, "fence gate")),

@@ -11,6 +11,7 @@ mod events;
 mod gate;
 mod guard;
 mod inspection;
+mod limits;
 mod lock;
 pub mod memory;
 mod mode;

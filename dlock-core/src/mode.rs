@@ -3,6 +3,8 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use crate::error::{Error, ErrorKind};
+
 /// The mode in which a name is asked for or held.
 ///
 /// One admission rule serves lock, read-write lock and semaphore. The first entry of a name, holder or
@@ -33,6 +35,19 @@ impl Mode {
     /// Whether this is [`Mode::Exclusive`].
     pub const fn is_exclusive(self) -> bool {
         matches!(self, Self::Exclusive)
+    }
+
+    /// For a backend: the error of a request in a mode of another class, where this one is in use.
+    #[must_use]
+    pub fn mismatch(self, asked: Self) -> Error {
+        let show = |mode| match mode {
+            Self::Exclusive => "one holder".to_owned(),
+            Self::Shared { limit: None } => "readers".to_owned(),
+            Self::Shared { limit: Some(n) } => format!("{n} permits"),
+        };
+        let (is, asked) = (show(self), show(asked));
+        let text = format!("the lock is in use with {is}, not with {asked}; all users of a name must agree");
+        Error::new(ErrorKind::InvalidInput, text)
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mode::Mode;
-use crate::name::LockName;
 use crate::spi::Acquire;
 use crate::timestamp::nanos;
 
@@ -235,12 +233,7 @@ impl Terms {
     /// Checks everything that can be checked before any I/O.
     pub(crate) fn check(&self, caps: &Capabilities) -> Result<()> {
         let invalid = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
-        if self.ttl < caps.min_ttl || self.ttl > caps.max_ttl {
-            return invalid(format!(
-                "ttl {:?} is outside of what {} accepts, {:?} to {:?}",
-                self.ttl, caps.backend, caps.min_ttl, caps.max_ttl
-            ));
-        }
+        caps.check_ttl(self.ttl)?;
         if self.drift.margin(self.ttl) >= self.ttl {
             return invalid(format!(
                 "ttl {:?} is not longer than its drift margin {:?}: nothing of the lease would be left",
@@ -257,9 +250,7 @@ impl Terms {
                 self.ttl
             ));
         }
-        if !(1..=10).contains(&self.priority) {
-            return invalid(format!("priority {} is not within 1 to 10", self.priority));
-        }
+        caps.check_priority(self.priority)?;
         if self.max_hold.is_some_and(|d| d.is_zero()) {
             return invalid("a maximum hold of zero would end every hold at once".to_owned());
         }
@@ -276,13 +267,10 @@ impl Terms {
             if self.max_hold.is_some_and(|max| max < min_hold) {
                 return invalid("the minimum hold is longer than the maximum hold".to_owned());
             }
-            need(caps, Capability::MinimumHold, "a minimum hold")?;
-        }
-        if self.priority != Acquire::DEFAULT_PRIORITY {
-            need(caps, Capability::Priority, "a priority")?;
+            caps.need(Capability::MinimumHold, "a minimum hold")?;
         }
         if let Some(label) = &self.owner_label {
-            check_owner_label(label, caps)?;
+            caps.check_label(label)?;
         }
         Ok(())
     }
@@ -294,57 +282,6 @@ impl Terms {
             AutoRenew::On => Some(lease / 3),
             AutoRenew::Every(period) => Some(period.min(lease / 2)),
         }
-    }
-}
-
-/// Refuses what the backend does not claim, before any I/O.
-pub(crate) fn need(caps: &Capabilities, capability: Capability, what: &str) -> Result<()> {
-    if caps.has(capability) {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "{what} needs {capability:?}, which {} does not offer",
-            caps.backend
-        ),
-    ))
-}
-
-/// Refuses a name that is too long, before any I/O; it is never hashed or cut.
-pub(crate) fn check_name(name: &LockName, caps: &Capabilities) -> Result<()> {
-    let len = name.as_bytes().len();
-    if len <= caps.max_name_len {
-        return Ok(());
-    }
-    let message = format!(
-        "the name has {len} bytes, {} takes at most {}",
-        caps.backend, caps.max_name_len
-    );
-    Err(Error::new(ErrorKind::InvalidInput, message))
-}
-
-/// Refuses a label that the backend does not take, before any I/O.
-pub(crate) fn check_owner_label(label: &str, caps: &Capabilities) -> Result<()> {
-    need(caps, Capability::OwnerLabel, "an owner label")?;
-    if label.len() <= caps.max_owner_len {
-        return Ok(());
-    }
-    let message = format!(
-        "the owner label has {} bytes, {} takes at most {}",
-        label.len(),
-        caps.backend,
-        caps.max_owner_len
-    );
-    Err(Error::new(ErrorKind::InvalidInput, message))
-}
-
-/// Refuses a mode that the backend does not claim, before any I/O.
-pub(crate) fn check_mode(mode: Mode, caps: &Capabilities) -> Result<()> {
-    match mode {
-        Mode::Exclusive => Ok(()),
-        Mode::Shared { limit: None } => need(caps, Capability::Shared, "a read lock"),
-        Mode::Shared { limit: Some(_) } => need(caps, Capability::Permits, "a semaphore"),
     }
 }
 

@@ -16,7 +16,6 @@ use futures::lock::Mutex;
 use futures::stream::{BoxStream, pending};
 use redis::{Cmd, Value};
 
-use crate::config::invalid;
 use crate::connection::Connection;
 use crate::failure::{Failed, nothing_done, perhaps_done, timed_out};
 use crate::handoff::HandOffs;
@@ -55,30 +54,6 @@ impl Store {
 
     pub(crate) fn signals(&self) -> BoxStream<'static, Signal> {
         self.pushes.signals().chain(pending()).boxed()
-    }
-
-    pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max, backend) = (
-            name.as_bytes().len(),
-            self.capabilities.max_name_len,
-            self.capabilities.backend,
-        );
-        match len > max {
-            true => Err(invalid(format!(
-                "the name has {len} bytes, {backend} takes at most {max}"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        match ttl < min || ttl > max {
-            true => Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
-            ))),
-            false => Ok(()),
-        }
     }
 
     /// A script on so many keys, which come first of what it is given.

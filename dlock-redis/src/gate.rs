@@ -17,7 +17,7 @@ impl RedisLock {
         value: Option<&[u8]>,
     ) -> Result<Admission> {
         let c = &self.backend;
-        c.check_name(name)?;
+        c.capabilities.check_name(name)?;
         let call = c
             .call(&c.scripts.gate, 1)
             .arg(resource(&c.prefix, name))
@@ -36,7 +36,7 @@ impl RedisLock {
 
     async fn read_gate(&self, name: &LockName) -> Result<Option<FencedValue>> {
         let c = &self.backend;
-        c.check_name(name)?;
+        c.capabilities.check_name(name)?;
         let mut command = redis::cmd("HMGET");
         command.arg(resource(&c.prefix, name)).arg(&["v", "x", "a"]);
         let fields = c.query(&command).await?;

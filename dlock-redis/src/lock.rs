@@ -1,25 +1,24 @@
 //! The heart: ask, release, abandon.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Renewal,
-    RwLock, Sent, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Push, Queueing, Release, Released, Renew,
+    Renewal, RwLock, Sent, Signal, Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LossReason, Mode, Result, Timestamp};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp};
 use futures::future::join_all;
-use futures::stream::{BoxStream, StreamExt as _};
+use futures::stream::BoxStream;
 use redis::Value;
 
 use crate::backend::{Backend, Exists, millis};
-use crate::config::invalid;
 use crate::failure::nothing_done;
 use crate::keys::{id_bytes, push_number};
 use crate::reply::{Reply, strange, token};
-use crate::wait::Waiting;
 
 /// Locks in a Redis server.
 ///
@@ -30,18 +29,7 @@ pub struct RedisLock {
 }
 
 pub(crate) fn capabilities(longest_ttl: Option<Duration>) -> Capabilities {
-    use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-    let all = [
-        Shared,
-        Permits,
-        Queue,
-        Priority,
-        PerGrantTtl,
-        Raise,
-        Upgrade,
-        MinimumHold,
-    ];
-    let mut capabilities = Capabilities::new("redis").with_all(all).with_owner_label(1024);
+    let mut capabilities = Capabilities::new("redis").with_everything();
     capabilities.clock_sensitive = true;
     if let Some(longest) = longest_ttl {
         capabilities.max_ttl = capabilities.max_ttl.min(longest);
@@ -70,25 +58,9 @@ impl RedisLock {
         self.backend.connection.run()
     }
 
-    fn check(&self, request: &Acquire) -> Result<()> {
-        self.backend.check_name(&request.key.name)?;
-        self.backend.check_ttl(request.ttl)?;
-        if !(1..=10).contains(&request.priority) {
-            return Err(invalid(format!(
-                "the priority {} is not between 1 and 10",
-                request.priority
-            )));
-        }
-        let max = self.backend.capabilities.max_owner_len;
-        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
-            return Err(invalid(format!("the owner label is longer than {max} bytes")));
-        }
-        Ok(())
-    }
-
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.check(request)?;
         let c = &self.backend;
+        c.capabilities.check(request)?;
         c.open()?;
         let joins = request.queue == Queueing::Join;
         // Before the request is sent: a push may overtake the answer.
@@ -158,14 +130,14 @@ impl RedisLock {
         request: &Acquire,
         sent: Timestamp,
         reply: &mut Reply,
-        waiting: Option<Waiting>,
+        waiting: Option<BoxStream<'static, Push>>,
     ) -> Result<Attempt> {
         let c = &self.backend;
         match reply.bytes()?.as_slice() {
             b"G" => Ok(Attempt::Granted(c.granted(&request.key, sent, reply)?)),
             b"Q" => {
                 let waiting = waiting.ok_or_else(|| strange("that it queued what does not queue"))?;
-                let mut wait = Wait::new(Wake::Push(waiting.boxed()));
+                let mut wait = Wait::new(Wake::Push(waiting));
                 (wait.recheck_in, wait.ahead) = c.queued(sent, reply)?;
                 Ok(Attempt::Queued(wait))
             }
@@ -209,17 +181,10 @@ pub(crate) fn words(mode: Mode) -> Result<(&'static str, u32)> {
     }
 }
 
-pub(crate) fn mismatch(reply: &mut Reply, mode: Mode) -> Error {
-    let show = |n: &str| match n {
-        "0" => "readers".to_owned(),
-        n => format!("{n} permits"),
-    };
-    let class = reply.text().unwrap_or_default();
-    invalid(format!(
-        "the lock is in use with {}, not with {}; all users of a name must agree",
-        show(&class),
-        words(mode).map_or(String::new(), |(_, limit)| show(&limit.to_string())),
-    ))
+pub(crate) fn mismatch(reply: &mut Reply, asked: Mode) -> Error {
+    let class = reply.text().ok().and_then(|n| n.parse().ok());
+    let limit = class.and_then(NonZeroU32::new);
+    Mode::Shared { limit }.mismatch(asked)
 }
 
 #[async_trait]

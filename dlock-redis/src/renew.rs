@@ -170,7 +170,7 @@ impl RedisLock {
         ttl: Duration,
     ) -> Result<(Timestamp, Vec<bool>)> {
         let c = &self.backend;
-        c.check_ttl(ttl)?;
+        c.capabilities.check_ttl(ttl)?;
         let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.extend, batch.len());
         for item in of() {

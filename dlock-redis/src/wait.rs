@@ -13,15 +13,13 @@
 //!   counts as before.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
-use dlock_core::{RequestId, Timestamp};
-use futures::Stream;
+use dlock_core::Timestamp;
+use dlock_core::spi::{self, Anchors, Grant, LeaseKey, Push, Signal};
 use futures::channel::mpsc;
+use futures::stream::BoxStream;
 use redis::{PushInfo, PushKind, Value};
 
 use crate::keys::read_id;
@@ -31,10 +29,8 @@ use crate::reply::token;
 const BACKLOG: usize = 1024;
 
 struct State {
-    waiters: HashMap<RequestId, (LeaseKey, mpsc::UnboundedSender<Push>)>,
+    pushes: spi::Pushes,
     watched: HashMap<Vec<u8>, Watched>,
-    observers: Vec<mpsc::UnboundedSender<Signal>>,
-    anchors: Anchors,
     /// A push says whose turn it is, and grants nothing.
     only_tells: bool,
 }
@@ -60,10 +56,8 @@ impl Pushes {
     /// nothing of the time at another.
     pub(crate) fn new(only_tells: bool) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
-            waiters: HashMap::new(),
+            pushes: spi::Pushes::new(Duration::from_millis(1)),
             watched: HashMap::new(),
-            observers: Vec::new(),
-            anchors: Anchors::new(Duration::from_millis(1)),
             only_tells,
         })))
     }
@@ -74,20 +68,12 @@ impl Pushes {
 
     /// What is pushed to that request from now on. Made before the request is sent: a push may overtake the
     /// answer.
-    pub(crate) fn wait_for(self: &Arc<Self>, key: &LeaseKey) -> Waiting {
-        let (send, receive) = mpsc::unbounded();
-        self.state().waiters.insert(key.id, (key.clone(), send));
-        Waiting {
-            id: key.id,
-            pushes: Arc::clone(self),
-            receive,
-        }
+    pub(crate) fn wait_for(&self, key: &LeaseKey) -> BoxStream<'static, Push> {
+        self.state().pushes.wait_for(key)
     }
 
     pub(crate) fn signals(&self) -> mpsc::UnboundedReceiver<Signal> {
-        let (send, receive) = mpsc::unbounded();
-        self.state().observers.push(send);
-        receive
+        self.state().pushes.signals()
     }
 
     /// There is one more watch of that channel. It subscribes in its turn, whether or not others have.
@@ -136,28 +122,22 @@ impl Pushes {
     /// Takes in the server's time of an answer to a request that was sent then.
     pub(crate) fn anchor(&self, sent: Timestamp, server: i64) {
         let Ok(server) = u64::try_from(server) else { return };
-        self.state().anchors.heard(sent, Duration::from_millis(server));
+        self.state().pushes.heard(sent, Duration::from_millis(server));
     }
 
     /// A connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins anew.
     pub(crate) fn disconnected(&self) {
         let mut state = self.state();
-        state.waiters.clear();
+        state.pushes.broke();
         state.end_streams();
-        state.anchors.broke();
-        state.tell(&Signal::Doubt);
     }
 
     /// There is a connection again, of which it was told that it was gone. Of a cluster's node the one that
     /// is asked on may be there before the one that is listened on: each is told by itself.
     pub(crate) fn back(&self) {
         let mut state = self.state();
-        // Who asked before it could be heard again may have been passed over.
-        for (_, send) in state.waiters.values() {
-            let _ = send.unbounded_send(Push::Changed);
-        }
+        state.pushes.back();
         state.end_streams();
-        state.tell(&Signal::Back);
     }
 
     /// Takes in what was pushed.
@@ -172,18 +152,12 @@ impl Pushes {
     /// Nothing more will come.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        state.waiters.clear();
+        state.pushes.close();
         state.end_streams();
-        state.observers.clear();
     }
 }
 
 impl State {
-    fn tell(&mut self, signal: &Signal) {
-        self.observers
-            .retain(|o| o.unbounded_send(signal.clone()).is_ok());
-    }
-
     /// Whoever watches begins anew.
     fn end_streams(&mut self) {
         for watched in self.watched.values_mut() {
@@ -210,14 +184,10 @@ impl State {
         if rest == b"?" {
             return;
         }
-        if let Some((key, send)) = self.waiters.get(&id) {
-            let granted = match self.only_tells {
-                true => None,
-                false => granted(key, rest, &self.anchors),
-            };
-            let push = granted.map_or(Push::Changed, Push::Granted);
-            let _ = send.unbounded_send(push);
-        }
+        self.pushes.told(id, |key, anchors| match self.only_tells {
+            true => None,
+            false => granted(key, rest, anchors),
+        });
     }
 }
 
@@ -233,38 +203,10 @@ fn granted(key: &LeaseKey, message: &[u8], anchors: &Anchors) -> Option<Grant> {
     anchors.grant(key, token, time(parts.next())?, time(parts.next())?)
 }
 
-/// The pushes for one request. Dropped, nobody listens any more.
-pub(crate) struct Waiting {
-    id: RequestId,
-    pushes: Arc<Pushes>,
-    receive: mpsc::UnboundedReceiver<Push>,
-}
-
-impl Stream for Waiting {
-    type Item = Push;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Push>> {
-        Pin::new(&mut self.receive).poll_next(cx)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut state = self.pushes.state();
-        // A later request of the same id may have taken the place.
-        if state
-            .waiters
-            .get(&self.id)
-            .is_some_and(|(_, send)| send.is_connected_to(&self.receive))
-        {
-            state.waiters.remove(&self.id);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use dlock_core::LockName;
+    use dlock_core::{LockName, RequestId};
+    use futures::{FutureExt as _, StreamExt as _};
 
     use super::*;
 
@@ -290,9 +232,9 @@ mod tests {
         let mut waiting = pushes.wait_for(&key());
         let id = crate::keys::id_bytes(key().id);
         pushes.state().hear(b"c", &[&id[..], b"?"].concat());
-        assert!(waiting.receive.try_recv().is_err());
+        assert!(waiting.next().now_or_never().is_none());
         pushes.state().hear(b"c", &id);
-        assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+        assert!(matches!(waiting.next().now_or_never(), Some(Some(Push::Changed))));
     }
 
     #[test]

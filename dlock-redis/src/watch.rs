@@ -226,7 +226,7 @@ impl Drop for Watching {
 impl Watch for RedisLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
-        self.backend.check_name(name).map_err(named)?;
+        self.backend.capabilities.check_name(name)?;
         let c = &self.backend;
         c.open().map_err(named)?;
         let channel = c.holder(name);
@@ -258,13 +258,13 @@ impl Watch for RedisLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.backend.check_name(name).map_err(|e| e.with_name(name))?;
+        self.backend.capabilities.check_name(name)?;
         let seen = self.backend.look(name, Some(Duration::ZERO), false).await;
         seen.map(|s| s.now).map_err(|e| e.with_name(name))
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.backend.check_name(name).map_err(|e| e.with_name(name))?;
+        self.backend.capabilities.check_name(name)?;
         let seen = self.backend.look(name, Some(Duration::ZERO), true).await;
         seen.map(|s| s.ended).map_err(|e| e.with_name(name))
     }

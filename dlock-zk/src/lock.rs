@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
-use crate::config::{Layout, invalid};
+use crate::config::Layout;
 use crate::connection::Connection;
 use crate::join::Left;
 use crate::keys::Paths;
@@ -73,28 +73,10 @@ impl ZkLock {
     }
 
     pub(crate) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
-        match len > max {
-            true => Err(invalid(format!(
-                "the name has {len} bytes, dlock takes at most {max} with ZooKeeper"
-            ))),
-            false => Ok(()),
-        }
+        self.capabilities.check_name(name)
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
-        self.check_name(&request.key.name)?;
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if request.ttl < min || request.ttl > max {
-            let ttl = request.ttl;
-            return Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?}, the timeout of the session, and {max:?}"
-            )));
-        }
-        let max = self.capabilities.max_owner_len;
-        if request.owner.as_ref().is_some_and(|o| o.len() > max) {
-            return Err(invalid(format!("the owner label is longer than {max} bytes")));
-        }
         let wanted = match request.mode {
             Mode::Exclusive => None,
             Mode::Shared { limit: None } => Some(Capability::Shared),
@@ -109,7 +91,7 @@ impl ZkLock {
         if request.priority != Acquire::DEFAULT_PRIORITY {
             return Err(unsupported("locks in ZooKeeper have no priorities"));
         }
-        Ok(())
+        self.capabilities.check(request)
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -235,7 +217,7 @@ impl ZkLock {
             }
             Some(Place::Mismatch(other)) => {
                 self.withdraw(session, request, node).await?;
-                return Err(mismatch(other, request.mode));
+                return Err(other.mismatch(request.mode));
             }
         }))
     }
@@ -324,19 +306,6 @@ pub(crate) fn in_line(e: Error) -> Error {
         .with_source(e),
         _ => e,
     }
-}
-
-pub(crate) fn mismatch(is: Mode, wanted: Mode) -> Error {
-    let show = |mode: Mode| match mode {
-        Mode::Shared { limit: Some(n) } => format!("{n} permits"),
-        Mode::Shared { limit: None } => "readers".to_owned(),
-        _ => "one holder".to_owned(),
-    };
-    invalid(format!(
-        "the lock is in use with {}, not with {}; all users of a name must agree",
-        show(is),
-        show(wanted)
-    ))
 }
 
 #[async_trait]

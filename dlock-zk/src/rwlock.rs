@@ -12,7 +12,7 @@ use dlock_core::spi::{Converted, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
 use zookeeper_client::{CreateMode, Error as Zk};
 
-use crate::lock::{ZkLock, mismatch, unsupported};
+use crate::lock::{ZkLock, unsupported};
 use crate::node::marker;
 use crate::requests::Node;
 use crate::session::Session;
@@ -43,7 +43,7 @@ impl ZkLock {
                 (_, Mode::Exclusive) => {
                     return Err(unsupported("a reader in ZooKeeper cannot become exclusive"));
                 }
-                _ => return Err(mismatch(is, to)),
+                _ => return Err(is.mismatch(to)),
             }
         }
         session.be_heard().await?;
@@ -63,7 +63,7 @@ impl ZkLock {
         let mut sharing = others.entries().iter().filter(|e| !e.mode.is_exclusive());
         let other = sharing.find(|e| *e.node != *node.name);
         if let Some(other) = other.filter(|e| e.mode != to) {
-            return Err(mismatch(other.mode, to));
+            return Err(other.mode.mismatch(to));
         }
         let (data, _) = client.get_data(&path).await.map_err(|e| match e {
             Zk::NoNode => Error::lost(LossReason::Refused),

@@ -337,7 +337,7 @@ impl ZkLock {
 impl Watch for ZkLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
+        self.check_name(name)?;
         if self.paths().unfair {
             return Err(named(unsupported("unfair locks are not watched")));
         }
@@ -382,7 +382,7 @@ impl Watch for ZkLock {
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         let named = |e: Error| e.with_name(name);
-        self.check_name(name).map_err(named)?;
+        self.check_name(name)?;
         let inspected = self.reading(|session, client| {
             async move {
                 match self.paths().unfair {

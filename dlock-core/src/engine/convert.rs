@@ -28,7 +28,6 @@ use super::validity::Look;
 use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
-use crate::options::need;
 use crate::spi::Converted;
 
 pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) -> Result<Converted> {
@@ -38,7 +37,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         Mode::Exclusive => (Capability::Upgrade, "an upgrade"),
         Mode::Shared { .. } => (Capability::Downgrade, "a downgrade"),
     };
-    need(&engine.caps, capability, what)?;
+    engine.caps.need(capability, what)?;
     let Some(part) = engine.backend.rwlock() else {
         let message = format!(
             "{} claims {capability:?} and has no RwLock part",

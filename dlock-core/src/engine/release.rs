@@ -27,7 +27,6 @@ use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::events::GuardEvent;
 use crate::observe;
-use crate::options::need;
 use crate::spi::{Released, RenewItem, RenewOutcome};
 
 /// Releases a lease whose last guard lets go, which happens once.
@@ -149,7 +148,7 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
     let named = |e: Error| e.with_name(&lease.key.name);
     engine.check_open().map_err(named)?;
     let Some(part) = engine.backend.renew() else {
-        return need(&engine.caps, Capability::Renew, "renewing");
+        return engine.caps.need(Capability::Renew, "renewing");
     };
     if engine.remaining(lease).is_zero() {
         return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));

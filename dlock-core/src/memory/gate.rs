@@ -9,7 +9,6 @@ use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;
-use crate::options::check_name;
 use crate::token::Token;
 
 /// The guarded values of a store. Under a mutex of their own: a caller's closure must not hold up the locks.
@@ -87,7 +86,7 @@ impl MemoryGate {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
         }
-        check_name(resource, &self.shared.caps).map_err(|e| e.with_name(resource))?;
+        self.shared.caps.check_name(resource)?;
         Ok(f(&mut self
             .shared
             .gates

@@ -17,7 +17,6 @@ use crate::gate::FenceGate;
 use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
-use crate::options;
 use crate::runtime::Runtime;
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, News, Probe, Push, Queueing,
@@ -88,45 +87,16 @@ impl MemoryLink {
     }
 
     fn check_name(&self, name: &LockName) -> Result<()> {
-        options::check_name(name, &self.shared.caps).map_err(|e| e.with_name(name))
-    }
-
-    fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        if ttl < self.shared.caps.min_ttl || ttl > self.shared.caps.max_ttl {
-            return Err(invalid("the ttl is outside of the range that the store takes"));
-        }
-        Ok(())
-    }
-
-    fn check_mode(&self, mode: Mode) -> Result<()> {
-        match mode {
-            Mode::Exclusive => Ok(()),
-            Mode::Shared { limit: None } => self.need(Capability::Shared),
-            Mode::Shared { limit: Some(_) } => self.need(Capability::Permits),
-        }
+        self.shared.caps.check_name(name)
     }
 
     /// Everything that can be wrong with a request, before anything is touched.
     fn check(&self, request: &Acquire) -> Result<()> {
         self.open()?;
-        self.check_name(&request.key.name)?;
-        self.check_ttl(request.ttl)?;
-        self.check_mode(request.mode)?;
-        if request.queue == Queueing::Join {
-            self.need(Capability::Queue)?;
-            if request.queue_ttl.is_zero() {
-                return Err(invalid("a queue entry needs a ttl"));
-            }
-        }
-        if request.priority != Acquire::DEFAULT_PRIORITY {
-            self.need(Capability::Priority)?;
-            if !(1..=10).contains(&request.priority) {
-                return Err(invalid("a priority is between 1 and 10"));
-            }
-        }
-        match &request.owner {
-            Some(label) => options::check_owner_label(label, &self.shared.caps),
-            None => Ok(()),
+        self.shared.caps.check(request)?;
+        match request.queue == Queueing::Join && request.queue_ttl.is_zero() {
+            true => Err(invalid("a queue entry needs a ttl")),
+            false => Ok(()),
         }
     }
 
@@ -201,7 +171,7 @@ impl MemoryLink {
 
     fn renew_one(&self, item: &RenewItem) -> RenewOutcome {
         let checked = self.open().and_then(|()| match item.kind {
-            RenewKind::Lease => self.check_ttl(item.ttl),
+            RenewKind::Lease => self.shared.caps.check_ttl(item.ttl),
             RenewKind::Queued if item.ttl.is_zero() => Err(invalid("a queue entry needs a ttl")),
             RenewKind::Queued => Ok(()),
         });
@@ -340,7 +310,7 @@ impl Lock for MemoryLink {
 impl RwLock for MemoryLink {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         self.open()?;
-        self.check_mode(to)?;
+        self.shared.caps.check_mode(to)?;
         self.need(if to.is_exclusive() {
             Capability::Upgrade
         } else {

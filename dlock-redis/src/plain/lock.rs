@@ -29,8 +29,6 @@ impl PlainLock {
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
-        self.store.check_name(&request.key.name)?;
-        self.store.check_ttl(request.ttl)?;
         let asked = !request.mode.is_exclusive()
             || request.queue == Queueing::Join
             || request.priority != Acquire::DEFAULT_PRIORITY
@@ -39,7 +37,7 @@ impl PlainLock {
             true => Err(unsupported(
                 "a plain lock has no shared mode, queue, priority or owner label",
             )),
-            false => Ok(()),
+            false => self.store.capabilities.check(request),
         }
     }
 

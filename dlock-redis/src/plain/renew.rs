@@ -44,7 +44,7 @@ impl PlainLock {
             if item.kind != RenewKind::Lease {
                 return Err(unsupported("a plain lock has no queue"));
             }
-            self.store.check_ttl(item.ttl)?;
+            self.store.capabilities.check_ttl(item.ttl)?;
             call = call.arg(self.key(&item.key.name));
         }
         for item in items {

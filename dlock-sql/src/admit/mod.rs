@@ -293,13 +293,6 @@ impl NameState {
         first.mode.is_exclusive().then_some(first)
     }
 
-    /// The entry of an id that a minimum hold has kept in a row beside the name's own.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn kept_beside(&self, id: RequestId) -> Option<&Entry> {
-        let entry = self.entries.get(&id)?;
-        (entry.phase == Phase::Kept && !entry.mode.is_exclusive()).then_some(entry)
-    }
-
     /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a
     /// watch.
     #[cfg(feature = "mysql")]

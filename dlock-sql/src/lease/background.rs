@@ -8,9 +8,10 @@
 //! polled between two looks is given to a task. (One that waits for the server is given to a task as well. It
 //! takes milliseconds anyway.)
 //!
-//! * *Both poll it*: it is under a mutex, and only one of them is in charge.
-//! * *It is given to the task just as whoever asked comes back*: the task wakes the asker at the end.
-//! * *The task is dropped with its runtime*: whoever asked is woken, and goes on with it.
+//! * *Both poll it*: they cannot. What is given away is replaced by a receiver for what it comes to, under a
+//!   mutex, and whoever asked is woken to wait for that.
+//! * *Whoever asked has gone*: so has the receiver, and the task ends.
+//! * *The task is dropped with its runtime*: whoever asked is told so.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,13 +22,11 @@ use std::time::Duration;
 use dlock_core::Runtime;
 use dlock_core::runtime::yield_now;
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::channel::oneshot::{Canceled, Receiver, channel};
+use futures::future::{BoxFuture, Either, select};
 
 /// Who rests is noticed at the second look.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// After so many looks at nothing nobody looks until something is asked for.
-const NOTHING: u32 = 20;
 
 /// Looks after the requests of one client.
 pub(in crate::lease) struct Background {
@@ -38,7 +37,8 @@ pub(in crate::lease) struct Background {
 #[derive(Default)]
 struct Requests {
     all: Vec<Weak<dyn Look>>,
-    is_looked_at: bool,
+    /// There as long as somebody looks at them.
+    looker: Weak<()>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,187 +53,135 @@ impl Background {
         })
     }
 
-    /// Does that work, whether or not it is polled again after the first time.
+    /// Does that work, whether or not it is polled again after the first time. `Canceled`: its runtime has
+    /// ended.
     ///
     /// # Cancel safety
-    /// The work is dropped with it, at once.
+    /// The work is dropped with it; by its task, if it has one.
     pub(in crate::lease) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Running<T> {
-        let request = Arc::new(Request(Mutex::new(State {
-            work: Some(work.boxed()),
-            done: None,
+        let request = Arc::new(Mutex::new(State {
+            work: Some(Work::Own(work.boxed())),
             asker: None,
-            task: None,
-            has_task: false,
             was_polled: true,
-        })));
-        let begin = {
-            let mut requests = lock(&self.requests);
-            // Where nobody looks, since the runtime has ended, nothing piles up either.
-            if requests.all.len() == requests.all.capacity() {
-                requests.all.retain(|one| one.strong_count() > 0);
-            }
-            let one: Weak<Request<T>> = Arc::downgrade(&request);
-            requests.all.push(one);
-            !std::mem::replace(&mut requests.is_looked_at, true)
-        };
-        if begin {
-            let looker = Looker(Arc::downgrade(self));
-            self.runtime.spawn(look(looker, self.runtime.clone()).boxed());
+        }));
+        let one: Weak<Mutex<State<T>>> = Arc::downgrade(&request);
+        let mut requests = lock(&self.requests);
+        // Where nobody looks, since the runtime has ended, nothing piles up either.
+        if requests.all.len() == requests.all.capacity() {
+            requests.all.retain(|one| one.strong_count() > 0);
+        }
+        requests.all.push(one);
+        if requests.looker.strong_count() == 0 {
+            let looker = Arc::new(());
+            requests.looker = Arc::downgrade(&looker);
+            drop(requests);
+            let looking = look(Arc::downgrade(self), looker, self.runtime.clone());
+            self.runtime.spawn(looking.boxed());
         }
         Running(request)
     }
 
-    /// Whether there are requests.
+    /// Whether there are requests. If not, nobody looks any more.
     fn look(&self) -> bool {
         let mut requests = lock(&self.requests);
         requests.all.retain(|one| {
             let one = one.upgrade();
             one.map(|one| one.look(&*self.runtime)).is_some()
         });
+        if requests.all.is_empty() {
+            requests.looker = Weak::new();
+        }
         !requests.all.is_empty()
     }
-
-    /// Nobody looks any more, unless something was asked for meanwhile.
-    fn stop(&self) -> bool {
-        let mut requests = lock(&self.requests);
-        requests.is_looked_at = !requests.all.is_empty();
-        !requests.is_looked_at
-    }
 }
 
-/// Dropped with the runtime, it lets the next request begin to look again.
-struct Looker(Weak<Background>);
-
-impl Drop for Looker {
-    fn drop(&mut self) {
-        if let Some(background) = self.0.upgrade() {
-            lock(&background.requests).is_looked_at = false;
-        }
-    }
-}
-
-async fn look(mut looker: Looker, runtime: Arc<dyn Runtime>) {
-    let mut nothing = 0;
+/// Ends with the last request; dropped with the runtime, it lets the next one begin to look again.
+async fn look(background: Weak<Background>, _looker: Arc<()>, runtime: Arc<dyn Runtime>) {
     loop {
         runtime.sleep(LOOK).await;
         yield_now().await;
-        let Some(background) = looker.0.upgrade() else {
-            return;
-        };
-        nothing = if background.look() { 0 } else { nothing + 1 };
-        if nothing >= NOTHING && background.stop() {
-            // Another one may look already.
-            looker.0 = Weak::new();
+        if background.upgrade().is_none_or(|background| !background.look()) {
             return;
         }
     }
 }
 
-trait Look: Send + Sync {
-    fn look(self: Arc<Self>, runtime: &dyn Runtime);
-}
-
-struct Request<T>(Mutex<State<T>>);
-
 struct State<T> {
     /// Until it is done, or nobody wants it any more.
-    work: Option<BoxFuture<'static, T>>,
-    /// What it came to in the task.
-    done: Option<T>,
+    work: Option<Work<T>>,
     asker: Option<Waker>,
-    task: Option<Waker>,
-    has_task: bool,
     /// Since the last look.
     was_polled: bool,
 }
 
-impl<T: Send + 'static> Look for Request<T> {
-    fn look(self: Arc<Self>, runtime: &dyn Runtime) {
+enum Work<T> {
+    /// Polled by whoever asked.
+    Own(BoxFuture<'static, T>),
+    /// Given to a task.
+    Given(Receiver<T>),
+}
+
+trait Look: Send + Sync {
+    fn look(&self, runtime: &dyn Runtime);
+}
+
+impl<T: Send + 'static> Look for Mutex<State<T>> {
+    fn look(&self, runtime: &dyn Runtime) {
         // If it is locked it is polled just now.
-        let Ok(mut state) = self.0.try_lock() else { return };
-        let rests = !std::mem::replace(&mut state.was_polled, false);
-        if rests && !state.has_task && state.work.is_some() {
-            state.has_task = true;
-            drop(state);
-            runtime.spawn(Taken(self).boxed());
+        let Ok(mut state) = self.try_lock() else { return };
+        if std::mem::replace(&mut state.was_polled, false) {
+            return;
         }
-    }
-}
-
-/// The rest of a request, in a task.
-struct Taken<T: Send + 'static>(Arc<Request<T>>);
-
-impl<T: Send + 'static> Future for Taken<T> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.0.0);
-        let Some(work) = &mut state.work else {
-            return Poll::Ready(());
+        let (mut send, done) = channel();
+        let work = match state.work.take() {
+            Some(Work::Own(work)) => work,
+            other => return state.work = other,
         };
-        match work.as_mut().poll(cx) {
-            Poll::Ready(done) => {
-                (state.work, state.done) = (None, Some(done));
-                Poll::Ready(())
-            }
-            Poll::Pending => {
-                state.task = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Taken<T> {
-    fn drop(&mut self) {
-        let asker = {
-            let mut state = lock(&self.0.0);
-            state.has_task = false;
-            state.asker.take()
+        state.work = Some(Work::Given(done));
+        let asker = state.asker.take();
+        drop(state);
+        let task = async move {
+            let done = match select(work, send.cancellation()).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => return,
+            };
+            let _ = send.send(done);
         };
-        if let Some(asker) = asker {
-            asker.wake();
-        }
+        runtime.spawn(task.boxed());
+        asker.into_iter().for_each(Waker::wake);
     }
 }
 
 /// The outcome of the work.
-pub(in crate::lease) struct Running<T: Send + 'static>(Arc<Request<T>>);
+pub(in crate::lease) struct Running<T>(Arc<Mutex<State<T>>>);
 
-impl<T: Send + 'static> Future for Running<T> {
-    type Output = T;
+impl<T> Future for Running<T> {
+    type Output = Result<T, Canceled>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let state = &mut *lock(&self.0.0);
-        if let Some(done) = state.done.take() {
-            return Poll::Ready(done);
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut *lock(&self.0);
+        state.was_polled = true;
+        let polled = match &mut state.work {
+            Some(Work::Own(work)) => work.as_mut().poll(cx).map(Ok),
+            Some(Work::Given(done)) => done.poll_unpin(cx),
+            None => Poll::Pending,
+        };
+        match polled.is_ready() {
+            true => state.work = None,
+            false => state.asker = Some(cx.waker().clone()),
         }
-        if let (false, Some(work)) = (state.has_task, &mut state.work) {
-            state.was_polled = true;
-            if let Poll::Ready(done) = work.as_mut().poll(cx) {
-                state.work = None;
-                return Poll::Ready(done);
-            }
-        }
-        state.asker = Some(cx.waker().clone());
-        Poll::Pending
+        polled
     }
 }
 
-impl<T: Send + 'static> Drop for Running<T> {
+impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        let (work, task) = {
-            let mut state = lock(&self.0.0);
-            (state.work.take(), state.task.take())
-        };
-        // Not while it is locked: it may wake whatever waits for what it has.
+        // It is dropped when nothing is locked any more: it may wake whatever waits for what it has.
+        let work = lock(&self.0).work.take();
         drop(work);
-        if let Some(task) = task {
-            task.wake();
-        }
     }
 }
 
@@ -266,8 +214,8 @@ mod tests {
             (here, tokio::task::id())
         });
         let asking = tokio::spawn(async move { (tokio::task::id(), work.await) });
-        let (own, (began, ended)) = soon(asking).await.unwrap();
-        assert_eq!((began, ended), (own, own));
+        let (own, worked) = soon(asking).await.unwrap();
+        assert_eq!(worked, Ok((own, own)));
     }
 
     #[tokio::test]
@@ -286,7 +234,7 @@ mod tests {
         let asking = tokio::spawn(asking);
         tokio::task::yield_now().await;
         end.send(()).unwrap();
-        assert_eq!(soon(asking).await.unwrap(), 7);
+        assert_eq!(soon(asking).await.unwrap(), Ok(7));
     }
 
     #[tokio::test]
@@ -308,53 +256,45 @@ mod tests {
                 tokio::time::sleep(LOOK * 4).await;
             }
             drop(asking);
-            assert_eq!(
-                dropped.now_or_never(),
-                Some(Err(oneshot::Canceled)),
-                "rests: {rests}"
-            );
+            assert_eq!(soon(dropped).await, Err(Canceled), "rests: {rests}");
             tokio::time::sleep(LOOK * 8).await;
             assert!(!gone_on.load(Ordering::SeqCst));
         }
     }
 
     #[test]
-    fn where_the_runtime_ends_the_asker_goes_on() {
+    fn where_the_runtime_ends_the_asker_is_told_so() {
         let tokio = tokio::runtime::Builder::new_current_thread();
         let tokio = { tokio }.enable_time().build().unwrap();
-        let (end, ended) = oneshot::channel::<()>();
-        let (background, mut asking) = tokio.block_on(async {
+        let (background, asking) = tokio.block_on(async {
             let background = background();
             let (begin, begun) = oneshot::channel();
             let mut asking = Box::pin(background.run(async move {
                 tokio::time::sleep(LOOK).await;
                 begin.send(()).unwrap();
-                ended.await.unwrap();
-                7
+                std::future::pending::<()>().await;
             }));
             assert!(futures::poll!(&mut asking).is_pending());
             soon(begun).await.unwrap();
             (background, asking)
         });
         drop(tokio);
-        assert!(asking.as_mut().now_or_never().is_none());
-        end.send(()).unwrap();
-        assert_eq!(asking.now_or_never(), Some(7));
+        assert_eq!(asking.now_or_never(), Some(Err(Canceled)));
         for n in 0..1000 {
-            assert_eq!(background.run(async move { n }).now_or_never(), Some(n));
+            assert_eq!(background.run(async move { n }).now_or_never(), Some(Ok(n)));
         }
         let requests = lock(&background.requests);
-        assert!(requests.all.len() < 64 && !requests.is_looked_at);
+        assert!(requests.all.len() < 64 && requests.looker.strong_count() == 0);
     }
 
     #[tokio::test]
     async fn nobody_looks_at_nothing() {
         let background = background();
-        let is_looked_at = || lock(&background.requests).is_looked_at;
+        let is_looked_at = || lock(&background.requests).looker.strong_count() > 0;
         for _ in 0..2 {
             let work = background.run(async { 7 });
             assert!(is_looked_at());
-            assert_eq!(work.await, 7);
+            assert_eq!(work.await, Ok(7));
             soon(async {
                 while is_looked_at() {
                     tokio::time::sleep(LOOK).await;

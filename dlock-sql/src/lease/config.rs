@@ -46,9 +46,9 @@ pub struct Config {
 #[derive(Clone)]
 enum Database {
     #[cfg(feature = "postgres")]
-    Postgres(Box<PgConnectOptions>),
+    Postgres(Arc<PgConnectOptions>),
     #[cfg(feature = "mysql")]
-    Mysql(Box<MySqlConnectOptions>),
+    Mysql(Arc<MySqlConnectOptions>),
 }
 
 impl Config {
@@ -90,15 +90,10 @@ impl Config {
         let of_the_driver = driver_url(&mut url)?;
         let mut config = Self::new(Database::parse(&of_the_driver)?);
         config.schema = url.take("schema")?;
-        if let Some(prefix) = url.take::<String>("table_prefix")? {
-            config = config.table_prefix(prefix);
-        }
-        if let Some(many) = url.take::<u32>("connections")? {
-            config = config.connections(many as usize);
-        }
-        if let Some(wait) = url.take("lock_wait")? {
-            config = config.lock_wait(wait);
-        }
+        config.table_prefix = url.take("table_prefix")?.unwrap_or(config.table_prefix);
+        config.lock_wait = url.take("lock_wait")?.unwrap_or(config.lock_wait);
+        let connections = url.take::<u32>("connections")?;
+        config.connections = connections.map_or(config.connections, |many| many as usize);
         #[cfg(feature = "postgres")]
         if url.scheme().starts_with("postgres") {
             config.behind_pooler = url.take("pooler")?.unwrap_or(false);
@@ -111,25 +106,25 @@ impl Config {
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::from_postgres_options(pool.connect_options().as_ref().clone())
-    }
-
-    /// The database of those options.
-    #[cfg(feature = "postgres")]
-    pub fn from_postgres_options(options: PgConnectOptions) -> Self {
-        Self::new(Database::Postgres(Box::new(options)))
+        Self::new(Database::Postgres(pool.connect_options()))
     }
 
     /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::from_mysql_options(pool.connect_options().as_ref().clone())
+        Self::new(Database::Mysql(pool.connect_options()))
+    }
+
+    /// The database of those options.
+    #[cfg(feature = "postgres")]
+    pub fn from_postgres_options(options: PgConnectOptions) -> Self {
+        Self::new(Database::Postgres(Arc::new(options)))
     }
 
     /// The database of those options.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
-        Self::new(Database::Mysql(Box::new(options)))
+        Self::new(Database::Mysql(Arc::new(options)))
     }
 
     /// Uses tables in that schema (in MySQL: another database of the same server). PostgreSQL: the first of
@@ -190,11 +185,11 @@ impl Config {
     /// not ours; `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
         self.check()?;
-        Ok(match self.database.clone() {
+        Ok(match &self.database {
             #[cfg(feature = "postgres")]
-            Database::Postgres(options) => Arc::new(postgres::open(*options, &self, runtime).await?),
+            Database::Postgres(options) => Arc::new(postgres::open(options, &self, runtime).await?),
             #[cfg(feature = "mysql")]
-            Database::Mysql(options) => Arc::new(mysql::open(*options, &self, runtime).await?),
+            Database::Mysql(options) => Arc::new(mysql::open(options, &self, runtime).await?),
         })
     }
 
@@ -218,25 +213,16 @@ impl Config {
 impl Database {
     /// No error quotes the URL, as that of the driver may: there may be a password in it.
     fn parse(url: &str) -> Result<Self> {
-        #[cfg(feature = "postgres")]
-        if url.starts_with("postgres:") {
-            return url.parse().map(|o| Self::Postgres(Box::new(o))).map_err(|_| {
-                invalid(
-                    "this is no URL of a PostgreSQL database; it looks like \
-                     postgres://user:password@host:5432/database",
-                )
-            });
-        }
-        #[cfg(feature = "mysql")]
-        if url.starts_with("mysql:") {
-            return url.parse().map(|o| Self::Mysql(Box::new(o))).map_err(|_| {
-                invalid(
-                    "this is no URL of a MySQL database; it looks like \
-                     mysql://user:password@host:3306/database",
-                )
-            });
-        }
-        Err(invalid("this is no URL of a database server"))
+        let parsed = match url.split_once(':') {
+            #[cfg(feature = "postgres")]
+            Some(("postgres", _)) => url.parse().ok().map(|o| Self::Postgres(Arc::new(o))),
+            #[cfg(feature = "mysql")]
+            Some(("mysql", _)) => url.parse().ok().map(|o| Self::Mysql(Arc::new(o))),
+            _ => None,
+        };
+        let text = "this is no URL of a database; it looks like postgres://user:password@host:5432/database, \
+                    or mysql://user:password@host:3306/database";
+        parsed.ok_or_else(|| invalid(text))
     }
 }
 

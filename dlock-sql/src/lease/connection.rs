@@ -1,8 +1,7 @@
 //! The connections of a backend, and what is asked on them.
 //!
-//! They are few and long-lived: to take one out of a pool of sqlx costs as much as the statement. Each is
-//! used by one request at a time; none waits for a lock that somebody holds, so any number of waiters share
-//! them.
+//! They are few and long-lived. Each is used by one request at a time; none waits for a lock that somebody
+//! holds, so any number of waiters share them.
 //!
 //! What could go wrong, and why it does not:
 //!
@@ -29,10 +28,12 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, Shared, select};
 use sqlx::Connection as _;
 
+use super::Config;
 use super::background::Background;
+use super::call::{Answer, Statement};
 use super::contention::Contention;
-use super::dialect::Dialect;
-use super::failure::{nothing_done, perhaps_done, runtime_ended};
+use super::dialect::{Connection, Dialect, Sweeping};
+use super::failure::{ended_meanwhile, nothing_done, perhaps_done, runtime_ended};
 use super::pool::{Pool, Slot};
 
 /// How long it may take to connect.
@@ -48,7 +49,7 @@ const PINGING: Duration = Duration::from_secs(2);
 pub(in crate::lease) type Closing = Shared<oneshot::Receiver<()>>;
 
 /// A connection that nobody uses, and since when.
-type Idle<D> = (<D as Dialect>::Connection, Timestamp);
+type Idle<D> = (Connection<D>, Timestamp);
 
 /// A database as one client knows it. What only this kind of server has is reached through `Deref`.
 pub(in crate::lease) struct Database<D: Dialect> {
@@ -79,14 +80,13 @@ impl<D: Dialect> Database<D> {
     /// `first` is the connection by which it was opened.
     pub(in crate::lease) fn new(
         dialect: D,
-        first: D::Connection,
+        first: Connection<D>,
         at: &Arc<str>,
         runtime: Arc<dyn Runtime>,
-        connections: usize,
-        sweep_every: Duration,
+        config: &Config,
     ) -> Arc<Self> {
         let (send, receive) = oneshot::channel();
-        let now = Timestamp::now();
+        let (now, sweep_every) = (Timestamp::now(), config.sweep_every);
         Arc::new(Self {
             dialect,
             at: at.clone(),
@@ -96,7 +96,7 @@ impl<D: Dialect> Database<D> {
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),
             closed: AtomicBool::new(false),
-            pool: Pool::new(connections, (first, now)),
+            pool: Pool::new(config.connections, (first, now)),
             sweep_at: AtomicU64::new((now + sweep_every).as_nanos()),
             sweep_every,
         })
@@ -116,8 +116,8 @@ impl<D: Dialect> Database<D> {
     /// Sends a change: when it was sent, and the answer. Whoever calls limits the time.
     pub(in crate::lease) async fn send(
         self: &Arc<Self>,
-        statement: D::Statement,
-    ) -> Result<(Timestamp, D::Answer)> {
+        statement: Statement<D::Driver>,
+    ) -> Result<(Timestamp, Answer<D::Driver>)> {
         let (sent, answer) = self.once(statement).await?;
         Ok((sent, answer.map_err(|e| perhaps_done::<D>(e, &self.at))?))
     }
@@ -127,9 +127,9 @@ impl<D: Dialect> Database<D> {
     /// became of the first one, which stays so if the second one fails, whatever it fails by.
     pub(in crate::lease) async fn send_again(
         self: &Arc<Self>,
-        statement: impl Fn() -> Result<D::Statement>,
+        statement: impl Fn() -> Result<Statement<D::Driver>>,
         noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, D::Answer)> {
+    ) -> Result<(Timestamp, Answer<D::Driver>)> {
         let (sent, answer) = self.once(statement()?).await?;
         let e = match answer {
             Ok(answer) => return Ok((sent, answer)),
@@ -150,8 +150,8 @@ impl<D: Dialect> Database<D> {
     /// Sends what only reads, once more if it is lost with its connection.
     pub(in crate::lease) async fn read(
         self: &Arc<Self>,
-        statement: impl Fn() -> Result<D::Statement>,
-    ) -> Result<D::Answer> {
+        statement: impl Fn() -> Result<Statement<D::Driver>>,
+    ) -> Result<Answer<D::Driver>> {
         let (_, mut answer) = self.once(statement()?).await?;
         if answer.as_ref().is_err_and(D::is_fatal) {
             (_, answer) = self.once(statement()?).await?;
@@ -163,8 +163,8 @@ impl<D: Dialect> Database<D> {
     /// sent.
     async fn once(
         self: &Arc<Self>,
-        statement: D::Statement,
-    ) -> Result<(Timestamp, Result<D::Answer, sqlx::Error>)> {
+        statement: Statement<D::Driver>,
+    ) -> Result<(Timestamp, Result<Answer<D::Driver>, sqlx::Error>)> {
         let db = self.clone();
         let asking = async move {
             let mut lent = db.lend().await?;
@@ -182,7 +182,8 @@ impl<D: Dialect> Database<D> {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         self.open()?;
-        self.background.run(work).await
+        let done = self.background.run(work).await;
+        done.unwrap_or_else(|_| Err(ended_meanwhile::<D>()))
     }
 
     /// A connection that nobody else uses, in the order of asking.
@@ -205,7 +206,7 @@ impl<D: Dialect> Database<D> {
 
     /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent, and another is
     /// made.
-    async fn still_there(&self, mut conn: D::Connection, since: Timestamp) -> Option<D::Connection> {
+    async fn still_there(&self, mut conn: Connection<D>, since: Timestamp) -> Option<Connection<D>> {
         if Timestamp::now().since(since) < D::PING_AFTER.unwrap_or(Duration::MAX) {
             return Some(conn);
         }
@@ -232,34 +233,27 @@ impl<D: Dialect> Database<D> {
         let (go_on, alone) = oneshot::channel();
         let pool = slot.pool();
         let connecting = in_time(self.dialect.connect(), &*self.runtime);
-        let connecting = select(connecting, self.closing.clone());
-        let making = {
-            let pool = pool.clone();
-            async move {
-                let (connected, slot) = match select(connecting, alone).await {
-                    Either::Left((connected, _)) => (connected, Some(slot)),
-                    Either::Right((Ok(()), connecting)) => (connecting.await, Some(slot)),
-                    Either::Right((Err(_), connecting)) => {
-                        drop(slot);
-                        (connecting.await, None)
-                    }
-                };
-                let Either::Left((connected, _)) = connected else {
-                    return;
-                };
-                let connected = connected.map(|conn| (conn, Timestamp::now()));
-                match (connected, slot) {
-                    (Ok(idle), Some(slot)) => {
-                        slot.give_back(idle);
-                        let _ = send.send(Ok(()));
-                    }
-                    (Ok(idle), None) => pool.offer(idle),
-                    (Err(e), slot) => {
-                        let _ = send.send(Err(e));
-                        drop(slot);
-                    }
+        let (connecting, rest) = (select(connecting, self.closing.clone()), pool.clone());
+        let making = async move {
+            let mut slot = Some(slot);
+            let connected = match select(connecting, alone).await {
+                Either::Left((connected, _)) => connected,
+                Either::Right((went_on, connecting)) => {
+                    slot = slot.filter(|_| went_on.is_ok());
+                    connecting.await
                 }
-            }
+            };
+            let Either::Left((connected, _)) = connected else {
+                return;
+            };
+            let made = connected.map(|conn| {
+                let idle = (conn, Timestamp::now());
+                match slot.take() {
+                    Some(slot) => slot.give_back(idle),
+                    None => rest.offer(idle),
+                }
+            });
+            let _ = send.send(made);
         };
         self.runtime.spawn(making.boxed());
         let next = pin!(pool.next());
@@ -283,40 +277,12 @@ impl<D: Dialect> Database<D> {
         if failed.is_some_and(D::is_fatal) {
             lent.lent = None;
             self.pool.clear();
-        } else if (failed.is_none() || !D::REFUSAL_LEAVES_TRANSACTION)
+        } else if failed.is_none()
             && let Some((conn, slot)) = lent.lent.take()
         {
             slot.give_back((conn, Timestamp::now()));
         }
-        // Otherwise it is reset as it is dropped.
-    }
-
-    /// Deletes the rows of dead names if nobody has for a while. As a client is opened: all of them may live
-    /// for less than the time between two sweeps.
-    pub(in crate::lease) async fn sweep_at_first(self: &Arc<Self>) {
-        if matches!(D::is_sweep_due(self).await, Ok(true)) {
-            self.spawn_sweep(true);
-        }
-    }
-
-    /// The same, once in `sweep_every`.
-    pub(in crate::lease) fn sweep_sometimes(self: &Arc<Self>) {
-        let now = Timestamp::now();
-        let (due, next) = (self.sweep_at.load(Ordering::Relaxed), now + self.sweep_every);
-        if now.as_nanos() >= due && self.sweep_at.swap(next.as_nanos(), Ordering::Relaxed) == due {
-            self.spawn_sweep(false);
-        }
-    }
-
-    /// Where it fails somebody else does it, or this one does next time.
-    fn spawn_sweep(self: &Arc<Self>, is_due: bool) {
-        let db = Arc::clone(self);
-        let sweeping = async move {
-            if is_due || matches!(D::is_sweep_due(&db).await, Ok(true)) {
-                let _ = D::sweep(&db).await;
-            }
-        };
-        self.spawn(sweeping);
+        // What was refused may have been part of a transaction: it is reset as it is dropped.
     }
 
     /// Does that in a task, until the backend is closed.
@@ -342,6 +308,28 @@ impl<D: Dialect> Database<D> {
     }
 }
 
+impl<D: Sweeping> Database<D> {
+    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else does
+    /// it, or this one does next time. Done as a client is opened: all of them may live for less than the time
+    /// between two sweeps.
+    pub(in crate::lease) async fn sweep_if_due(self: &Arc<Self>) {
+        if matches!(D::is_due(self).await, Ok(true)) {
+            let db = Arc::clone(self);
+            self.spawn(async move { drop(D::sweep(&db).await) });
+        }
+    }
+
+    /// The same, once in `sweep_every`.
+    pub(in crate::lease) fn sweep_sometimes(self: &Arc<Self>) {
+        let now = Timestamp::now();
+        let (due, next) = (self.sweep_at.load(Ordering::Relaxed), now + self.sweep_every);
+        if now.as_nanos() >= due && self.sweep_at.swap(next.as_nanos(), Ordering::Relaxed) == due {
+            let db = Arc::clone(self);
+            self.spawn(async move { db.sweep_if_due().await });
+        }
+    }
+}
+
 type Connecting<C> = BoxFuture<'static, Result<C, sqlx::Error>>;
 
 fn in_time<C: 'static>(connecting: Connecting<C>, runtime: &dyn Runtime) -> Connecting<C> {
@@ -357,10 +345,10 @@ fn in_time<C: 'static>(connecting: Connecting<C>, runtime: &dyn Runtime) -> Conn
 
 /// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have.
 pub(in crate::lease) async fn connect<D: Dialect>(
-    connecting: Connecting<D::Connection>,
+    connecting: Connecting<Connection<D>>,
     runtime: &dyn Runtime,
     at: &str,
-) -> Result<D::Connection> {
+) -> Result<Connection<D>> {
     let (send, connected) = oneshot::channel();
     let connecting = in_time(connecting, runtime);
     let working = async move {
@@ -375,12 +363,15 @@ pub(in crate::lease) async fn connect<D: Dialect>(
 
 /// A connection while one request has it.
 pub(in crate::lease) struct Lent<D: Dialect> {
-    lent: Option<(D::Connection, Slot<Idle<D>>)>,
+    lent: Option<(Connection<D>, Slot<Idle<D>>)>,
     runtime: Arc<dyn Runtime>,
 }
 
 impl<D: Dialect> Lent<D> {
-    pub(in crate::lease) async fn run(&mut self, statement: D::Statement) -> Result<D::Answer, sqlx::Error> {
+    pub(in crate::lease) async fn run(
+        &mut self,
+        statement: Statement<D::Driver>,
+    ) -> Result<Answer<D::Driver>, sqlx::Error> {
         match &mut self.lent {
             Some((conn, _)) => D::run(statement, conn).await,
             None => Err(sqlx::Error::WorkerCrashed),

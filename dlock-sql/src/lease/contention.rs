@@ -20,13 +20,13 @@ use crate::lately::Lately;
 /// the sweeps).
 const THERE: Duration = Duration::from_secs(60);
 
-/// How a name was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lease) enum Seen {
-    /// It has a row, and nobody is there beside whoever holds it alone.
-    Alone,
+/// How a name was. By default nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::lease) struct Seen {
     /// Others hold it, wait, watch or were abandoned.
-    Others,
+    pub(in crate::lease) others: bool,
+    /// It has a row.
+    pub(in crate::lease) has_row: bool,
 }
 
 pub(in crate::lease) struct Contention {
@@ -37,7 +37,7 @@ pub(in crate::lease) struct Contention {
 
 #[derive(Clone, Copy)]
 struct Told {
-    seen: Seen,
+    others: bool,
     at: Timestamp,
     /// When others were there last.
     others_at: Option<Timestamp>,
@@ -51,34 +51,33 @@ impl Contention {
         }
     }
 
-    /// Whether others were there, as far as the last answer says.
-    pub(in crate::lease) fn tell(&self, name: &LockName, others: bool) {
-        self.tell_at(name, others, Timestamp::now());
-    }
-
-    fn tell_at(&self, name: &LockName, others: bool, at: Timestamp) {
+    /// Whether others were there, as far as an answer says that came now.
+    pub(in crate::lease) fn tell(&self, name: &LockName, others: bool, now: Timestamp) {
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seen, others_at) = match others {
-            true => (Seen::Others, Some(at)),
-            false => (Seen::Alone, all.of(name).and_then(|told| told.others_at)),
+        let others_at = match others {
+            true => Some(now),
+            false => all.of(name).and_then(|told| told.others_at),
         };
-        let told = Told { seen, at, others_at };
-        all.note(name, told);
+        let at = now;
+        all.note(
+            name,
+            Told {
+                others,
+                at,
+                others_at,
+            },
+        );
     }
 
-    /// `None`: nothing is known. There may be no row.
-    pub(in crate::lease) fn of(&self, name: &LockName) -> Option<Seen> {
-        self.at(name, Timestamp::now())
-    }
-
-    fn at(&self, name: &LockName, now: Timestamp) -> Option<Seen> {
-        let told = *(self.told.lock().unwrap_or_else(PoisonError::into_inner)).of(name)?;
-        let contended = told.others_at.is_some_and(|at| now.since(at) < self.contended);
-        match told.seen {
-            Seen::Alone if contended => Some(Seen::Others),
-            Seen::Alone if now.since(told.at) >= THERE => None,
-            seen => Some(seen),
-        }
+    pub(in crate::lease) fn of(&self, name: &LockName, now: Timestamp) -> Seen {
+        let all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        all.of(name).map_or_else(Seen::default, |told| {
+            let contended = told.others_at.is_some_and(|at| now.since(at) < self.contended);
+            Seen {
+                others: told.others || contended,
+                has_row: now.since(told.at) < THERE,
+            }
+        })
     }
 }
 
@@ -90,16 +89,19 @@ mod tests {
     fn what_was_told_last_counts_for_a_while() {
         const MOMENT: Duration = Duration::from_millis(100);
         let (name, now) = (LockName::new("a").unwrap(), Timestamp::now());
-        for (contended, others_at_half) in [(MOMENT, true), (Duration::ZERO, false)] {
+        for contended in [MOMENT, Duration::ZERO] {
             let known = Contention::new(contended);
-            assert_eq!(known.at(&name, now), None);
-            known.tell_at(&name, true, now);
-            assert_eq!(known.at(&name, now + THERE), Some(Seen::Others));
-            known.tell_at(&name, false, now);
-            let seen = known.at(&name, now + MOMENT / 2);
-            assert_eq!(seen == Some(Seen::Others), others_at_half);
-            assert_eq!(known.at(&name, now + MOMENT), Some(Seen::Alone));
-            assert_eq!(known.at(&name, now + THERE), None);
+            let seen = |after| {
+                let seen = known.of(&name, now + after);
+                (seen.others, seen.has_row)
+            };
+            assert_eq!(seen(MOMENT), (false, false));
+            known.tell(&name, true, now);
+            assert_eq!(seen(THERE), (true, false));
+            known.tell(&name, false, now);
+            assert_eq!(seen(MOMENT / 2), (contended == MOMENT, true));
+            assert_eq!(seen(MOMENT), (false, true));
+            assert_eq!(seen(THERE), (false, false));
         }
     }
 }

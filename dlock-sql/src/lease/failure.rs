@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::{Error, ErrorKind, Result};
 
-use super::dialect::Dialect;
+use super::dialect::Failures;
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
 /// never sent.
-pub(in crate::lease) fn nothing_done<D: Dialect>(e: sqlx::Error, at: &str) -> Error {
+pub(in crate::lease) fn nothing_done<D: Failures>(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = D::meaning(&e).unwrap_or((
         ErrorKind::Unavailable,
         "cannot be reached or does not answer; check the address, the network and the server",
@@ -17,7 +17,7 @@ pub(in crate::lease) fn nothing_done<D: Dialect>(e: sqlx::Error, at: &str) -> Er
 }
 
 /// The typed error for a statement that was sent and commits by itself, or for a commit.
-pub(in crate::lease) fn perhaps_done<D: Dialect>(e: sqlx::Error, at: &str) -> Error {
+pub(in crate::lease) fn perhaps_done<D: Failures>(e: sqlx::Error, at: &str) -> Error {
     if !D::is_unknown(&e) {
         return nothing_done::<D>(e, at);
     }
@@ -28,12 +28,18 @@ pub(in crate::lease) fn perhaps_done<D: Dialect>(e: sqlx::Error, at: &str) -> Er
     Error::new(ErrorKind::Unknown, text).with_source(e)
 }
 
-pub(in crate::lease) fn runtime_ended<D: Dialect>() -> Error {
+pub(in crate::lease) fn runtime_ended<D: Failures>() -> Error {
     let text = format!(
         "the runtime that speaks to {} has ended; use one that lives as long as the client",
         D::NAME
     );
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// The same, with a request on its way.
+pub(in crate::lease) fn ended_meanwhile<D: Failures>() -> Error {
+    let text = "a request to the database was on its way when its runtime ended";
+    Error::new(ErrorKind::Unknown, text).with_source(runtime_ended::<D>())
 }
 
 /// A row or an answer that is none of ours.
@@ -42,18 +48,19 @@ pub(in crate::lease) fn foreign(what: &str) -> Error {
     Error::new(ErrorKind::BackendData, text)
 }
 
-pub(in crate::lease) fn foreign_column(_: sqlx::Error) -> Error {
-    foreign("a column of another type")
-}
-
 pub(in crate::lease) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidInput, text)
 }
 
-pub(in crate::lease) fn newer_version(tables: &str, at: &str, version: usize, known: usize) -> Error {
+/// The version of tables that are there. What a newer dlock has made is refused.
+pub(in crate::lease) fn known_version(found: i64, known: usize, tables: &str, at: &str) -> Result<usize> {
+    let version = usize::try_from(found).map_err(|_| foreign("another schema version"))?;
+    if version <= known {
+        return Ok(version);
+    }
     let text = format!(
         "the lock tables {tables} in {at} have schema version {version}, this program knows up to {known}: a \
             newer dlock has used the database; update this program"
     );
-    Error::new(ErrorKind::Unsupported, text)
+    Err(Error::new(ErrorKind::Unsupported, text))
 }

@@ -7,38 +7,32 @@
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
 
-use super::dialect::Dialect;
+use super::dialect::{Pass, Server};
 use super::lock::{Lease, named};
 use crate::gate::check_token;
 
-impl<D: Dialect> Lease<D> {
-    async fn pass(
-        &self,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Admission> {
-        named(
-            resource,
-            self.check_name(resource).and_then(|()| check_token(token)),
-        )?;
-        named(resource, D::admit(&self.db, resource, token, access, value).await)
+impl<D: Server> Lease<D> {
+    async fn pass(&self, pass: Pass<'_>) -> Result<Admission> {
+        let Pass(token, resource, ..) = pass;
+        self.capabilities.check_name(resource)?;
+        named(resource, check_token(token))?;
+        named(resource, D::admit(&self.db, pass).await)
     }
 }
 
 #[async_trait]
-impl<D: Dialect> FenceGate for Lease<D> {
+impl<D: Server> FenceGate for Lease<D> {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.pass(resource, token, access, None).await
+        self.pass(Pass(token, resource, access, None)).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.pass(resource, token, Access::Exclusive, Some(value)).await
+        let access = Access::Exclusive;
+        self.pass(Pass(token, resource, access, Some(value))).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        named(resource, self.check_name(resource))?;
-        named(resource, D::read_fence(&self.db, resource).await)
+        self.capabilities.check_name(resource)?;
+        named(resource, D::read(&self.db, resource).await)
     }
 }

@@ -9,13 +9,12 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Sent,
     Signal, Unanswered, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, RequestId, Result};
+use dlock_core::{Capabilities, Error, ErrorKind, LockName, RequestId, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
 use super::connection::Database;
-use super::contention::Seen;
-use super::dialect::Dialect;
+use super::dialect::{Dialect, Server};
 use super::failure::invalid;
 use super::keys::{round_up, share};
 
@@ -26,7 +25,7 @@ const RESERVED: RequestId = RequestId::new(u128::MAX, u64::MAX);
 pub(in crate::lease) struct Lease<D: Dialect> {
     pub(in crate::lease) db: Arc<Database<D>>,
     unanswered: Unanswered,
-    capabilities: Capabilities,
+    pub(in crate::lease) capabilities: Capabilities,
 }
 
 impl<D: Dialect> fmt::Debug for Lease<D> {
@@ -37,80 +36,34 @@ impl<D: Dialect> fmt::Debug for Lease<D> {
     }
 }
 
-/// All that a lease can do.
-fn capabilities(backend: &'static str) -> Capabilities {
-    use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-    let all = [
-        Shared,
-        Permits,
-        Queue,
-        Priority,
-        PerGrantTtl,
-        Raise,
-        Upgrade,
-        MinimumHold,
-    ];
-    let mut capabilities = Capabilities::new(backend).with_all(all).with_owner_label(1024);
-    // Leases end by the wall clock of the server: no database has another one.
-    capabilities.clock_sensitive = true;
-    capabilities
-}
-
 pub(in crate::lease) fn named<T>(name: &LockName, result: Result<T>) -> Result<T> {
     result.map_err(|e| e.with_name(name))
 }
 
-impl<D: Dialect> Lease<D> {
+impl<D: Server> Lease<D> {
     pub(in crate::lease) fn new(db: Arc<Database<D>>) -> Self {
+        let mut capabilities = Capabilities::new(D::BACKEND).with_everything();
+        // Leases end by the wall clock of the server: no database has another one.
+        capabilities.clock_sensitive = true;
         Self {
             db,
             unanswered: Unanswered::default(),
-            capabilities: capabilities(D::BACKEND),
-        }
-    }
-
-    pub(in crate::lease) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
-        match len > max {
-            true => Err(invalid(format!(
-                "the name has {len} bytes, {} takes at most {max}",
-                D::BACKEND
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    pub(in crate::lease) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        match ttl < min || ttl > max {
-            true => Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?} and {max:?}"
-            ))),
-            false => Ok(round_up(ttl)),
+            capabilities,
         }
     }
 
     fn check(&self, request: &Acquire) -> Result<Acquire> {
-        let mut checked = request.clone();
-        self.check_name(&request.key.name)?;
-        checked.ttl = self.check_ttl(request.ttl)?;
-        checked.queue_ttl = round_up(request.queue_ttl);
+        self.capabilities.check(request)?;
         share(request.mode)?;
         if request.key.id == RESERVED {
             return Err(invalid("the largest of all request ids is the backend's own"));
         }
-        if !(1..=10).contains(&request.priority) {
-            let text = format!("the priority {} is not between 1 and 10", request.priority);
-            return Err(invalid(text));
-        }
-        let (owner, max) = (request.owner.as_deref(), self.capabilities.max_owner_len);
-        if owner.is_some_and(|o| o.len() > max) {
-            return Err(invalid(format!("the owner label is longer than {max} bytes")));
-        }
         // A text of PostgreSQL cannot hold it, and what one server refuses the others do not take either.
-        if owner.is_some_and(|o| o.contains('\0')) {
+        if request.owner.as_deref().is_some_and(|o| o.contains('\0')) {
             return Err(invalid("the owner label contains a zero byte"));
         }
+        let mut checked = request.clone();
+        (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
         Ok(checked)
     }
 
@@ -121,13 +74,13 @@ impl<D: Dialect> Lease<D> {
         let asks = self.unanswered.asks(key, Sent::Acquire);
         let mut strayed = false;
         let asked = async {
-            let seen = db.contention.of(&key.name);
-            if request.mode.is_exclusive() && seen != Some(Seen::Others) {
-                let statement = || db.acquire(request, seen.is_some());
+            let seen = db.contention.of(&key.name, Timestamp::now());
+            if request.mode.is_exclusive() && !seen.others {
+                let statement = || db.acquire(request, seen.has_row);
                 let noted = || self.note_stray(key, &mut strayed);
                 let (sent, answer) = db.send_again(statement, noted).await?;
                 if let Some(token) = D::acquired(&answer)? {
-                    db.contention.tell(&key.name, false);
+                    db.contention.tell(&key.name, false, Timestamp::now());
                     let grant = Grant::new(key.clone(), Some(token), sent, request.ttl);
                     return Ok(Attempt::Granted(grant));
                 }
@@ -179,8 +132,8 @@ impl<D: Dialect> Lease<D> {
         let asks = self.unanswered.asks(lease, Sent::Release);
         let mut perhaps = open.release;
         let asked = async {
-            let alone = !open.acquire && db.contention.of(&lease.name) != Some(Seen::Others);
-            if alone && keep.is_zero() {
+            let alone = || !db.contention.of(&lease.name, Timestamp::now()).others;
+            if !open.acquire && keep.is_zero() && alone() {
                 let released = db.send_again(|| D::release(db, lease), || perhaps = true);
                 if D::is_released(&released.await?.1) {
                     return Ok(true);
@@ -206,7 +159,7 @@ impl<D: Dialect> Lease<D> {
 }
 
 #[async_trait]
-impl<D: Dialect> Lock for Lease<D> {
+impl<D: Server> Lock for Lease<D> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -30,7 +30,14 @@
 //!   kilobytes each time.
 //! * *Tokens* are the last one and one more, or the server's clock in microseconds, in the name's row and
 //!   under its lock. A sequence would be drawn *before* the row is locked: A draws 5 and waits, B draws 6,
-//!   holds and lets go, A is granted 5. Before names are deleted they raise a floor for all.
+//!   holds and lets go, A is granted 5.
+//! * *A name that is deleted and made anew* has to begin above where it ended. Each sweep raises a floor, and
+//!   a name goes only if the floor was above its token by the sweep *before*. Whoever makes a row reads floor
+//!   and clock as its statement begins: for a token to fall, that statement would have to have begun before
+//!   the end of that sweep and not yet have found its row, which nothing does that waits for no longer than
+//!   `lock_wait` (behind a pooler: what the role has), if that is shorter than the time between two sweeps.
+//!   And no token is less than the clock, so it would fall only where it had been raised above the clock, or
+//!   where the clock was set back.
 //! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
 //!   judges ends late and counts lives from before.
 //! * *Hand-off*: `admit` offers the name to the next in line for what is left of its place, and tells that
@@ -38,24 +45,13 @@
 //!   name, every 5 to 100 ms, reads one row.
 //! * *A copy of a request that comes late* finds the tombstone of its abandon, whose making changed the
 //!   name's row, so a short statement that waited judges anew.
-//! * *Renewals* go by lists of ids, 500 in a statement, never by owner: a list cannot prolong what a client
-//!   has forgotten that it holds.
-//! * *Connections* are the backend's own (`connection.rs`). A pool's costs twice the statement, checks each
-//!   time whether it is there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
-//! * *A request whose future rests* (the other arm of a `select!` takes its time) would keep its connection
-//!   from all others. Who polls does the work, and what is not polled for a while is given to a task
-//!   (`background.rs`).
-//! * *What is plain is done by plain statements.* PL/pgSQL sets up each small expression anew in each
-//!   transaction. So `release` hands over in three statements where nothing is unusual, and leaves behind
-//!   what `admit` would (`a_plain_hand_over_leaves_what_any_other_does`); whatever else there is goes through
-//!   `admit`.
-//! * *Plans are made once, and go by keys* (`plan_cache_mode`, `enable_seqscan`): the server would plan the
-//!   upsert anew each time, which costs more than it does, and go on reading a whole table that was small
-//!   when it was planned.
+//! * *Connections* are the backend's own. A pool's costs twice the statement, checks each time whether it is
+//!   there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
 //!
 //! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
+mod call;
 mod config;
 mod connection;
 mod contention;

@@ -5,23 +5,24 @@
 use async_trait::async_trait;
 use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome};
 
-use super::dialect::{Dialect, Outcomes};
+use super::dialect::{Outcomes, Server};
 use super::lock::Lease;
 
 /// How many go into one statement.
 pub(in crate::lease) const BATCH: usize = 500;
 
 #[async_trait]
-impl<D: Dialect> Renew for Lease<D> {
+impl<D: Server> Renew for Lease<D> {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         let (mut good, mut outcomes) = (Vec::with_capacity(items.len()), Outcomes::new());
         for (n, item) in items.iter().enumerate() {
-            match item.kind {
-                RenewKind::Lease => match self.check_ttl(item.ttl) {
-                    Ok(_) => good.push((n, item)),
-                    Err(e) => outcomes.push((n, Err(e))),
-                },
-                _ => good.push((n, item)),
+            let checked = match item.kind {
+                RenewKind::Lease => self.capabilities.check_ttl(item.ttl),
+                _ => Ok(()),
+            };
+            match checked {
+                Ok(()) => good.push((n, item)),
+                Err(e) => outcomes.push((n, Err(e))),
             }
         }
         outcomes.extend(D::renew(&self.db, good).await);

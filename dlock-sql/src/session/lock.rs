@@ -19,7 +19,7 @@ use futures::stream::{self, BoxStream};
 use super::board::{Asked, Found};
 use super::connections::Connections;
 use super::dialect::{Server, Settings};
-use super::failure::{ended, invalid, perhaps_done, unsupported};
+use super::failure::{ended, perhaps_done, unsupported};
 use super::handle::{Handle, Job};
 use super::keys::Key;
 
@@ -60,18 +60,6 @@ impl SessionLock {
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
-        let (len, max) = (request.key.name.as_bytes().len(), self.capabilities.max_name_len);
-        if len > max {
-            return Err(invalid(format!(
-                "the name has {len} bytes, dlock takes at most {max}"
-            )));
-        }
-        let (ttl, min, max) = (request.ttl, self.capabilities.min_ttl, self.capabilities.max_ttl);
-        if ttl < min || ttl > max {
-            return Err(invalid(format!(
-                "a ttl of {ttl:?} is not between {min:?}, after which a session ends, and {max:?}"
-            )));
-        }
         Err(unsupported(if request.mode != Mode::Exclusive {
             "session locks are exclusive; the lease strategy has the other modes"
         } else if request.priority != Acquire::DEFAULT_PRIORITY {
@@ -79,7 +67,7 @@ impl SessionLock {
         } else if request.owner.is_some() {
             "session locks keep no label of their owner"
         } else {
-            return Ok(());
+            return self.capabilities.check(request);
         }))
     }
 

@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal,
     Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Result, Timestamp};
+use dlock_core::{Capabilities, Error, ErrorKind, LockName, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
@@ -59,47 +59,31 @@ impl fmt::Debug for SqliteLock {
 
 impl SqliteLock {
     pub(super) fn new(connection: Connection, at: &str) -> Self {
-        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
-        let sharing = [Shared, Permits, Upgrade];
-        let waiting = [Queue, Priority, PerGrantTtl, Raise, MinimumHold];
-        let capabilities = Capabilities::new("sqlite").with_all(sharing).with_all(waiting);
         Self {
             connection,
             at: at.into(),
-            capabilities: Arc::new(capabilities.with_owner_label(1024)),
+            capabilities: Arc::new(Capabilities::new("sqlite").with_everything()),
         }
     }
 
     pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
-        let (len, max) = (name.as_bytes().len(), self.capabilities.max_name_len);
-        refuse(len > max, || {
-            format!("the name has {len} bytes, sqlite takes at most {max}")
-        })
+        self.capabilities.check_name(name)
     }
 
     /// Checks a ttl, and rounds it up to whole milliseconds.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
-        let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
-        let text = || format!("a ttl of {ttl:?} is not between {min:?} and {max:?}");
-        refuse(ttl < min || ttl > max, text)?;
+        self.capabilities.check_ttl(ttl)?;
         Ok(round_up(ttl))
     }
 
     fn check(&self, request: &Acquire) -> Result<Acquire> {
-        self.check_name(&request.key.name)?;
-        let text = || "the largest of all request ids is the backend's own".to_owned();
-        refuse(request.key.id == WATCH, text)?;
+        self.capabilities.check(request)?;
+        if request.key.id == WATCH {
+            let text = "the largest of all request ids is the backend's own";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
         let mut checked = request.clone();
-        checked.ttl = self.check_ttl(request.ttl)?;
-        checked.queue_ttl = round_up(request.queue_ttl);
-        let priority = request.priority;
-        refuse(!(1..=10).contains(&priority), || {
-            format!("the priority {priority} is not between 1 and 10")
-        })?;
-        let (owner, max) = (request.owner.as_ref(), self.capabilities.max_owner_len);
-        refuse(owner.is_some_and(|o| o.len() > max), || {
-            format!("the owner label is longer than {max} bytes")
-        })?;
+        (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
         Ok(checked)
     }
 
@@ -135,13 +119,6 @@ impl SqliteLock {
         });
         wait.recheck_in = recheck_in;
         wait
-    }
-}
-
-fn refuse(is_bad: bool, text: impl FnOnce() -> String) -> Result<()> {
-    match is_bad {
-        true => Err(Error::new(ErrorKind::InvalidInput, text())),
-        false => Ok(()),
     }
 }
 

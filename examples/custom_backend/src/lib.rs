@@ -39,11 +39,10 @@ impl FileLock {
     /// Locks in that directory, which must exist, and be emptied at boot as `/run` is: the clock starts anew.
     pub fn new(directory: impl AsRef<Path>) -> Self {
         // The least: a renewal that waits its turn for as long as it may still finds its lease.
-        let ttl = PATIENCE..=Duration::from_secs(86_400);
-        let capabilities = Capabilities::new("acme-file").with(Capability::PerGrantTtl);
+        let (ttl, claims) = (PATIENCE..=Duration::from_secs(86_400), Capabilities::new("acme-file"));
         Self {
             directory: directory.as_ref().to_owned(),
-            capabilities: capabilities.with_ttl(ttl, Duration::from_millis(1)),
+            capabilities: claims.with(Capability::PerGrantTtl).with_ttl(ttl, Duration::from_millis(1)),
             abandoned: Mutex::new(Tombstones::new(Duration::from_secs(60), 1 << 14)),
         }
     }
@@ -100,6 +99,7 @@ impl Lock for FileLock {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.capabilities.check(request)?;
         let (key, sent) = (&request.key, Timestamp::now());
         let (id, name) = (key.id.to_string(), key.name.as_bytes().to_vec());
         let granted = |t, rest| Ok(Attempt::Granted(Grant::new(key.clone(), Token::new(t), sent, rest)));

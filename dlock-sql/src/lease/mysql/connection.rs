@@ -10,9 +10,8 @@ use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
 
-use super::Db;
-use super::call::{Answer, Statement};
 use super::schema::{Names, Statements, migrate};
+use super::{Answer, Db, Statement};
 use crate::lately::Lately;
 use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
@@ -32,11 +31,11 @@ pub(in crate::lease) struct Mysql {
 
 /// Connects, and makes or updates the tables.
 pub(in crate::lease) async fn open(
-    options: MySqlConnectOptions,
+    options: &MySqlConnectOptions,
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Mysql>> {
-    let at: Arc<str> = shown(&options).into();
+    let at: Arc<str> = shown(options).into();
     let wait = config.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
     // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB
     // alone.
@@ -48,7 +47,7 @@ pub(in crate::lease) async fn open(
     );
     let names = Names::new(config.schema.as_deref(), &config.table_prefix);
     let dialect = Mysql {
-        options: options.disable_statement_logging(),
+        options: options.clone().disable_statement_logging(),
         greeting: greeting.into(),
         sql: Statements::new(&names),
         offered: Mutex::default(),
@@ -58,9 +57,8 @@ pub(in crate::lease) async fn open(
     migrate(&mut first, &names, &at).await?;
     let prepared = prepare(&mut first, dialect.sql.warm()).await;
     prepared.map_err(|e| nothing_done::<Mysql>(e, &at))?;
-    let (connections, every) = (config.connections, config.sweep_every);
-    let db = Database::new(dialect, first, &at, runtime, connections, every);
-    db.sweep_at_first().await;
+    let db = Database::new(dialect, first, &at, runtime, config);
+    db.sweep_if_due().await;
     Ok(Lease::new(db))
 }
 

@@ -3,26 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem,
-};
-use dlock_core::{
-    Access, Admission, Change, Error, ErrorKind, FencedValue, Inspection, LockName, LossReason, Mode, Result,
-    Token,
-};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released};
+use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::Arguments as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
-use super::call::{Answer, Statement};
-use super::connection::Mysql;
-use super::state::get;
 use super::transaction::Absent;
 use super::watch::Watching;
-use super::{Db, failure, gate, renew, sweep, watch};
+use super::{Answer, Db, Mysql, Statement};
 use crate::admit::{Asked, Turned};
-use crate::lease::dialect::{Dialect, Outcomes};
+use crate::lease::call::{get, run};
+use crate::lease::dialect::Dialect;
 use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
 use crate::lease::wait::{Look, looking};
@@ -40,7 +33,7 @@ pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, 
     let statement = || {
         let mut args = MySqlArguments::default();
         bind(&mut args, name.as_bytes())?;
-        Ok(Statement::Bound(db.sql.look.clone(), args))
+        Ok(Statement::Prepared(db.sql.look.clone(), args))
     };
     let answer = db.read(statement).await?;
     let Some(row) = answer.rows.first() else {
@@ -50,7 +43,7 @@ pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, 
     let offered = alone.iter().chain(&sharing).flat_map(|ids| read_ids(ids));
     let look = Look {
         mark: (get(row, 0)?, 0, get(row, 1)?, get(row, 2)?),
-        due: get::<Option<i64>>(row, 3)? == Some(1),
+        due: get::<Option<i64>, _>(row, 3)? == Some(1),
         offered: offered.collect(),
     };
     db.note_offers(name, &look.offered);
@@ -58,16 +51,12 @@ pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, 
 }
 
 impl Dialect for Mysql {
-    type Connection = MySqlConnection;
-    type Statement = Statement;
-    type Answer = Answer;
+    type Driver = sqlx::MySql;
     type Watcher = Watching;
 
-    const NAME: &'static str = "MySQL";
     const BACKEND: &'static str = "mysql";
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
-    const REFUSAL_LEAVES_TRANSACTION: bool = true;
     const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
@@ -75,24 +64,12 @@ impl Dialect for Mysql {
     }
 
     fn run(statement: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Answer, sqlx::Error>> {
-        statement.run(conn).boxed()
+        run(statement, conn).boxed()
     }
 
     fn reset(conn: &mut MySqlConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
         let rolling_back = sqlx::raw_sql("ROLLBACK").execute(conn);
         rolling_back.map(|rolled_back| rolled_back.map(drop)).boxed()
-    }
-
-    fn is_fatal(e: &sqlx::Error) -> bool {
-        failure::is_fatal(e)
-    }
-
-    fn is_unknown(e: &sqlx::Error) -> bool {
-        failure::is_unknown(e)
-    }
-
-    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
-        failure::meaning(e)
     }
 
     fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
@@ -118,22 +95,22 @@ impl Dialect for Mysql {
                 &self.sql.acquire
             }
         };
-        Ok(Statement::Bound(text.clone(), args))
+        Ok(Statement::Prepared(text.clone(), args))
     }
 
     fn acquired(answer: &Answer) -> Result<Option<Token>> {
-        Ok(Token::new(answer.id))
+        Ok(Token::new(answer.done.last_insert_id()))
     }
 
     fn release(&self, lease: &LeaseKey) -> Result<Statement> {
         let mut args = MySqlArguments::default();
         bind(&mut args, lease.name.as_bytes())?;
         bind(&mut args, &id_bytes(lease.id)[..])?;
-        Ok(Statement::Bound(self.sql.release.clone(), args))
+        Ok(Statement::Prepared(self.sql.release.clone(), args))
     }
 
     fn is_released(answer: &Answer) -> bool {
-        answer.id != 0
+        answer.done.last_insert_id() != 0
     }
 
     async fn attempt(db: &Arc<Db>, request: &Acquire, _: impl FnOnce() + Send) -> Result<Attempt> {
@@ -193,10 +170,6 @@ impl Dialect for Mysql {
         Ok(abandoned.await?.1.unwrap_or(Abandoned::Nothing))
     }
 
-    async fn renew(db: &Arc<Db>, items: Vec<(usize, &RenewItem)>) -> Outcomes {
-        renew::renew(db, items).await
-    }
-
     async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let id = lease.id;
         let turned = db.change(&lease.name, Absent::Left, move |name| {
@@ -224,20 +197,6 @@ impl Dialect for Mysql {
         Ok(raised.await?.1.unwrap_or(Raised::NotHeld))
     }
 
-    async fn admit(
-        db: &Arc<Db>,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Admission> {
-        gate::admit(db, resource, token, access, value).await
-    }
-
-    async fn read_fence(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
-        gate::read(db, resource).await
-    }
-
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
         Ok(look(db, name).await?.map(|(look, _)| look).unwrap_or_default())
     }
@@ -252,17 +211,5 @@ impl Dialect for Mysql {
             Ok(name.state.force_release(name.now, &mut name.tokens))
         });
         Ok(forced.await?.1.unwrap_or(0))
-    }
-
-    async fn watch(db: &Arc<Db>, name: &LockName) -> Result<(Watching, Change)> {
-        watch::begin(db, name).await
-    }
-
-    async fn is_sweep_due(db: &Arc<Db>) -> Result<bool> {
-        sweep::take_turn(db).await
-    }
-
-    async fn sweep(db: &Arc<Db>) -> Result<()> {
-        sweep::sweep(db).await
     }
 }

@@ -28,3 +28,5 @@ use super::connection::Database;
 pub(super) use connection::{Mysql, open};
 
 type Db = Database<Mysql>;
+type Statement = super::call::Statement<sqlx::MySql>;
+type Answer = super::call::Answer<sqlx::MySql>;

@@ -14,13 +14,14 @@ use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
-use super::Db;
 use super::call::bytes;
 use super::schema::NOW;
-use super::state::{get, token};
+use super::state::token;
 use super::transaction::Absent;
+use super::{Db, Mysql, Statement};
 use crate::admit::Asked;
-use crate::lease::dialect::Outcomes;
+use crate::lease::call::get;
+use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros, round_up};
 use crate::lease::renew::BATCH;
 
@@ -29,47 +30,49 @@ const LOCKED: usize = 50;
 
 type Item<'a> = (usize, &'a RenewItem);
 
-pub(super) async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
-    items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
-    let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
-    // Those that were offered a lease have no ttl in here, and come first.
-    let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
-    for (n, item) in &items {
-        match item.kind {
-            RenewKind::Lease => {
-                let ttl = micros(round_up(item.ttl));
-                by_ttl.entry(Some(ttl)).or_default().push((*n, item));
+impl Renewing for Mysql {
+    async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
+        items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
+        let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
+        // Those that were offered a lease have no ttl in here, and come first.
+        let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
+        for (n, item) in &items {
+            match item.kind {
+                RenewKind::Lease => {
+                    let ttl = micros(round_up(item.ttl));
+                    by_ttl.entry(Some(ttl)).or_default().push((*n, item));
+                }
+                _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
+                _ => drop(rest.insert(*n)),
             }
-            _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
-            _ => drop(rest.insert(*n)),
         }
-    }
-    let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
-        Ok(mut found) => {
-            for (n, item) in batch {
-                match found.remove(&item.key) {
-                    Some(outcome) => outcomes.push((*n, Ok(outcome))),
-                    None => drop(rest.insert(*n)),
+        let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
+            Ok(mut found) => {
+                for (n, item) in batch {
+                    match found.remove(&item.key) {
+                        Some(outcome) => outcomes.push((*n, Ok(outcome))),
+                        None => drop(rest.insert(*n)),
+                    }
                 }
             }
+            // What became of one that was not answered shows when it is asked again.
+            Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+        };
+        for (ttl, alike) in by_ttl {
+            for batch in alike.chunks(BATCH) {
+                let asked = match ttl {
+                    Some(ttl) => extend(db, batch, ttl).await,
+                    None => claim(db, batch).await,
+                };
+                found(batch, asked);
+            }
         }
-        // What became of one that was not answered shows when it is asked again.
-        Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
-    };
-    for (ttl, alike) in by_ttl {
-        for batch in alike.chunks(BATCH) {
-            let asked = match ttl {
-                Some(ttl) => extend(db, batch, ttl).await,
-                None => claim(db, batch).await,
-            };
-            found(batch, asked);
+        items.retain(|(n, _)| rest.contains(n));
+        for batch in items.chunks(LOCKED) {
+            outcomes.extend(renew_each(db, batch).await);
         }
+        outcomes
     }
-    items.retain(|(n, _)| rest.contains(n));
-    for batch in items.chunks(LOCKED) {
-        outcomes.extend(renew_each(db, batch).await);
-    }
-    outcomes
 }
 
 /// A condition on those keys. Both servers find the rows of such pairs by the key, and lock no others.
@@ -84,8 +87,8 @@ fn keys(batch: &[Item<'_>]) -> String {
 
 /// A row of a name, an id, and how long it lives yet.
 fn read_life(row: &MySqlRow) -> Result<(LeaseKey, Duration)> {
-    let name = LockName::new(get::<Vec<u8>>(row, 0)?)?;
-    let id = read_id(&get::<Vec<u8>>(row, 1)?)?;
+    let name = LockName::new(get::<Vec<u8>, _>(row, 0)?)?;
+    let id = read_id(&get::<Vec<u8>, _>(row, 1)?)?;
     Ok((LeaseKey::new(name, id), read_micros(get(row, 2)?)))
 }
 
@@ -107,24 +110,27 @@ async fn claim(db: &Arc<Db>, batch: &[Item<'_>]) -> Result<HashMap<LeaseKey, Ren
 
 /// Extends those that are held alone.
 async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<LeaseKey, RenewOutcome>> {
-    let (p, live, keys) = (&db.sql.prefix, &db.sql.extend_where, keys(batch));
+    let (p, live) = (
+        &db.sql.prefix,
+        format!("{} AND phase IN (1, 2) AND ends > {NOW}", keys(batch)),
+    );
     // As nearly always: all are there, and none has more left than it is given. Then that is what each has.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {keys} {live} AND ends <= \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
-    let statement = || Ok(super::call::Statement::Text(extend.clone()));
+    let statement = || Ok(Statement::Text(extend.clone()));
     let (sent, told) = db.send_again(statement, || ()).await?;
     let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
-    if usize::try_from(told.found).is_ok_and(|found| found == batch.len()) {
+    if usize::try_from(told.done.rows_affected()).is_ok_and(|found| found == batch.len()) {
         let all = batch.iter().map(|(_, item)| item.key.clone());
         return Ok(all.map(|key| (key, renewed(read_micros(ttl)))).collect());
     }
     // A lease that was over as that ran is over: nothing makes it live again under its key.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {keys} \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE \
             {live}; \
-         SELECT name, id, ends - {NOW} FROM {p}name WHERE {keys} {live} AND phase = 2 AND ttl = {ttl}"
+         SELECT name, id, ends - {NOW} FROM {p}name WHERE {live} AND phase = 2 AND ttl = {ttl}"
     );
     let (sent, answer) = db.tell(extend).await?;
     let renewed = |row: &MySqlRow| {
@@ -144,37 +150,34 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
             let name = match names.get_mut(&item.key.name) {
                 Some(Ok(name)) => name,
                 Some(Err(e)) => return Err(e.clone()),
-                None => return Ok(None),
+                None => return Ok(Asked::Gone),
             };
-            Ok(match item.kind {
-                RenewKind::Lease => {
-                    let left = name.state.renew(id, ttl, name.now);
-                    left.map(|expires_in| Asked::Granted {
-                        token: None,
-                        expires_in,
-                    })
-                }
-                _ => Some(name.state.ask_again(id, ttl, name.now)),
-            })
+            if item.kind != RenewKind::Lease {
+                return Ok(name.state.ask_again(id, ttl, name.now));
+            }
+            let left = name.state.renew(id, ttl, name.now);
+            Ok(left.map_or(Asked::Gone, |expires_in| Asked::Granted {
+                token: None,
+                expires_in,
+            }))
         });
         Ok(each.collect::<Vec<_>>())
     });
-    match done.await {
-        Ok((sent, asked, _)) => {
-            let outcome = |item: &RenewItem, asked| match (asked, item.kind) {
-                (Some(Asked::Granted { expires_in, .. }), RenewKind::Lease) => {
-                    RenewOutcome::Renewed(Renewal::new(sent, expires_in))
-                }
-                (Some(Asked::Granted { token, expires_in }), _) => {
-                    RenewOutcome::Granted(Grant::new(item.key.clone(), token, sent, expires_in))
-                }
-                (Some(Asked::Queued { recheck_in, ahead }), _) => RenewOutcome::Queued { recheck_in, ahead },
-                _ => RenewOutcome::Gone,
-            };
-            let all = batch.iter().zip(asked);
-            all.map(|((n, item), asked)| (*n, asked.map(|asked| outcome(item, asked))))
-                .collect()
+    let (sent, asked, _) = match done.await {
+        Ok(done) => done,
+        Err(e) => return batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
+    };
+    let outcome = |item: &RenewItem, asked| match asked {
+        Asked::Granted { expires_in, .. } if item.kind == RenewKind::Lease => {
+            RenewOutcome::Renewed(Renewal::new(sent, expires_in))
         }
-        Err(e) => batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
-    }
+        Asked::Granted { token, expires_in } => {
+            RenewOutcome::Granted(Grant::new(item.key.clone(), token, sent, expires_in))
+        }
+        Asked::Queued { recheck_in, ahead } => RenewOutcome::Queued { recheck_in, ahead },
+        _ => RenewOutcome::Gone,
+    };
+    let all = batch.iter().zip(asked);
+    all.map(|((n, item), asked)| (*n, asked.map(|asked| outcome(item, asked))))
+        .collect()
 }

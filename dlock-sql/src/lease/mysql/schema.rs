@@ -13,17 +13,15 @@
 //! Definitions are no part of transactions on these servers. So a step of a migration can be repeated (`IF
 //! NOT EXISTS`), the version is set last, and whoever migrates holds `GET_LOCK` for that time.
 
-use std::fmt;
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
-use sqlx::Row as _;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::call::{Statement, bytes};
-use super::connection::Mysql;
-use super::state::get;
-use crate::lease::failure::{foreign, newer_version, nothing_done};
+use super::call::bytes;
+use super::{Mysql, Statement};
+use crate::lease::call::{get, run};
+use crate::lease::failure::{known_version, nothing_done};
 
 /// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the
 /// statement: what ends is judged late by that, and what begins is counted from before.
@@ -52,7 +50,7 @@ CREATE TABLE IF NOT EXISTS {p}name (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 CREATE TABLE IF NOT EXISTS {p}entry (
   name VARBINARY(1024) NOT NULL,
-  id BINARY(24) NOT NULL,
+  id VARBINARY(25) NOT NULL,
   phase TINYINT NOT NULL,
   share INT NOT NULL,
   priority TINYINT NOT NULL,
@@ -89,15 +87,6 @@ INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
 pub(super) struct Names {
     schema: Option<String>,
     prefix: String,
-}
-
-impl fmt::Display for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.schema {
-            Some(schema) => write!(f, "{schema}.{}*", self.prefix),
-            None => write!(f, "{}*", self.prefix),
-        }
-    }
 }
 
 impl Names {
@@ -145,7 +134,6 @@ pub(super) struct Statements {
     /// Whatever changes when the holders do, whether something is to be taken back, who was offered the name,
     /// and when leases end, for those who watch.
     pub(super) look: Arc<str>,
-    pub(super) extend_where: String,
 }
 
 impl Statements {
@@ -190,7 +178,6 @@ impl Statements {
                     o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
-            extend_where: names.fill("AND phase IN (1, 2) AND ends > {now}"),
         }
     }
 
@@ -244,11 +231,8 @@ pub(super) async fn migrate(conn: &mut MySqlConnection, names: &Names, at: &str)
     }
     let lock = bytes(format!("dlock migrates {}", names.prefix).as_bytes());
     let got = ask(conn, format!("SELECT GET_LOCK({lock}, 10)"), at).await?;
-    if got
-        .and_then(|row| row.try_get::<Option<i64>, _>(0).ok())
-        .flatten()
-        != Some(1)
-    {
+    let got = got.and_then(|row| get::<Option<i64>, _>(&row, 0).ok());
+    if got.flatten() != Some(1) {
         let text =
             format!("another program has been making the lock tables in {at} for ten seconds; try again");
         return Err(Error::new(ErrorKind::Unavailable, text));
@@ -269,7 +253,7 @@ async fn upgrade(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<
 }
 
 async fn ask(conn: &mut MySqlConnection, text: String, at: &str) -> Result<Option<MySqlRow>> {
-    let answer = Statement::Text(text).run(conn).await;
+    let answer = run(Statement::Text(text), conn).await;
     let answer = answer.map_err(|e| nothing_done::<Mysql>(e, at))?;
     Ok(answer.rows.into_iter().next())
 }
@@ -292,10 +276,6 @@ async fn version(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<
     let Some(row) = ask(conn, text, at).await? else {
         return Ok(0);
     };
-    match usize::try_from(get::<i64>(&row, 0)?).map_err(|_| foreign("another schema version"))? {
-        version if version > MIGRATIONS.len() => {
-            Err(newer_version(&names.to_string(), at, version, MIGRATIONS.len()))
-        }
-        version => Ok(version),
-    }
+    let tables = format!("{}*", names.all());
+    known_version(get(&row, 0)?, MIGRATIONS.len(), &tables, at)
 }

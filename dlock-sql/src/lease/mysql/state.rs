@@ -1,7 +1,8 @@
 //! The rows of a name, read into the state that the admission rule works on, and written back.
 //!
 //! The holder of a name that is held alone is in the name's own row, everybody else in a row of `entry`.
-//! Tombstones are rows there too, of which the rule knows nothing.
+//! Tombstones are rows there too, of which the rule knows nothing. They have keys of their own, a byte longer
+//! than an id: a minimum hold stands beside the tombstone of its request.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -9,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 
 use super::call::{bytes, label};
-use crate::admit::{Entry, NameState, Phase, Row, Tokens, WATCH, Watch};
-use crate::lease::failure::{foreign, foreign_column};
-use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
+use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
+use crate::lease::call::get;
+use crate::lease::failure::foreign;
+use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
 use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
@@ -24,9 +25,6 @@ const TOMBSTONE: Duration = Duration::from_secs(60);
 /// The phases of rows that are no entries.
 const WATCHED: i64 = 4;
 const BURIED: i64 = 5;
-
-/// What `upgrading` is of a minimum hold that a tombstone comes after.
-const MARKED: i64 = 2;
 
 /// Which row of an answer it is: its first column.
 pub(super) const NAME: i64 = 0;
@@ -45,9 +43,6 @@ pub(super) struct Loaded {
     rows: HashSet<RequestId>,
     graves: HashMap<RequestId, Timestamp>,
     buried: Vec<RequestId>,
-    /// Who keeps others out for a minimum hold, which refuses his copies as well, in the row where his
-    /// tombstone would be: that comes after it.
-    marked: HashSet<RequestId>,
     exhumed: Vec<RequestId>,
     /// The server's clock.
     pub(super) now: Timestamp,
@@ -61,19 +56,12 @@ fn timestamp(micros: u64) -> Timestamp {
     Timestamp::from_nanos(micros.saturating_mul(1_000))
 }
 
-pub(super) fn get<'r, T>(row: &'r MySqlRow, column: usize) -> Result<T>
-where
-    T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
-{
-    row.try_get(column).map_err(foreign_column)
-}
-
 fn positive(row: &MySqlRow, column: usize) -> Result<u64> {
-    u64::try_from(get::<i64>(row, column)?).map_err(|_| foreign("a number below zero"))
+    u64::try_from(get::<i64, _>(row, column)?).map_err(|_| foreign("a number below zero"))
 }
 
 pub(super) fn token(row: &MySqlRow, column: usize) -> Result<Option<Token>> {
-    get::<Option<i64>>(row, column)?.map(read_token).transpose()
+    get::<Option<i64>, _>(row, column)?.map(read_token).transpose()
 }
 
 /// The server's clock of its row.
@@ -83,7 +71,7 @@ pub(super) fn read_clock(row: &MySqlRow) -> Result<Timestamp> {
 
 /// Of which name it is.
 pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
-    LockName::new(get::<Vec<u8>>(row, 1)?)
+    LockName::new(get::<Vec<u8>, _>(row, 1)?)
 }
 
 /// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
@@ -94,12 +82,12 @@ fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
         id: read_key(row)?,
         phase,
         mode: read_mode(get(row, 4)?)?,
-        priority: u8::try_from(get::<i64>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
+        priority: u8::try_from(get::<i64, _>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
         arrival: get(row, 6)?,
         token: token(row, 7)?,
         ttl: Duration::from_micros(positive(row, 8)?),
         expires: timestamp(positive(row, 9)?),
-        upgrading: get::<i64>(row, 10)? == 1,
+        upgrading: get::<i64, _>(row, 10)? == 1,
         owner: owner.map(Arc::from),
     })
 }
@@ -139,38 +127,37 @@ impl Loaded {
             rows: HashSet::new(),
             graves: HashMap::new(),
             buried: Vec::new(),
-            marked: HashSet::new(),
             exhumed: Vec::new(),
             now: Timestamp::ZERO,
         };
         // In the name's own row no phase means that nobody holds it alone: nobody in it waits.
-        match get::<i64>(row, 3)? {
-            0 => {}
-            phase => loaded
-                .state
-                .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?)),
+        let phase = get(row, 3)?;
+        if phase != 0 {
+            let holder = read_entry(row, read_phase(phase)?)?;
+            loaded.state.insert_stored(Row::Entry(holder));
         }
         Ok(loaded)
     }
 
     /// Takes in a row of `entry`.
     pub(super) fn add(&mut self, row: &MySqlRow) -> Result<()> {
-        let id = read_key(row)?;
-        self.rows.insert(id);
-        match get::<i64>(row, 3)? {
+        match get(row, 3)? {
             BURIED => {
-                self.graves.insert(id, timestamp(positive(row, 9)?));
+                let key: Vec<u8> = get(row, 2)?;
+                let whose = read_id(key.split_last().map_or(&[], |(_, id)| id))?;
+                self.graves.insert(whose, timestamp(positive(row, 9)?));
             }
-            WATCHED => self.state.insert_stored(Row::Watch(Watch {
-                changes: positive(row, 6)?,
-                until: timestamp(positive(row, 9)?),
-            })),
+            WATCHED => {
+                self.rows.insert(read_key(row)?);
+                self.state.insert_stored(Row::Watch(Watch {
+                    changes: positive(row, 6)?,
+                    until: timestamp(positive(row, 9)?),
+                }));
+            }
             phase => {
-                if get::<i64>(row, 10)? == MARKED {
-                    self.marked.insert(id);
-                }
-                self.state
-                    .insert_stored(Row::Entry(read_entry(row, read_phase(phase)?)?));
+                self.rows.insert(read_key(row)?);
+                let entry = read_entry(row, read_phase(phase)?)?;
+                self.state.insert_stored(Row::Entry(entry));
             }
         }
         Ok(())
@@ -196,21 +183,8 @@ impl Loaded {
 
     /// A copy of that request that is on its way is not heard.
     pub(super) fn bury(&mut self, id: RequestId) {
-        match self.state.kept_beside(id) {
-            Some(_) => drop(self.marked.insert(id)),
-            None => drop(self.graves.insert(id, self.now + TOMBSTONE)),
-        }
+        self.graves.insert(id, self.now + TOMBSTONE);
         self.buried.push(id);
-    }
-
-    /// The tombstones of those whose minimum hold is over.
-    fn bury_marked(&mut self) {
-        for id in std::mem::take(&mut self.marked) {
-            match self.state.kept_beside(id) {
-                Some(_) => drop(self.marked.insert(id)),
-                None => self.bury(id),
-            }
-        }
     }
 
     /// How many rows of `entry` there are when it has been written.
@@ -220,18 +194,16 @@ impl Loaded {
 
     /// The statements that write back what has changed; nothing if nothing has.
     pub(super) fn write(&mut self, prefix: &str, name: &LockName, to: &mut String) -> Result<()> {
-        self.bury_marked();
         if !self.state.is_dirty() && self.buried.is_empty() && self.exhumed.is_empty() && !self.tokens.dirty {
             return Ok(());
         }
         let key = bytes(name.as_bytes());
         let sole = self.state.sole_holder().map(|e| e.id);
-        let mut gone: Vec<RequestId> = std::mem::take(&mut self.exhumed);
-        let (mut put, mut rewritten) = (Vec::new(), HashSet::new());
-        let mut token = if self.tokens.dirty {
-            self.tokens.last
-        } else {
-            self.token
+        let mut gone: Vec<_> = self.exhumed.drain(..).map(grave_key).collect();
+        let mut put = Vec::new();
+        let mut token = match self.tokens.dirty {
+            true => self.tokens.last,
+            false => self.token,
         };
         for (id, row) in self.state.dirty() {
             // One that was raised to less than the clock says: the name has to know of it, since a clock may
@@ -240,30 +212,21 @@ impl Loaded {
                 token = token.max(own.get());
             }
             match row {
-                Some(row) if Some(id) != sole => {
-                    put.push(values(&key, id, &row, self.marked.contains(&id))?);
-                    rewritten.insert(id);
-                }
-                _ if self.rows.contains(&id) => gone.push(id),
+                Some(row) if Some(id) != sole => put.push(values(&key, id, &row)?),
+                _ if self.rows.contains(&id) => gone.push(bytes(&id_bytes(id))),
                 _ => {}
             }
         }
-        for id in std::mem::take(&mut self.buried) {
-            match self.state.kept_beside(id) {
-                Some(entry) if rewritten.insert(id) => put.push(values(&key, id, &Row::Entry(entry), true)?),
-                Some(_) => {}
-                None => put.push(grave(&key, id, self.graves.get(&id).copied())),
-            }
+        for id in self.buried.drain(..) {
+            let until = self.graves.get(&id).copied().map_or(0, micros);
+            let grave = grave_key(id);
+            put.push(format!("({key},{grave},{BURIED},-1,0,0,NULL,0,{until},0,NULL)"));
         }
-        gone.retain(|id| !self.graves.contains_key(id));
         if !gone.is_empty() {
-            let ids: Vec<_> = gone.iter().map(|id| bytes(&id_bytes(*id))).collect();
+            let gone = gone.join(",");
             push(
                 to,
-                format_args!(
-                    "DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({});",
-                    ids.join(",")
-                ),
+                format_args!("DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({gone});"),
             );
         }
         if !put.is_empty() {
@@ -277,29 +240,26 @@ impl Loaded {
                 ),
             );
         }
-        let rows = self.others();
-        let phase = self.state.sole_holder().map_or(0, |e| phase_number(e.phase));
-        let holder = match self.state.sole_holder() {
+        let (rows, sole) = (self.others(), self.state.sole_holder());
+        let phase = sole.map_or(0, |e| phase_number(e.phase));
+        let holder = match sole {
             Some(e) => format!(
-                "phase = {}, id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
-                phase_number(e.phase),
+                "id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
                 bytes(&id_bytes(e.id)),
                 e.ttl.as_micros(),
                 micros(e.expires),
                 label(e.owner.as_deref()),
             ),
-            None => "phase = 0, id = NULL, owner = NULL".to_owned(),
+            None => "id = NULL, owner = NULL".to_owned(),
         };
-        let (_, is_news) = self.state.written();
-        let changes = self.mark.0 + i64::from(is_news);
+        let news = i64::from(self.state.written().1);
         let stored = i64::try_from(token).unwrap_or(i64::MAX);
-        self.mark = (changes, 0, stored, i64::from(phase));
+        self.mark = (self.mark.0 + news, 0, stored, i64::from(phase));
         push(
             to,
             format_args!(
-                "UPDATE {prefix}name SET {holder}, token = {token}, others = {rows}, changes = changes + {} \
-                    WHERE name = {key};",
-                u8::from(is_news)
+                "UPDATE {prefix}name SET phase = {phase}, {holder}, token = {token}, others = {rows}, \
+                    changes = changes + {news} WHERE name = {key};"
             ),
         );
         Ok(())
@@ -311,11 +271,16 @@ fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(what);
 }
 
-fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>, marked: bool) -> Result<String> {
-    let id_text = bytes(&id_bytes(id));
+/// The key of a tombstone.
+fn grave_key(id: RequestId) -> String {
+    format!("X'{}00'", hex(&id_bytes(id)))
+}
+
+fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {
+    let id = bytes(&id_bytes(id));
     Ok(match row {
         Row::Entry(e) => format!(
-            "({key},{id_text},{},{},{},{},{},{},{},{},{})",
+            "({key},{id},{},{},{},{},{},{},{},{},{})",
             phase_number(e.phase),
             share(e.mode)?,
             e.priority,
@@ -323,22 +288,12 @@ fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>, marked: bool) -> 
             e.token.map_or("NULL".to_owned(), |t| t.to_string()),
             e.ttl.as_micros(),
             micros(e.expires),
-            if marked { MARKED } else { i64::from(e.upgrading) },
+            u8::from(e.upgrading),
             label(e.owner.as_deref()),
         ),
-        Row::Watch(w) => format!(
-            "({key},{},{WATCHED},-1,0,{},NULL,0,{},0,NULL)",
-            bytes(&id_bytes(WATCH)),
-            w.changes,
-            micros(w.until),
-        ),
+        Row::Watch(w) => {
+            let (changes, until) = (w.changes, micros(w.until));
+            format!("({key},{id},{WATCHED},-1,0,{changes},NULL,0,{until},0,NULL)")
+        }
     })
-}
-
-fn grave(key: &str, id: RequestId, until: Option<Timestamp>) -> String {
-    let until = until.map_or(0, micros);
-    format!(
-        "({key},{},{BURIED},-1,0,0,NULL,0,{until},0,NULL)",
-        bytes(&id_bytes(id))
-    )
 }

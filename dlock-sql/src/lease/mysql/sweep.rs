@@ -1,12 +1,5 @@
-//! Rows of names that nobody has used for a while are deleted.
-//!
-//! *A name that is made anew has to begin above where it ended.* The floor rises to all tokens there are with
-//! each sweep, and a name is deleted only if the floor was above its token by the sweep *before*. Who takes a
-//! name reads the floor without a lock, in the statement that makes the row; so that statement would have to
-//! have begun before that sweep, half a `sweep_every` ago, and not yet have found its row, which nothing does
-//! that waits for no longer than `lock_wait`, where that is shorter. And no token is less than the clock as
-//! the statement began, so it would fall only where it had been raised above the clock, or where the clock
-//! was set back.
+//! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
+//! to all tokens there are, with each sweep, half a `sweep_every` apart.
 //!
 //! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
 //! another.
@@ -16,11 +9,12 @@ use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
-use super::Db;
 use super::call::{bytes, list};
 use super::schema::NOW;
-use super::state::get;
 use super::transaction::Absent;
+use super::{Db, Mysql};
+use crate::lease::call::get;
+use crate::lease::dialect::Sweeping;
 
 /// For how long nobody has used a dead name. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);
@@ -35,39 +29,38 @@ const TOGETHER: usize = 50;
 /// left. Such a name keeps its row.
 const FAR: u64 = 1 << 62;
 
-/// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the floor
-/// has risen.
-pub(super) async fn take_turn(db: &Arc<Db>) -> Result<bool> {
-    let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
-    let turn = format!(
-        "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
-            COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
-            only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
-        every / 2
-    );
-    // Found rows are counted, and the time is another one each time.
-    Ok(db.tell(turn).await?.1.found > 0)
-}
-
-pub(super) async fn sweep(db: &Arc<Db>) -> Result<()> {
-    let (p, age) = (&db.sql.prefix, AGE.as_micros());
-    settle_dead(db).await?;
-    let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
-    let floor = db.read_text(floor).await?;
-    let Some(floor) = floor.first() else { return Ok(()) };
-    let floor: i64 = get(floor, 0)?;
-    let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
-    let all = names(
-        db,
-        format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}"),
-    )
-    .await?;
-    for some in all.chunks(TOGETHER) {
-        let some = list(some.iter().map(Vec::as_slice));
-        db.tell(format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}"))
-            .await?;
+impl Sweeping for Mysql {
+    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the floor
+    /// has risen.
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
+        let turn = format!(
+            "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
+                COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
+                only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
+            every / 2
+        );
+        // Found rows are counted, and the time is another one each time.
+        Ok(db.tell(turn).await?.1.done.rows_affected() > 0)
     }
-    Ok(())
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        let (p, age) = (&db.sql.prefix, AGE.as_micros());
+        settle_dead(db).await?;
+        let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
+        let floor = db.read_text(floor).await?;
+        let Some(floor) = floor.first() else { return Ok(()) };
+        let floor: i64 = get(floor, 0)?;
+        let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
+        let which = format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}");
+        let all = names(db, which).await?;
+        for some in all.chunks(TOGETHER) {
+            let some = list(some.iter().map(Vec::as_slice));
+            let delete = format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}");
+            db.tell(delete).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn names(db: &Arc<Db>, which: String) -> Result<Vec<Vec<u8>>> {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::Db;
-use super::call::{Statement, list};
-use super::connection::Mysql;
-use super::failure::is_fatal;
-use super::state::{CLOCK, ENTRY, Loaded, NAME, get, read_clock, read_name};
+use super::call::list;
+use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
+use super::{Db, Mysql, Statement};
+use crate::lease::call::get;
 use crate::lease::connection::Lent;
+use crate::lease::dialect::Failures as _;
 use crate::lease::failure::{foreign, nothing_done, perhaps_done};
 use crate::lease::wait::Mark;
 
@@ -77,7 +77,7 @@ impl Db {
                 Ok(answer) => return Ok((lent, sent, answer.rows)),
                 Err(e) => {
                     self.finish(lent, Some(&e));
-                    if !std::mem::replace(&mut again, false) || !is_fatal(&e) {
+                    if !std::mem::replace(&mut again, false) || !Mysql::is_fatal(&e) {
                         return Err(nothing_done::<Mysql>(e, &self.at));
                     }
                 }
@@ -128,7 +128,7 @@ impl Db {
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {
-                self.contention.tell(name, loaded.others() > 0);
+                self.contention.tell(name, loaded.others() > 0, Timestamp::now());
                 mark = (names.len() == 1).then_some(loaded.mark);
             }
         }

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use dlock_core::{Change, LockName, Result, Timestamp};
 
-use super::Db;
 use super::lock::look;
 use super::transaction::Absent;
+use super::{Db, Mysql};
 use crate::admit::Told;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
@@ -48,20 +48,6 @@ pub(in crate::lease) struct Watching {
     pause: Duration,
     /// When the watch has to be kept.
     keep_at: Timestamp,
-}
-
-pub(super) async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Watching, Change)> {
-    let (told, changes) = see(db, name, None).await?;
-    let watching = Watching {
-        db: db.clone(),
-        name: name.clone(),
-        told,
-        mark: None,
-        pause: LOOK_MIN,
-        keep_at: Timestamp::now() + COUNTED_FOR / 3,
-    };
-    let first = changes.into_iter().next();
-    Ok((watching, first.ok_or_else(|| foreign("no snapshot"))?))
 }
 
 /// Has the changes counted, takes back what has run out, and compares with what was told; at first, with
@@ -105,7 +91,21 @@ impl Watching {
     }
 }
 
-impl Watcher for Watching {
+impl Watcher<Mysql> for Watching {
+    async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Self, Change)> {
+        let (told, changes) = see(db, name, None).await?;
+        let watching = Self {
+            db: db.clone(),
+            name: name.clone(),
+            told,
+            mark: None,
+            pause: LOOK_MIN,
+            keep_at: Timestamp::now() + COUNTED_FOR / 3,
+        };
+        let first = changes.into_iter().next();
+        Ok((watching, first.ok_or_else(|| foreign("no snapshot"))?))
+    }
+
     async fn look(&mut self) -> Result<(Vec<Change>, Duration)> {
         let mark = self.mark().await?;
         let is_kept = Timestamp::now() < self.keep_at;

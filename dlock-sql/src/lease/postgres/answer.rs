@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dlock_core::spi::{Grant, LeaseKey};
 use dlock_core::{Error, Mode, Result, Timestamp, Token};
-use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::call::Rows;
-use crate::lease::failure::{foreign, foreign_column, invalid};
-use crate::lease::keys::{read_micros, read_token, share};
+use super::Rows;
+use crate::lease::call::get;
+use crate::lease::failure::foreign;
+use crate::lease::keys::{read_micros, read_mode, read_token};
 
 /// What became of a request.
 pub(super) struct Answer {
@@ -27,25 +27,18 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn of(rows: &Rows) -> Result<Self> {
-        let row = rows.rows.first().ok_or_else(|| foreign("no row"))?;
-        let others: Option<i32> = row.try_get(5).map_err(foreign_column)?;
-        Ok(Self {
-            others: others.unwrap_or(0),
-            ..Self::read(row, 0)?
-        })
+        Self::read(rows.rows.first().ok_or_else(|| foreign("no row"))?)
     }
 
-    /// From the columns behind so many.
-    pub(super) fn read(row: &PgRow, skip: usize) -> Result<Self> {
-        let life: Option<i64> = row.try_get(skip + 2).map_err(foreign_column)?;
-        let ahead: Option<i32> = row.try_get(skip + 4).map_err(foreign_column)?;
+    pub(super) fn read(row: &PgRow) -> Result<Self> {
+        let (ahead, others): (Option<i32>, Option<i32>) = (get(row, 4)?, get(row, 5)?);
         Ok(Self {
-            word: row.try_get(skip).map_err(foreign_column)?,
-            token: row.try_get(skip + 1).map_err(foreign_column)?,
-            life: life.map(read_micros),
-            at: row.try_get(skip + 3).map_err(foreign_column)?,
+            word: get(row, 0)?,
+            token: get(row, 1)?,
+            life: get::<Option<_>, _>(row, 2)?.map(read_micros),
+            at: get(row, 3)?,
             ahead: ahead.and_then(|n| u32::try_from(n).ok()),
-            others: 0,
+            others: others.unwrap_or(0),
         })
     }
 
@@ -65,14 +58,6 @@ impl Answer {
 
     /// The error for readers where there are permits, or the other way around.
     pub(super) fn mismatch(&self, asked: Mode) -> Error {
-        let show = |n: i64| match n {
-            0 => "readers".to_owned(),
-            n => format!("{n} permits"),
-        };
-        invalid(format!(
-            "the lock is in use with {}, not with {}; all users of a name must agree",
-            show(self.number()),
-            share(asked).map_or_else(|_| asked.to_string(), |n| show(i64::from(n))),
-        ))
+        read_mode(self.number()).map_or_else(|e| e, |is| is.mismatch(asked))
     }
 }

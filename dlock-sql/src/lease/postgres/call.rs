@@ -10,11 +10,16 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
-use sqlx::postgres::{PgArguments, PgConnection, PgRow, PgTypeInfo};
-use sqlx::{Arguments as _, AssertSqlSafe, Executor as _, Postgres, Type};
+use dlock_core::Result;
+use sqlx::Arguments as _;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::PgArguments;
 
+use crate::lease::call;
+use crate::lease::failure::invalid;
 use crate::lease::keys::hex;
+
+pub(super) type Statement = call::Statement<sqlx::Postgres>;
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -30,69 +35,23 @@ pub(super) enum Value<'a> {
 }
 
 /// A statement with its values, ready to be sent.
-pub(in crate::lease) enum Statement {
-    Prepared(Arc<str>, PgArguments),
-    InFull(String),
-}
-
-/// What was answered to a statement.
-#[derive(Default)]
-pub(in crate::lease) struct Rows {
-    pub(super) rows: Vec<PgRow>,
-    /// How many rows it has changed, or answered.
-    pub(super) count: u64,
-}
-
-impl Statement {
-    pub(super) fn new(in_full: bool, text: &Arc<str>, values: &[Value<'_>]) -> Result<Self, sqlx::Error> {
-        if in_full {
-            return Ok(Self::InFull(written_in_full(text, values)));
-        }
-        let mut args = PgArguments::default();
-        for value in values {
-            value.bind(&mut args).map_err(sqlx::Error::Encode)?;
-        }
-        Ok(Self::Prepared(text.clone(), args))
+pub(super) fn statement<'a>(
+    in_full: bool,
+    text: &Arc<str>,
+    mut values: impl Iterator<Item = &'a Value<'a>>,
+) -> Result<Statement> {
+    if in_full {
+        let values: Vec<_> = values.collect();
+        return Ok(Statement::Text(written_in_full(text, &values)));
     }
-
-    /// Sends it and takes in all of the answer.
-    pub(super) async fn run(self, conn: &mut PgConnection) -> Result<Rows, sqlx::Error> {
-        let mut steps = match self {
-            Self::Prepared(text, args) => {
-                conn.fetch_many(sqlx::query_with::<Postgres, _>(AssertSqlSafe(text), args))
-            }
-            Self::InFull(full) => conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(full))),
-        };
-        let mut rows = Rows::default();
-        while let Some(step) = steps.try_next().await? {
-            match step {
-                sqlx::Either::Left(done) => rows.count += done.rows_affected(),
-                sqlx::Either::Right(row) => rows.rows.push(row),
-            }
-        }
-        Ok(rows)
-    }
+    let mut args = PgArguments::default();
+    let bound = values.try_for_each(|value| value.bind(&mut args));
+    bound.map_err(|e| invalid(format!("a value cannot be stored: {e}")))?;
+    Ok(Statement::Prepared(text.clone(), args))
 }
 
 impl Value<'_> {
-    /// What the server is told of it when a statement is prepared.
-    pub(super) fn kind(&self) -> PgTypeInfo {
-        fn of<T: Type<Postgres>>() -> PgTypeInfo {
-            T::type_info()
-        }
-        match self {
-            Self::Bytes(_) => of::<&[u8]>(),
-            Self::Number(_) => of::<i32>(),
-            Self::Long(_) => of::<i64>(),
-            Self::Truth(_) => of::<bool>(),
-            Self::Text(_) => of::<Option<&str>>(),
-            Self::ManyBytes(_) => of::<Vec<Vec<u8>>>(),
-            Self::Longs(_) => of::<Vec<i64>>(),
-            Self::Truths(_) => of::<Vec<bool>>(),
-        }
-    }
-
-    fn bind(&self, args: &mut PgArguments) -> Result<(), sqlx::error::BoxDynError> {
+    fn bind(&self, args: &mut PgArguments) -> Result<(), BoxDynError> {
         match self {
             Self::Bytes(v) => args.add(*v),
             Self::Number(v) => args.add(*v),
@@ -147,18 +106,15 @@ fn list<T>(to: &mut String, all: &[T], of: &str, write: impl Fn(&mut String, &T)
 }
 
 /// The statement with its values in place of `$1`, `$2`, … No text of ours has a dollar sign but there.
-fn written_in_full(text: &str, values: &[Value<'_>]) -> String {
+fn written_in_full(text: &str, values: &[&Value<'_>]) -> String {
     let mut parts = text.split('$');
     let mut full = String::with_capacity(text.len() * 2);
     full.push_str(parts.next().unwrap_or_default());
     for part in parts {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
-        match number
-            .parse::<usize>()
-            .ok()
-            .and_then(|n| values.get(n.checked_sub(1)?))
-        {
+        let value = || values.get(number.parse::<usize>().ok()?.checked_sub(1)?);
+        match value() {
             Some(value) => value.write(&mut full),
             // The server refuses it, by its place.
             None => put(&mut full, format_args!("${number}")),
@@ -183,7 +139,10 @@ mod tests {
             Value::ManyBytes(vec![evil.into(), vec![]]),
             Value::Truths(vec![true, false]),
         ];
-        let full = written_in_full("SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0", &values);
+        let full = written_in_full(
+            "SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0",
+            &values.each_ref(),
+        );
         let digits = hex(evil.as_bytes());
         assert!(!full.contains("DROP") && !full.contains('$'), "{full}");
         assert_eq!(

@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Error, Result, Runtime, Timestamp};
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgTypeInfo};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
 
-use super::call::{Rows, Statement, Value};
+use super::answer::Answer;
+use super::call::{Statement, Value, statement};
 use super::notify::listen;
 use super::schema::{Session, Statements};
 use super::wait::Pushes;
-use super::{Db, failure};
+use super::{Db, Rows};
 use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
+use crate::lease::dialect::Failures as _;
 use crate::lease::failure::nothing_done;
-use crate::lease::keys::hex;
+use crate::lease::keys::{hex, id_bytes};
 use crate::lease::lock::Lease;
 
 /// What a client knows of a PostgreSQL database.
@@ -24,7 +27,7 @@ pub(in crate::lease) struct Postgres {
     pub(super) options: PgConnectOptions,
     /// There is a pooler in transaction mode: statements go in full.
     pub(super) in_full: bool,
-    pub(super) sql: Statements,
+    pub(super) sql: Arc<Statements>,
     pub(super) pushes: Arc<Pushes>,
     /// Where this client is told; `None` if it only looks.
     pub(super) channel: Option<Arc<str>>,
@@ -32,13 +35,13 @@ pub(in crate::lease) struct Postgres {
 
 /// Connects, makes or updates the tables, and begins to listen.
 pub(in crate::lease) async fn open(
-    options: PgConnectOptions,
+    options: &PgConnectOptions,
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Postgres>> {
-    let at: Arc<str> = shown(&options).into();
+    let at: Arc<str> = shown(options).into();
     let in_full = config.behind_pooler;
-    let mut options = options.disable_statement_logging();
+    let mut options = options.clone().disable_statement_logging();
     if !in_full {
         let wait = config.lock_wait.as_millis().clamp(1, i32::MAX as u128);
         options = options.options([
@@ -53,17 +56,15 @@ pub(in crate::lease) async fn open(
             ("jit", "off".to_owned()),
         ]);
     }
-    let connecting = connecting(&options, Warm::default());
     let mut session = Session {
-        conn: connect::<Postgres>(connecting, &*runtime, &at).await?,
+        conn: connect::<Postgres>(connecting(&options, None), &*runtime, &at).await?,
         in_full,
         at: at.clone(),
     };
-    let names = session.migrated(config).await?;
-    let sql = Statements::new(&names);
+    let sql = Arc::new(Statements::new(session.migrated(config).await?));
     let mut first = session.conn;
     if !in_full {
-        let prepared = prepare(&mut first, &sql.warm()).await;
+        let prepared = prepare(&mut first, &sql).await;
         prepared.map_err(|e| nothing_done::<Postgres>(e, &at))?;
     }
     let channel = (!in_full).then(|| {
@@ -78,10 +79,9 @@ pub(in crate::lease) async fn open(
         pushes: Pushes::new(),
         channel,
     };
-    let (connections, every) = (config.connections, config.sweep_every);
-    let db = Database::new(dialect, first, &at, runtime, connections, every);
+    let db = Database::new(dialect, first, &at, runtime, config);
     listen(&db).await?;
-    db.sweep_at_first().await;
+    db.sweep_if_due().await;
     Ok(Lease::new(db))
 }
 
@@ -96,19 +96,26 @@ fn shown(options: &PgConnectOptions) -> String {
 
 impl Postgres {
     pub(super) fn statement(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
-        Statement::new(self.in_full, text, values).map_err(not_written)
+        statement(self.in_full, text, values.iter())
     }
 
-    pub(super) fn warm(&self) -> Warm {
-        match self.in_full {
-            true => Warm::default(),
-            false => self.sql.warm(),
-        }
+    /// One about a request: its first values are the name and the id.
+    pub(super) fn about(&self, text: &Arc<str>, key: &LeaseKey, rest: &[Value<'_>]) -> Result<Statement> {
+        let id = id_bytes(key.id);
+        let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
+        statement(self.in_full, text, values.iter().chain(rest))
     }
-}
 
-fn not_written(e: sqlx::Error) -> Error {
-    crate::lease::failure::invalid(format!("a value cannot be stored: {e}"))
+    /// Connects, and makes the connection ready before it is used.
+    pub(super) fn connecting(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
+        connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))
+    }
+
+    fn read_answer(&self, (sent, rows): (Timestamp, Rows)) -> Result<(Timestamp, Answer)> {
+        let answer = Answer::of(&rows)?;
+        self.pushes.anchor(sent, answer.at);
+        Ok((sent, answer))
+    }
 }
 
 impl Db {
@@ -121,60 +128,63 @@ impl Db {
         self.send(self.statement(text, values)?).await
     }
 
-    /// One that may be heard twice: see [`Database::send_again`].
-    pub(super) async fn ask_again(
+    /// A function about a request: when it was sent, and what it answers.
+    pub(super) async fn call(
         self: &Arc<Self>,
         text: &Arc<str>,
-        values: &[Value<'_>],
-        noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, Rows)> {
-        self.send_again(|| self.statement(text, values), noted).await
+        key: &LeaseKey,
+        rest: &[Value<'_>],
+    ) -> Result<(Timestamp, Answer)> {
+        self.read_answer(self.send(self.about(text, key, rest)?).await?)
     }
 
-    /// One that reads.
+    /// One that may be heard twice: see [`Database::send_again`].
+    pub(super) async fn call_again(
+        self: &Arc<Self>,
+        text: &Arc<str>,
+        key: &LeaseKey,
+        rest: &[Value<'_>],
+        noted: impl FnOnce() + Send,
+    ) -> Result<(Timestamp, Answer)> {
+        let answered = self.send_again(|| self.about(text, key, rest), noted);
+        self.read_answer(answered.await?)
+    }
+
+    /// A statement that reads.
     pub(super) async fn read_rows(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Rows> {
         self.read(|| self.statement(text, values)).await
     }
 }
 
-/// What makes a new connection ready.
-#[derive(Default)]
-pub(super) struct Warm {
-    /// Statements and the types of their values, parsed at the server.
-    pub(super) statements: Vec<(Arc<str>, Vec<PgTypeInfo>)>,
-    /// Has the server compile the functions, which it does in each session anew, at the first call. That
-    /// takes several milliseconds, and the first call has the name's row locked: where a hundred clients come
-    /// for one name after a restart, they would do it one after the other.
-    pub(super) calls: Option<Arc<str>>,
-}
-
-/// Connects, and makes the connection ready before it is used.
-pub(super) fn connecting(
+fn connecting(
     options: &PgConnectOptions,
-    warm: Warm,
+    sql: Option<Arc<Statements>>,
 ) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
     let options = options.clone();
     async move {
         let mut conn = options.connect().await?;
-        prepare(&mut conn, &warm).await?;
+        if let Some(sql) = sql {
+            prepare(&mut conn, &sql).await?;
+        }
         Ok(conn)
     }
     .boxed()
 }
 
-async fn prepare(conn: &mut PgConnection, warm: &Warm) -> Result<(), sqlx::Error> {
-    for (text, types) in &warm.statements {
+/// Has statements parsed, and functions compiled. The server does that in each session anew, at the first
+/// call, and it takes several milliseconds, with the name's row locked: where a hundred clients come for one
+/// name after a restart, they would do it one after the other.
+async fn prepare(conn: &mut PgConnection, sql: &Statements) -> Result<(), sqlx::Error> {
+    for text in sql.prepared() {
         let text = AssertSqlSafe(text.clone()).into_sql_str();
-        (&mut *conn).prepare_with(text, types).await?;
+        (&mut *conn).prepare(text).await?;
     }
-    if let Some(calls) = &warm.calls {
-        let called = sqlx::raw_sql(AssertSqlSafe(calls.clone())).execute(conn).await;
-        // What the server refuses here it refuses again, to somebody who hears of it.
-        if let Err(e) = called
-            && failure::is_fatal(&e)
-        {
-            return Err(e);
-        }
+    let called = sqlx::raw_sql(AssertSqlSafe(sql.calls.clone()))
+        .execute(conn)
+        .await;
+    // What the server refuses here it refuses again, to somebody who hears of it.
+    match called {
+        Err(e) if Postgres::is_fatal(&e) => Err(e),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -2,40 +2,48 @@
 
 use dlock_core::{Error, ErrorKind};
 
+use super::Postgres;
+use crate::lease::dialect::Failures;
+
 /// The SQLSTATE of an error that the server has answered.
 fn state(e: &sqlx::Error) -> Option<String> {
     Some(e.as_database_error()?.code()?.into_owned())
 }
 
-/// Whether the connection is to be made anew. Of all else that a server answers a connection recovers by
-/// itself: nothing here leaves a transaction open.
-pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
-    match state(e) {
-        // A server or an operator that ends the session; and the marks of a pooler that was not told of.
-        Some(state) => state.starts_with("08") || state.starts_with("57P") || is_of_a_pooler(&state),
-        None => true,
-    }
+/// A server or an operator ends the session.
+fn ends_the_session(state: &str) -> bool {
+    state.starts_with("08") || state.starts_with("57P")
 }
 
+/// The marks of a pooler that was not told of: there is no such prepared statement, or there is one already.
+/// Another connection of the server answers than the one that was asked before.
 fn is_of_a_pooler(state: &str) -> bool {
-    // There is no such prepared statement, or there is one already: another connection of the server answers
-    // than the one that was asked before.
     matches!(state, "26000" | "42P05")
 }
 
-/// It was lost with its connection, or the server ended the session: the commit may have come first. All else
-/// that the server refuses has been rolled back, whole: every statement of this backend is a transaction of
-/// its own.
-pub(super) fn is_unknown(e: &sqlx::Error) -> bool {
-    state(e).is_none_or(|state| state.starts_with("08") || state.starts_with("57P"))
-}
+impl Failures for Postgres {
+    const NAME: &'static str = "PostgreSQL";
 
-pub(super) fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
-    let state = state(e)?;
-    // A pooler that would not keep what a session is told when it begins.
-    match state == "08P01" && e.to_string().contains("startup parameter") {
-        true => Some(of_state("26000")),
-        false => Some(of_state(&state)),
+    /// Of all else that a server answers a connection recovers by itself: nothing here leaves a transaction
+    /// open.
+    fn is_fatal(e: &sqlx::Error) -> bool {
+        state(e).is_none_or(|state| ends_the_session(&state) || is_of_a_pooler(&state))
+    }
+
+    /// It was lost with its connection, or the server ended the session: the commit may have come first. All
+    /// else that the server refuses has been rolled back, whole: every statement of this backend is a
+    /// transaction of its own.
+    fn is_unknown(e: &sqlx::Error) -> bool {
+        state(e).is_none_or(|state| ends_the_session(&state))
+    }
+
+    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
+        let state = state(e)?;
+        // A pooler that would not keep what a session is told when it begins.
+        match state == "08P01" && e.to_string().contains("startup parameter") {
+            true => Some(of_state("26000")),
+            false => Some(of_state(&state)),
+        }
     }
 }
 
@@ -49,61 +57,59 @@ pub(super) fn other_isolation(at: &str) -> Error {
 }
 
 fn of_state(state: &str) -> (ErrorKind, &'static str) {
+    use ErrorKind::{BackendData, InvalidInput, PermissionDenied, Unavailable, Unsupported};
     match state {
-        "DL001" => (ErrorKind::Unsupported, OTHER_ISOLATION),
+        "DL001" => (Unsupported, OTHER_ISOLATION),
         "DL002" => (
-            ErrorKind::BackendData,
+            BackendData,
             "has a row of that name which no dlock wrote; look at it in the table of names, and delete it \
                 if it is nobody's",
         ),
         // The transaction was rolled back to end a deadlock or a conflict: asked again it may pass.
         "40001" | "40P01" => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "rolled the statement back since it was in conflict with another; try again",
         ),
         "55P03" => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "has the name's row locked for too long; look in pg_locks for who holds it",
         ),
         "57014" => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "cancelled the statement; is `statement_timeout` too short for it?",
         ),
         "25006" => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "is read-only; is it a standby, or `default_transaction_read_only` set?",
         ),
-        "53100" => (ErrorKind::Unavailable, "is on a full disk; free some space"),
+        "53100" => (Unavailable, "is on a full disk; free some space"),
         "53300" => (
-            ErrorKind::Unavailable,
+            Unavailable,
             "has no connection left; raise `max_connections`, or use fewer",
         ),
-        "3D000" => (
-            ErrorKind::InvalidInput,
-            "does not exist; mend its name or create it",
-        ),
+        "3D000" => (InvalidInput, "does not exist; mend its name or create it"),
         "3F000" => (
-            ErrorKind::InvalidInput,
+            InvalidInput,
             "does not have that schema; mend its name or create it",
         ),
         "42501" => (
-            ErrorKind::PermissionDenied,
+            PermissionDenied,
             "refuses this user; grant the rights that docs/sql.md lists",
         ),
         _ if state.starts_with("28") => (
-            ErrorKind::PermissionDenied,
+            PermissionDenied,
             "refuses this user; check the name, the password and pg_hba.conf",
         ),
         _ if is_of_a_pooler(state) => (
-            ErrorKind::Unsupported,
+            Unsupported,
             "is behind a pooler in transaction mode; connect with `pooler=true`, or `Config::behind_pooler`",
         ),
         _ if state.starts_with("42") || state.starts_with("22") || state.starts_with("23") => (
-            ErrorKind::BackendData,
+            BackendData,
             "does not have the tables and functions that this dlock made; has something changed them, or a \
                 newer dlock?",
         ),
-        _ => (ErrorKind::Unavailable, "failed"),
+        _ => (Unavailable, "failed"),
     }
 }
 

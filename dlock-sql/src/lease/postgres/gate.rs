@@ -1,51 +1,58 @@
-//! The fence gate: check and write in one statement.
+//! The resource side of fencing.
 
 use std::sync::Arc;
 
-use dlock_core::{Access, Admission, FencedValue, LockName, Result, Token};
-use sqlx::Row as _;
+use dlock_core::{Access, Admission, FencedValue, LockName, Result};
 
-use super::Db;
 use super::call::Value;
-use crate::lease::failure::foreign_column;
+use super::{Db, Postgres};
+use crate::lease::call::get;
+use crate::lease::dialect::{Gate, Pass};
 use crate::lease::keys::read_token;
 
-pub(super) async fn admit(
-    db: &Arc<Db>,
-    resource: &LockName,
-    token: Token,
-    access: Access,
-    value: Option<&[u8]>,
-) -> Result<Admission> {
-    let exclusive = usize::from(access == Access::Exclusive);
-    let pass = &db.sql.pass[exclusive + usize::from(value.is_some())];
-    let name = Value::Bytes(resource.as_bytes());
-    let value = Value::Bytes(value.unwrap_or_default());
-    let values = [name.clone(), Value::Long(token.get() as i64), value];
-    if !db.ask(pass, &values).await?.1.rows.is_empty() {
-        return Ok(Admission::Admitted);
-    }
-    // The token that was in the way. Where none is any more, somebody has removed the row since: then it is
-    // the one that was refused.
-    let bar = db.read_rows(&db.sql.bar[exclusive], &[name]).await?;
-    let bar = bar
-        .rows
-        .first()
-        .and_then(|row| row.try_get::<Option<i64>, _>(0).ok());
-    let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);
-    Ok(Admission::Refused { highest })
-}
+/// Checks, notes, and writes if it shall; it begins with locking the row. A row if it was admitted.
+const PASS: &str = "INSERT INTO {p}fence AS f (resource, max_exclusive, max_any, value) \
+    VALUES ($1, CASE WHEN $4 THEN $2 END, $2, $3) ON CONFLICT (resource) DO UPDATE SET \
+    max_exclusive = greatest(f.max_exclusive, excluded.max_exclusive), \
+    max_any = greatest(f.max_any, excluded.max_any), \
+    value = CASE WHEN $5 THEN excluded.value ELSE f.value END \
+    WHERE coalesce(CASE WHEN $4 THEN f.max_any ELSE f.max_exclusive END, 0) <= excluded.max_any RETURNING 1";
 
-pub(super) async fn read(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
-    let name = [Value::Bytes(resource.as_bytes())];
-    let rows = db.read_rows(&db.sql.read_fence, &name).await?;
-    let Some(row) = rows.rows.first() else {
-        return Ok(None);
-    };
-    let token = |column: usize| {
-        let stored: Option<i64> = row.try_get(column).map_err(foreign_column)?;
-        stored.map(read_token).transpose()
-    };
-    let value = row.try_get(0).map_err(foreign_column)?;
-    Ok(Some(FencedValue::new(value, token(1)?, token(2)?)))
+/// What a token has to reach.
+const BAR: &str =
+    "SELECT CASE WHEN $2 THEN f.max_any ELSE f.max_exclusive END FROM {p}fence AS f WHERE f.resource = $1";
+
+impl Gate for Postgres {
+    async fn admit(db: &Arc<Db>, pass: Pass<'_>) -> Result<Admission> {
+        let Pass(token, resource, access, value) = pass;
+        let name = Value::Bytes(resource.as_bytes());
+        let exclusive = Value::Truth(access == Access::Exclusive);
+        let values = [
+            name.clone(),
+            Value::Long(token.get() as i64),
+            Value::Bytes(value.unwrap_or_default()),
+            exclusive.clone(),
+            Value::Truth(value.is_some()),
+        ];
+        if !db.ask(&db.sql.fill(PASS), &values).await?.1.rows.is_empty() {
+            return Ok(Admission::Admitted);
+        }
+        // The token that was in the way. Where none is any more, somebody has removed the row since: then it
+        // is the one that was refused.
+        let bar = db.read_rows(&db.sql.fill(BAR), &[name, exclusive]).await?;
+        let bar = bar.rows.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
+        let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);
+        Ok(Admission::Refused { highest })
+    }
+
+    async fn read(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
+        let name = [Value::Bytes(resource.as_bytes())];
+        let text = "SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1";
+        let rows = db.read_rows(&db.sql.fill(text), &name).await?;
+        let Some(row) = rows.rows.first() else {
+            return Ok(None);
+        };
+        let stored = |column| get::<Option<_>, _>(row, column)?.map(read_token).transpose();
+        Ok(Some(FencedValue::new(get(row, 0)?, stored(1)?, stored(2)?)))
+    }
 }

@@ -4,26 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, LeaseKey, Queueing, Raised, RenewItem, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Converted, LeaseKey, Queueing, Raised, Signal, Wait, Wake,
 };
-use dlock_core::{
-    Access, Admission, Change, Error, ErrorKind, FencedValue, Holder, Inspection, LockName, LossReason, Mode,
-    Result, Token,
-};
+use dlock_core::{Error, Holder, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, Row as _};
 
 use super::answer::Answer;
-use super::call::{Rows, Statement, Value};
-use super::connection::{Postgres, connecting};
+use super::call::{Statement, Value};
 use super::watch::Watching;
-use super::{Db, failure, gate, renew};
-use crate::lease::dialect::{Dialect, Outcomes};
-use crate::lease::failure::{foreign, foreign_column};
-use crate::lease::keys::{id_bytes, micros, read_id, read_ids, read_micros, read_mode, read_token, share};
+use super::{Db, Postgres, Rows};
+use crate::lease::call::{get, run};
+use crate::lease::dialect::{Dialect, Sweeping};
+use crate::lease::failure::foreign;
+use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::lease::wait::{Look, looking};
 
 /// For how long nobody has used a name whose row is deleted. Longer than a tombstone stands.
@@ -32,41 +29,35 @@ const AGE: Duration = Duration::from_secs(120);
 /// How many names a sweep deletes, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;
 
+/// One row for the name, one for each holder. A row that no dlock wrote has an id that none has.
+const INSPECT: &str = "\
+    SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, NULL::text AS owner \
+    FROM {p}name AS k WHERE k.name = $1 \
+    UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, k.token, \
+    {p}micros(k.ends - clock_timestamp()), k.owner FROM {p}name AS k \
+    WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \
+    UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
+    FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()";
+
 impl Dialect for Postgres {
-    type Connection = PgConnection;
-    type Statement = Statement;
-    type Answer = Rows;
+    type Driver = sqlx::Postgres;
     type Watcher = Watching;
 
-    const NAME: &'static str = "PostgreSQL";
     const BACKEND: &'static str = "postgres";
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
-    const REFUSAL_LEAVES_TRANSACTION: bool = false;
     const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        connecting(&self.options, self.warm())
+        self.connecting()
     }
 
     fn run(statement: Statement, conn: &mut PgConnection) -> BoxFuture<'_, Result<Rows, sqlx::Error>> {
-        statement.run(conn).boxed()
+        run(statement, conn).boxed()
     }
 
     fn reset(conn: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
         conn.ping().boxed()
-    }
-
-    fn is_fatal(e: &sqlx::Error) -> bool {
-        failure::is_fatal(e)
-    }
-
-    fn is_unknown(e: &sqlx::Error) -> bool {
-        failure::is_unknown(e)
-    }
-
-    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)> {
-        failure::meaning(e)
     }
 
     fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
@@ -75,31 +66,23 @@ impl Dialect for Postgres {
             false => &self.sql.acquire,
         };
         let values = [
-            Value::Bytes(request.key.name.as_bytes()),
-            Value::Bytes(&id_bytes(request.key.id)),
             Value::Long(micros(request.ttl)),
             Value::Text(request.owner.as_deref()),
         ];
-        self.statement(text, &values)
+        self.about(text, &request.key, &values)
     }
 
     fn acquired(answer: &Rows) -> Result<Option<Token>> {
-        let Some(row) = answer.rows.first() else {
-            return Ok(None);
-        };
-        read_token(row.try_get(0).map_err(foreign_column)?).map(Some)
+        let token = answer.rows.first().map(|row| read_token(get(row, 0)?));
+        token.transpose()
     }
 
     fn release(&self, lease: &LeaseKey) -> Result<Statement> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-        ];
-        self.statement(&self.sql.release, &values)
+        self.about(&self.sql.release, lease, &[])
     }
 
     fn is_released(answer: &Rows) -> bool {
-        answer.count > 0
+        answer.done.rows_affected() > 0
     }
 
     async fn attempt(db: &Arc<Db>, request: &Acquire, noted: impl FnOnce() + Send) -> Result<Attempt> {
@@ -113,8 +96,6 @@ impl Dialect for Postgres {
             false => 0,
         };
         let values = [
-            Value::Bytes(key.name.as_bytes()),
-            Value::Bytes(&id_bytes(key.id)),
             Value::Number(share(request.mode)?),
             Value::Long(micros(request.ttl)),
             Value::Long(queue),
@@ -122,12 +103,10 @@ impl Dialect for Postgres {
             Value::Text(pushes.as_ref().and(db.channel.as_deref())),
             Value::Text(request.owner.as_deref()),
         ];
-        let (sent, rows) = db.ask_again(&db.sql.attempt, &values, noted).await?;
-        let answer = Answer::of(&rows)?;
+        let (sent, answer) = db.call_again(&db.sql.attempt, key, &values, noted).await?;
         // Where somebody else holds it the short statement finds nothing either.
-        db.contention
-            .tell(&key.name, answer.others > 0 || answer.word == "H");
-        db.pushes.anchor(sent, answer.at);
+        let others = answer.others > 0 || answer.word == "H";
+        db.contention.tell(&key.name, others, Timestamp::now());
         let wait = |mut wait: Wait| {
             (wait.recheck_in, wait.ahead) = (answer.life, answer.ahead);
             wait
@@ -135,7 +114,7 @@ impl Dialect for Postgres {
         match answer.word.as_str() {
             "G" => Ok(Attempt::Granted(answer.grant(key, sent)?)),
             "Q" => Ok(Attempt::Queued(wait(match pushes {
-                Some(pushes) => Wait::new(Wake::Push(pushes.boxed())),
+                Some(pushes) => Wait::new(Wake::Push(pushes)),
                 None => looking(db, key, None),
             }))),
             "H" => Ok(Attempt::Held(wait(looking(db, key, None)))),
@@ -153,26 +132,22 @@ impl Dialect for Postgres {
         bury: bool,
         noted: impl FnOnce() + Send,
     ) -> Result<bool> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Long(micros(keep)),
-            Value::Truth(bury),
-        ];
-        let (sent, rows) = db.ask_again(&db.sql.release_in_full, &values, noted).await?;
-        let answer = Answer::of(&rows)?;
+        let (release, values) = (
+            &db.sql.release_in_full,
+            [Value::Long(micros(keep)), Value::Truth(bury)],
+        );
+        let (_, answer) = db.call_again(release, lease, &values, noted).await?;
         // Otherwise there is no row.
         if answer.at.is_some() {
-            db.contention.tell(&lease.name, answer.others > 0);
+            let others = answer.others > 0;
+            db.contention.tell(&lease.name, others, Timestamp::now());
         }
-        db.pushes.anchor(sent, answer.at);
         Ok(answer.word == "R")
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
-        let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id_bytes(key.id))];
-        let (_, rows) = db.ask_again(&db.sql.abandon, &values, || ()).await?;
-        let answer = Answer::of(&rows)?;
+        let abandon = db.sql.call("abandon($1, $2)");
+        let (_, answer) = db.call_again(&abandon, key, &[], || ()).await?;
         Ok(match answer.word.as_str() {
             "W" => Abandoned::Withdrawn,
             "G" => Abandoned::WasGranted(Some(answer.token()?)),
@@ -180,19 +155,9 @@ impl Dialect for Postgres {
         })
     }
 
-    async fn renew(db: &Arc<Db>, items: Vec<(usize, &RenewItem)>) -> Outcomes {
-        renew::renew(db, items).await
-    }
-
     async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Number(share(to)?),
-        ];
-        let (sent, rows) = db.ask(&db.sql.convert, &values).await?;
-        let answer = Answer::of(&rows)?;
-        db.pushes.anchor(sent, answer.at);
+        let (convert, to_share) = (db.sql.call("convert($1, $2, $3)"), [Value::Number(share(to)?)]);
+        let (sent, answer) = db.call(&convert, lease, &to_share).await?;
         match answer.word.as_str() {
             "G" => Ok(Converted::Done(answer.grant(lease, sent)?)),
             "B" => Ok(Converted::Busy),
@@ -203,31 +168,12 @@ impl Dialect for Postgres {
     }
 
     async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let values = [
-            Value::Bytes(lease.name.as_bytes()),
-            Value::Bytes(&id_bytes(lease.id)),
-            Value::Long(to.get() as i64),
-        ];
-        let (_, rows) = db.ask_again(&db.sql.raise, &values, || ()).await?;
-        let answer = Answer::of(&rows)?;
+        let (raise, to) = (db.sql.call("raise($1, $2, $3)"), [Value::Long(to.get() as i64)]);
+        let (_, answer) = db.call_again(&raise, lease, &to, || ()).await?;
         match answer.word.as_str() {
             "G" => Ok(Raised::Raised(answer.token()?)),
             _ => Ok(Raised::NotHeld),
         }
-    }
-
-    async fn admit(
-        db: &Arc<Db>,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Admission> {
-        gate::admit(db, resource, token, access, value).await
-    }
-
-    async fn read_fence(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
-        gate::read(db, resource).await
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
@@ -236,12 +182,10 @@ impl Dialect for Postgres {
         let Some(row) = rows.rows.first() else {
             return Ok(Look::default());
         };
-        let number = |column: usize| row.try_get::<i64, _>(column).map_err(foreign_column);
-        let offered: String = row.try_get(5).map_err(foreign_column)?;
         Ok(Look {
-            mark: (number(0)?, number(1)?, number(2)?, number(3)?),
-            due: row.try_get(4).map_err(foreign_column)?,
-            offered: read_ids(&offered).collect(),
+            mark: (get(row, 0)?, get(row, 1)?, get(row, 2)?, get(row, 3)?),
+            due: get(row, 4)?,
+            offered: read_ids(get(row, 5)?).collect(),
         })
     }
 
@@ -250,26 +194,10 @@ impl Dialect for Postgres {
     }
 
     async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {
-        let values = [Value::Bytes(name.as_bytes())];
-        let (_, rows) = db.ask(&db.sql.force, &values).await?;
+        let name = [Value::Bytes(name.as_bytes())];
+        let (_, rows) = db.ask(&db.sql.call("force($1)"), &name).await?;
         let many = u32::try_from(Answer::of(&rows)?.number());
         many.map_err(|_| foreign("an impossible number of holders"))
-    }
-
-    async fn watch(db: &Arc<Db>, name: &LockName) -> Result<(Watching, Change)> {
-        Watching::begin(db, name).await
-    }
-
-    async fn is_sweep_due(db: &Arc<Db>) -> Result<bool> {
-        let age = [Value::Long(micros(AGE / 2))];
-        let rows = db.read_rows(&db.sql.sweep_due, &age).await?;
-        let due = rows.rows.first().map(|row| row.try_get(0));
-        due.unwrap_or(Ok(false)).map_err(foreign_column)
-    }
-
-    async fn sweep(db: &Arc<Db>) -> Result<()> {
-        let values = [Value::Long(micros(AGE)), Value::Number(MOST)];
-        db.ask(&db.sql.sweep, &values).await.map(drop)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -281,22 +209,35 @@ impl Dialect for Postgres {
     }
 }
 
+impl Sweeping for Postgres {
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        let age = [Value::Long(micros(AGE / 2))];
+        let due = "SELECT m.swept < clock_timestamp() - $1 * interval '1 microsecond' FROM {p}meta AS m";
+        let rows = db.read_rows(&db.sql.fill(due), &age).await?;
+        rows.rows.first().map_or(Ok(false), |row| get(row, 0))
+    }
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        let values = [Value::Long(micros(AGE)), Value::Number(MOST)];
+        let sweep = db.sql.fill("SELECT {p}sweep($1, $2)");
+        db.ask(&sweep, &values).await.map(drop)
+    }
+}
+
 /// The state, and the number of the last change in it.
 pub(super) async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<(Inspection, u64)> {
     let name = [Value::Bytes(name.as_bytes())];
-    let rows = db.read_rows(&db.sql.inspect, &name).await?;
+    let rows = db.read_rows(&db.sql.fill(INSPECT), &name).await?;
     let (mut waiting, mut changes, mut holders) = (0, 0, Vec::new());
     for row in &rows.rows {
-        let id: Option<Vec<u8>> = row.try_get(0).map_err(foreign_column)?;
-        let share: i32 = row.try_get(1).map_err(foreign_column)?;
-        let number: Option<i64> = row.try_get(2).map_err(foreign_column)?;
+        let (id, share): (Option<Vec<u8>>, i32) = (get(row, 0)?, get(row, 1)?);
+        let number: Option<i64> = get(row, 2)?;
         let Some(id) = id else {
             waiting = u32::try_from(share).unwrap_or(0);
             changes = number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
             continue;
         };
-        let life = read_micros(row.try_get(3).map_err(foreign_column)?);
-        let owner: Option<String> = row.try_get(4).map_err(foreign_column)?;
+        let (life, owner): (_, Option<String>) = (read_micros(get(row, 3)?), get(row, 4)?);
         let token = number.and_then(|n| read_token(n).ok());
         let holder = Holder::new(read_id(&id)?, read_mode(i64::from(share))?, token, life);
         holders.push(holder.with_owner(owner.filter(|o| !o.is_empty()).map(Arc::from)));

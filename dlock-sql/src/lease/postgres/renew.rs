@@ -8,30 +8,32 @@ use std::sync::Arc;
 use dlock_core::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Result, Timestamp};
 use futures::future::join_all;
-use sqlx::Row as _;
 
-use super::Db;
 use super::answer::Answer;
 use super::call::Value;
-use crate::lease::dialect::Outcomes;
-use crate::lease::failure::{foreign, foreign_column};
+use super::{Db, Postgres};
+use crate::lease::call::get;
+use crate::lease::dialect::{Outcomes, Renewing};
+use crate::lease::failure::foreign;
 use crate::lease::keys::{id_bytes, micros, round_up};
 use crate::lease::renew::BATCH;
 
 type Item<'a> = (usize, &'a RenewItem);
 
-pub(super) async fn renew(db: &Arc<Db>, items: Vec<Item<'_>>) -> Outcomes {
-    let batches = items.chunks(BATCH).map(|batch| async move {
-        let (mut outcomes, busy) = try_renew(db, batch, false).await;
-        if !busy.is_empty() {
-            let (rest, busy) = try_renew(db, &busy, true).await;
-            outcomes.extend(rest);
-            // The server waited for them: it does not say so.
-            outcomes.extend(busy.iter().map(|(n, _)| (*n, Err(foreign("an item left out")))));
-        }
-        outcomes
-    });
-    join_all(batches).await.into_iter().flatten().collect()
+impl Renewing for Postgres {
+    async fn renew(db: &Arc<Db>, items: Vec<Item<'_>>) -> Outcomes {
+        let batches = items.chunks(BATCH).map(|batch| async move {
+            let (mut outcomes, busy) = try_renew(db, batch, false).await;
+            if !busy.is_empty() {
+                let (rest, busy) = try_renew(db, &busy, true).await;
+                outcomes.extend(rest);
+                // The server waited for them: it does not say so.
+                outcomes.extend(busy.iter().map(|(n, _)| (*n, Err(foreign("an item left out")))));
+            }
+            outcomes
+        });
+        join_all(batches).await.into_iter().flatten().collect()
+    }
 }
 
 /// What became of them; and those that were locked by somebody else.
@@ -39,10 +41,8 @@ async fn try_renew<'a>(db: &Arc<Db>, batch: &[Item<'a>], waits: bool) -> (Outcom
     let (sent, answers) = match ask(db, batch, waits).await {
         Ok(answered) => answered,
         Err(e) => {
-            return (
-                batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
-                Vec::new(),
-            );
+            let failed = batch.iter().map(|(n, _)| (*n, Err(e.clone())));
+            return (failed.collect(), Vec::new());
         }
     };
     let (mut outcomes, mut busy) = (Outcomes::with_capacity(batch.len()), Vec::new());
@@ -67,14 +67,16 @@ async fn ask(db: &Arc<Db>, batch: &[Item<'_>], waits: bool) -> Result<(Timestamp
         Value::Text(db.channel.as_deref().filter(|_| db.pushes.listens())),
         Value::Truth(waits),
     ];
-    let (sent, rows) = db.ask_again(&db.sql.renew, &values, || ()).await?;
+    let (sent, rows) = db
+        .send_again(|| db.statement(&db.sql.renew, &values), || ())
+        .await?;
     let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
     for row in &rows.rows {
-        let number: i32 = row.try_get(0).map_err(foreign_column)?;
+        let number: i32 = get(row, 6)?;
         // The first is number one.
         let number = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
         let slot = number.and_then(|n| answers.get_mut(n));
-        *slot.ok_or_else(|| foreign("an item that was not asked for"))? = Some(Answer::read(row, 1)?);
+        *slot.ok_or_else(|| foreign("an item that was not asked for"))? = Some(Answer::read(row)?);
     }
     Ok((sent, answers))
 }

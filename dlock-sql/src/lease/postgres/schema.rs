@@ -8,14 +8,15 @@
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, Row as _};
 
-use super::call::{Statement, Value};
-use super::connection::{Postgres, Warm};
+use super::Postgres;
+use super::call::{Value, statement};
 use super::failure::other_isolation;
 use crate::lease::Config;
-use crate::lease::failure::{foreign, invalid, newer_version, nothing_done, perhaps_done};
+use crate::lease::call::{get, run};
+use crate::lease::failure::{invalid, known_version, nothing_done, perhaps_done};
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
@@ -46,11 +47,18 @@ impl Names {
         let all = format!("{}.{}", self.quoted_schema(), self.prefix);
         text.replace("{p}", &all).replace("{n}", &self.prefix)
     }
+
+    /// The call of a function that answers what became of a request.
+    fn call(&self, call: &str) -> Arc<str> {
+        let columns = "a.word, a.token, a.life, a.at, a.ahead, a.others";
+        self.fill(&format!("SELECT {columns} FROM {{p}}{call} AS a"))
+            .into()
+    }
 }
 
-/// The statements, with the names filled in once.
-#[derive(Debug)]
+/// The statements that are asked often, with the names filled in once.
 pub(super) struct Statements {
+    names: Names,
     /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row;
     /// it answers nothing if somebody does. Of names it reads the row that it changes and no other.
     ///
@@ -65,169 +73,88 @@ pub(super) struct Statements {
     /// Lets go of a name where nobody else is; it changes nothing if somebody is.
     pub(super) release: Arc<str>,
     pub(super) release_in_full: Arc<str>,
-    pub(super) abandon: Arc<str>,
     pub(super) renew: Arc<str>,
-    pub(super) convert: Arc<str>,
-    pub(super) raise: Arc<str>,
-    pub(super) force: Arc<str>,
-    pub(super) listen: Arc<str>,
-    pub(super) sweep: Arc<str>,
-    /// Whether dead names have not been looked for in so many microseconds.
-    pub(super) sweep_due: Arc<str>,
-    /// Asks for no name, and lets go of none.
-    calls: Arc<str>,
     pub(super) look: Arc<str>,
-    pub(super) inspect: Arc<str>,
-    pub(super) read_fence: Arc<str>,
-    /// Of the fence gate: shared, exclusive, and one that writes.
-    pub(super) pass: [Arc<str>; 3],
-    /// What a token has to reach: for shared access, for exclusive.
-    pub(super) bar: [Arc<str>; 2],
+    /// Asks for no name, and lets go of none.
+    pub(super) calls: Arc<str>,
 }
 
 /// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may
 /// have waited for whoever has the row. (A row that is made has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
-const TTL: &str = "$3 * interval '1 microsecond'";
+const TTL: &str = "$3::bigint * interval '1 microsecond'";
 /// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor
 /// knows.
 const MICROS: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
-const ANSWER: &str = "a.word, a.token, a.life, a.at, a.ahead, a.others";
-
 impl Statements {
-    pub(super) fn new(names: &Names) -> Self {
+    pub(super) fn new(names: Names) -> Self {
         let fill = |text: &str| Arc::<str>::from(names.fill(text));
-        let of = |call: &str| fill(&format!("SELECT {ANSWER} FROM {{p}}{call} AS a"));
         Self {
             acquire: fill(&format!(
                 "INSERT INTO {{p}}name AS k (name, phase, id, owner, ttl, ends, token) \
-                 SELECT $1, 2, $2, $4, {TTL}, clock_timestamp() + {TTL}, greatest(m.token_floor + 1, \
-                 {MICROS}) FROM {{p}}meta AS m \
-                 ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, ttl \
-                 = excluded.ttl, \
-                 ends = clock_timestamp() + excluded.ttl, token = greatest(k.token + 1, {MICROS}) WHERE \
-                 {FREE} RETURNING k.token"
+                 SELECT $1::bytea, 2, $2::bytea, $4::text, {TTL}, clock_timestamp() + {TTL}, \
+                 greatest(m.token_floor + 1, {MICROS}) FROM {{p}}meta AS m \
+                 ON CONFLICT (name) DO UPDATE SET phase = 2, id = excluded.id, owner = excluded.owner, \
+                 ttl = excluded.ttl, ends = clock_timestamp() + excluded.ttl, \
+                 token = greatest(k.token + 1, {MICROS}) WHERE {FREE} RETURNING k.token"
             )),
             acquire_again: fill(&format!(
-                "UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $4, ttl = {TTL}, ends = \
-                    clock_timestamp() + {TTL}, \
-                 token = greatest(k.token + 1, {MICROS}) WHERE k.name = $1 AND {FREE} RETURNING k.token"
+                "UPDATE {{p}}name AS k SET phase = 2, id = $2, owner = $4, ttl = {TTL}, \
+                 ends = clock_timestamp() + {TTL}, token = greatest(k.token + 1, {MICROS}) \
+                 WHERE k.name = $1 AND {FREE} RETURNING k.token"
             )),
-            attempt: of("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
+            attempt: names.call("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: fill(
                 "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 AND k.ends > \
-                 clock_timestamp()",
+                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 \
+                 AND k.ends > clock_timestamp()",
             ),
-            release_in_full: of("release($1, $2, $3, $4)"),
-            abandon: of("abandon($1, $2)"),
+            release_in_full: names.call("release($1, $2, $3, $4)"),
             renew: fill(
-                "SELECT r.item, r.word, r.token, r.life, r.at, r.ahead FROM {p}renew($1, $2, $3, $4, $5, \
-                    $6) AS r",
+                "SELECT r.word, r.token, r.life, r.at, r.ahead, NULL::integer, r.item \
+                 FROM {p}renew($1, $2, $3, $4, $5, $6) AS r",
             ),
-            convert: of("convert($1, $2, $3)"),
-            raise: of("raise($1, $2, $3)"),
-            force: of("force($1)"),
-            listen: of("listen($1, $2, $3, $4)"),
-            sweep: fill("SELECT {p}sweep($1, $2)"),
-            sweep_due: fill(
-                "SELECT m.swept < clock_timestamp() - $1 * interval '1 microsecond' FROM {p}meta AS m",
+            look: fill(
+                "SELECT k.changes, k.hints, k.token, k.phase::bigint, \
+                 (k.phase <> 0 AND k.ends <= clock_timestamp()) \
+                 OR (k.others > 0 AND k.earliest <= clock_timestamp()), \
+                 concat_ws(',', CASE k.phase WHEN 1 THEN encode(k.id, 'hex') END, CASE WHEN k.held > 0 THEN \
+                 (SELECT string_agg(encode(o.id, 'hex'), ',') FROM {p}entry AS o \
+                 WHERE o.name = k.name AND o.phase IN (1, 2, 3) AND o.phase = 1) END) \
+                 FROM {p}name AS k WHERE k.name = $1",
             ),
             calls: fill(
                 "SELECT a.word FROM {p}attempt(NULL, NULL, -1, 0, 0, 5, NULL, NULL) AS a \
                  UNION ALL SELECT a.word FROM {p}release(NULL, NULL, 0, false) AS a \
                  UNION ALL SELECT r.word FROM {p}renew('{}', '{}', '{}', '{}', NULL, false) AS r",
             ),
-            look: fill(
-                "SELECT k.changes, k.hints, k.token, k.phase::bigint, \
-                 (k.phase <> 0 AND k.ends <= clock_timestamp()) OR (k.others > 0 AND k.earliest <= \
-                 clock_timestamp()), \
-                 concat_ws(',', CASE k.phase WHEN 1 THEN encode(k.id, 'hex') END, CASE WHEN k.held > 0 THEN \
-                 (SELECT string_agg(encode(o.id, 'hex'), ',') FROM {p}entry AS o \
-                 WHERE o.name = k.name AND o.phase IN (1, 2, 3) AND o.phase = 1) END) \
-                 FROM {p}name AS k WHERE k.name = $1",
-            ),
-            // One row for the name, one for each holder. A row that no dlock wrote has an id that none has.
-            inspect: fill(
-                "SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, \
-                    NULL::text AS owner \
-                 FROM {p}name AS k WHERE k.name = $1 \
-                 UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, \
-                 k.token, \
-                 {p}micros(k.ends - clock_timestamp()), k.owner FROM {p}name AS k \
-                 WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN \
-                 1 AND 3) \
-                 UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
-                 FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > \
-                 clock_timestamp()",
-            ),
-            read_fence: fill(
-                "SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1",
-            ),
-            pass: [
-                fill(&pass("max_exclusive", "NULL", "f.max_exclusive", "")),
-                fill(&pass("max_any", "$2", EXCLUSIVE, "")),
-                fill(&pass("max_any", "$2", EXCLUSIVE, ", value = excluded.value")),
-            ],
-            bar: [
-                fill("SELECT f.max_exclusive FROM {p}fence AS f WHERE f.resource = $1"),
-                fill("SELECT f.max_any FROM {p}fence AS f WHERE f.resource = $1"),
-            ],
+            names,
         }
     }
-}
 
-impl Statements {
-    /// What is to be ready.
-    pub(super) fn warm(&self) -> Warm {
-        use Value::{Bytes, Long, Longs, ManyBytes, Number, Text, Truth, Truths};
-        let taking = [Bytes(&[]), Bytes(&[]), Long(0), Text(None)];
-        let releasing = [Bytes(&[]), Bytes(&[]), Long(0), Truth(false)];
-        let asking = [
-            Bytes(&[]),
-            Bytes(&[]),
-            Number(0),
-            Long(0),
-            Long(0),
-            Number(0),
-            Text(None),
-            Text(None),
-        ];
-        let renewing = [
-            ManyBytes(vec![]),
-            ManyBytes(vec![]),
-            Truths(vec![]),
-            Longs(vec![]),
-            Text(None),
-            Truth(false),
-        ];
-        let kinds = |values: &[Value<'_>]| values.iter().map(Value::kind).collect();
-        Warm {
-            statements: vec![
-                (self.acquire.clone(), kinds(&taking)),
-                (self.acquire_again.clone(), kinds(&taking)),
-                (self.attempt.clone(), kinds(&asking)),
-                (self.release.clone(), kinds(&releasing[..2])),
-                (self.release_in_full.clone(), kinds(&releasing)),
-                (self.renew.clone(), kinds(&renewing)),
-            ],
-            calls: Some(self.calls.clone()),
-        }
+    /// A statement that is seldom asked.
+    pub(super) fn fill(&self, text: &str) -> Arc<str> {
+        self.names.fill(text).into()
     }
-}
 
-const EXCLUSIVE: &str = "greatest(coalesce(f.max_exclusive, 0), excluded.max_any)";
+    /// A function that is seldom called.
+    pub(super) fn call(&self, call: &str) -> Arc<str> {
+        self.names.call(call)
+    }
 
-/// Check and note in one statement, which begins with locking the row. A row if it was admitted.
-fn pass(bar: &str, first: &str, exclusive: &str, value: &str) -> String {
-    format!(
-        "INSERT INTO {{p}}fence AS f (resource, max_exclusive, max_any, value) VALUES ($1, {first}, $2, $3) \
-         ON CONFLICT (resource) DO UPDATE SET max_exclusive = {exclusive}, \
-         max_any = greatest(coalesce(f.max_any, 0), excluded.max_any){value} \
-         WHERE coalesce(f.{bar}, 0) <= excluded.max_any RETURNING 1"
-    )
+    /// What each connection prepares.
+    pub(super) fn prepared(&self) -> [&Arc<str>; 6] {
+        [
+            &self.acquire,
+            &self.acquire_again,
+            &self.attempt,
+            &self.release,
+            &self.release_in_full,
+            &self.renew,
+        ]
+    }
 }
 
 /// The connection by which a database is opened.
@@ -239,17 +166,18 @@ pub(super) struct Session {
 
 impl Session {
     async fn ask(&mut self, text: &str, values: &[Value<'_>]) -> Result<Option<PgRow>> {
-        let asked = async {
-            let statement = Statement::new(self.in_full, &text.into(), values)?;
-            statement.run(&mut self.conn).await
-        };
-        let rows = asked.await.map_err(|e| nothing_done::<Postgres>(e, &self.at))?;
+        let asked = run(
+            statement(self.in_full, &text.into(), values.iter())?,
+            &mut self.conn,
+        )
+        .await;
+        let rows = asked.map_err(|e| nothing_done::<Postgres>(e, &self.at))?;
         Ok(rows.rows.into_iter().next())
     }
 
     async fn text(&mut self, sql: &str) -> Result<Option<String>> {
         let row = self.ask(sql, &[]).await?;
-        Ok(row.and_then(|row| row.try_get(0).ok()))
+        Ok(row.and_then(|row| get(&row, 0).ok()))
     }
 
     async fn run(&mut self, text: &str) -> Result<(), sqlx::Error> {
@@ -347,14 +275,7 @@ impl Session {
             ErrorKind::BackendData => foreign_table().with_source(e),
             _ => e,
         })?;
-        let version: Result<i32, _> = row.ok_or_else(foreign_table)?.try_get(0);
-        let version = version.ok().and_then(|n| usize::try_from(n).ok());
-        match version.ok_or_else(|| foreign("another schema version"))? {
-            version if version > MIGRATIONS.len() => {
-                let tables = format!("{}.{}*", names.schema, names.prefix);
-                Err(newer_version(&tables, &self.at, version, MIGRATIONS.len()))
-            }
-            version => Ok(version),
-        }
+        let version: i32 = get(&row.ok_or_else(foreign_table)?, 0)?;
+        known_version(version.into(), MIGRATIONS.len(), &names.fill("{p}*"), &self.at)
     }
 }

@@ -10,27 +10,20 @@
 //! | `W<watch>` | a name that is watched has changed |
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_core::spi::{Anchors, Grant, LeaseKey, Push, Signal};
+use dlock_core::spi::{self, Anchors, Grant, LeaseKey, Push, Signal};
 use dlock_core::{RequestId, Timestamp};
-use futures::Stream;
 use futures::channel::mpsc;
+use futures::stream::BoxStream;
 
 use crate::lease::keys::{read_id_digits, read_token};
 
 struct State {
-    waiters: HashMap<RequestId, (LeaseKey, mpsc::UnboundedSender<Push>)>,
+    pushes: spi::Pushes,
     watchers: HashMap<RequestId, mpsc::Sender<()>>,
-    observers: Vec<mpsc::UnboundedSender<Signal>>,
-    anchors: Anchors,
     listens: bool,
-    /// There was a connection before.
-    broke: bool,
-    closed: bool,
 }
 
 /// Who waits for what the server says.
@@ -39,13 +32,9 @@ pub(super) struct Pushes(Mutex<State>);
 impl Pushes {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
-            waiters: HashMap::new(),
+            pushes: spi::Pushes::new(Duration::from_micros(1)),
             watchers: HashMap::new(),
-            observers: Vec::new(),
-            anchors: Anchors::new(Duration::from_micros(1)),
             listens: false,
-            broke: false,
-            closed: false,
         })))
     }
 
@@ -55,18 +44,9 @@ impl Pushes {
 
     /// What is pushed to that request from now on, if anybody listens; otherwise whoever waits has to look.
     /// Made before the request is sent: a push may overtake the answer.
-    pub(super) fn wait_for(self: &Arc<Self>, key: &LeaseKey) -> Option<Waiting> {
-        let (send, receive) = mpsc::unbounded();
+    pub(super) fn wait_for(&self, key: &LeaseKey) -> Option<BoxStream<'static, Push>> {
         let mut state = self.state();
-        if !state.listens {
-            return None;
-        }
-        state.waiters.insert(key.id, (key.clone(), send));
-        Some(Waiting {
-            id: key.id,
-            pushes: Arc::clone(self),
-            receive,
-        })
+        state.listens.then(|| state.pushes.wait_for(key))
     }
 
     /// Whether messages come now.
@@ -75,12 +55,7 @@ impl Pushes {
     }
 
     pub(super) fn signals(&self) -> mpsc::UnboundedReceiver<Signal> {
-        let (send, receive) = mpsc::unbounded();
-        let mut state = self.state();
-        if !state.closed {
-            state.observers.push(send);
-        }
-        receive
+        self.state().pushes.signals()
     }
 
     /// Wakes that watch when there are changes, and when some may have been missed.
@@ -98,32 +73,25 @@ impl Pushes {
     pub(super) fn anchor(&self, sent: Timestamp, server: Option<i64>) {
         if let Some(server) = server.and_then(|at| u64::try_from(at).ok()) {
             let server = Duration::from_micros(server);
-            self.state().anchors.heard(sent, server);
+            self.state().pushes.heard(sent, server);
         }
     }
 
     /// The connection is gone: whatever was on its way is lost. Who waits asks again.
     pub(super) fn disconnected(&self) {
         let mut state = self.state();
-        (state.listens, state.broke) = (false, true);
-        state.waiters.clear();
-        state.anchors.broke();
-        state.tell(&Signal::Doubt);
+        state.listens = false;
+        state.pushes.broke();
     }
 
     /// There is a connection that listens. If there was one before, whoever asked in between has looked since
     /// then, and is told to ask again.
     pub(super) fn connected(&self) {
         let mut state = self.state();
-        if state.closed {
-            return;
-        }
         state.listens = true;
-        if state.broke {
-            state.tell(&Signal::Back);
-            for watcher in state.watchers.values_mut() {
-                wake(watcher);
-            }
+        state.pushes.back();
+        for watcher in state.watchers.values_mut() {
+            wake(watcher);
         }
     }
 
@@ -139,35 +107,26 @@ impl Pushes {
             if let Some(watcher) = state.watchers.get_mut(&id) {
                 wake(watcher);
             }
-        } else if let Some((key, send)) = state.waiters.get(&id) {
-            let granted = match kind {
-                "G" => granted(key, rest, &state.anchors),
+        } else {
+            state.pushes.told(id, |key, anchors| match kind {
+                "G" => granted(key, rest, anchors),
                 _ => None,
-            };
-            let _ = send.unbounded_send(granted.map_or(Push::Changed, Push::Granted));
+            });
         }
     }
 
     /// Nothing more will come.
     pub(super) fn close(&self) {
         let mut state = self.state();
-        (state.closed, state.listens) = (true, false);
-        state.waiters.clear();
+        state.listens = false;
+        state.pushes.close();
         state.watchers.clear();
-        state.observers.clear();
     }
 }
 
 /// Once is enough, so it does not matter where it was woken already.
 fn wake(watcher: &mut mpsc::Sender<()>) {
     let _ = watcher.try_send(());
-}
-
-impl State {
-    fn tell(&mut self, signal: &Signal) {
-        self.observers
-            .retain(|o| o.unbounded_send(signal.clone()).is_ok());
-    }
 }
 
 /// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`:
@@ -179,35 +138,10 @@ fn granted(key: &LeaseKey, message: &str, anchors: &Anchors) -> Option<Grant> {
     anchors.grant(key, token, time()?, time()?)
 }
 
-/// The pushes for one request. Dropped, nobody listens any more.
-pub(super) struct Waiting {
-    id: RequestId,
-    pushes: Arc<Pushes>,
-    receive: mpsc::UnboundedReceiver<Push>,
-}
-
-impl Stream for Waiting {
-    type Item = Push;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Push>> {
-        Pin::new(&mut self.receive).poll_next(cx)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut state = self.pushes.state();
-        // A later request of the same id may have taken the place.
-        let own = state.waiters.get(&self.id);
-        if own.is_some_and(|(_, send)| send.is_connected_to(&self.receive)) {
-            state.waiters.remove(&self.id);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use dlock_core::LockName;
+    use futures::{FutureExt as _, StreamExt as _};
 
     use super::*;
     use crate::lease::keys::{hex, id_bytes};
@@ -220,26 +154,25 @@ mod tests {
         assert!(pushes.wait_for(&key(1)).is_none(), "nobody listens yet");
         pushes.connected();
         let mut waiting = pushes.wait_for(&key(1)).unwrap();
-        pushes.hear(&format!("K{}:1", digits(2)));
-        for strange in ["", "G", "é", "Gzz:1", "K:"] {
+        let mut told = || waiting.next().now_or_never().flatten();
+        for strange in [&format!("K{}:1", digits(2)), "", "G", "é", "Gzz:1", "K:"] {
             pushes.hear(strange);
         }
-        assert!(waiting.receive.try_recv().is_err());
+        assert!(told().is_none());
         pushes.hear(&format!("K{}:1", digits(1)));
-        assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+        assert!(matches!(told(), Some(Push::Changed)));
         // A grant counts from when the server's time was asked for; without one it has to be asked for.
         let message = format!("G{}:7:52000000:53000000", digits(1));
         pushes.hear(&message);
-        assert!(matches!(waiting.receive.try_recv(), Ok(Push::Changed)));
+        assert!(matches!(told(), Some(Push::Changed)));
         let sent = Timestamp::now();
         pushes.anchor(sent, Some(51_500_000));
         pushes.hear(&message);
-        let Ok(Push::Granted(grant)) = waiting.receive.try_recv() else {
+        let Some(Push::Granted(grant)) = told() else {
             panic!("it was granted")
         };
         assert!(grant.provisional && grant.token.unwrap().get() == 7 && grant.counted_from == sent);
-        assert!(
-            grant.expires_in >= Duration::from_secs(1) && grant.expires_in < Duration::from_millis(1_500)
-        );
+        let second = Duration::from_secs(1);
+        assert!(grant.expires_in >= second && grant.expires_in < second * 3 / 2);
     }
 }

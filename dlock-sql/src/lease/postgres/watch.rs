@@ -20,17 +20,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::spi::LeaseKey;
 use dlock_core::{Change, ErrorKind, Holder, LockName, RequestId, Result, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use super::Db;
 use super::answer::Answer;
 use super::call::Value;
 use super::lock::inspect;
+use super::{Db, Postgres};
 use crate::lease::dialect::{Dialect as _, Watcher};
 use crate::lease::failure::foreign;
-use crate::lease::keys::{id_bytes, micros, read_id_digits, read_micros, read_mode, read_token};
+use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_token};
 
 /// How long changes are told to a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
@@ -46,8 +47,8 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 
 pub(in crate::lease) struct Watching {
     db: Arc<Db>,
-    name: LockName,
-    id: RequestId,
+    /// The name, and the id of the watch.
+    key: LeaseKey,
     /// The number of the last change that was told.
     number: i64,
     wake: mpsc::Receiver<()>,
@@ -60,35 +61,38 @@ pub(in crate::lease) struct Watching {
 
 /// Comes for what stands in the row of a watch, and keeps it for so many microseconds. A copy of it that was
 /// not answered is `noted`.
-async fn listen(
-    db: &Arc<Db>,
-    name: &LockName,
-    watch: RequestId,
-    time: i64,
-    noted: impl FnOnce() + Send,
-) -> Result<Answer> {
-    let values = [
-        Value::Bytes(name.as_bytes()),
-        Value::Bytes(&id_bytes(watch)),
-        Value::Text(db.channel.as_deref()),
-        Value::Long(time),
-    ];
-    let (sent, rows) = db.ask_again(&db.sql.listen, &values, noted).await?;
-    let answer = Answer::of(&rows)?;
-    db.pushes.anchor(sent, answer.at);
-    Ok(answer)
+async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64, noted: impl FnOnce() + Send) -> Result<Answer> {
+    let (listen, channel) = (db.sql.call("listen($1, $2, $3, $4)"), db.channel.as_deref());
+    let values = [Value::Text(channel), Value::Long(time)];
+    Ok(db.call_again(&listen, watch, &values, noted).await?.1)
 }
 
 impl Watching {
-    pub(super) async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Self, Change)> {
+    async fn come(&mut self) -> Result<Answer> {
+        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
+        let came = listen(&self.db, &self.key, micros(TOLD_FOR), || strayed = true).await;
+        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
+        self.keep_at = Timestamp::now() + TOLD_FOR / 3;
+        came
+    }
+
+    /// The state as a whole. What was told before is of no interest any more.
+    async fn snapshot(&mut self, skipped: bool) -> Result<Change> {
+        let (now, number) = inspect(&self.db, &self.key.name).await?;
+        self.number = i64::try_from(number).unwrap_or(i64::MAX);
+        Ok(Change::Snapshot { now, skipped })
+    }
+}
+
+impl Watcher<Postgres> for Watching {
+    async fn begin(db: &Arc<Db>, name: &LockName) -> Result<(Self, Change)> {
         let mut own = [0; 16];
         db.runtime.fill_random(&mut own);
         let id = RequestId::new(u128::from_be_bytes(own), 0);
         // It takes its row back, also if this is dropped on the way.
         let mut watching = Self {
             db: db.clone(),
-            name: name.clone(),
-            id,
+            key: LeaseKey::new(name.clone(), id),
             number: 0,
             wake: db.pushes.watch(id),
             keep_at: Timestamp::ZERO,
@@ -100,27 +104,10 @@ impl Watching {
         Ok((watching, first))
     }
 
-    async fn come(&mut self) -> Result<Answer> {
-        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
-        let came = listen(&self.db, &self.name, self.id, micros(TOLD_FOR), || strayed = true).await;
-        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
-        self.keep_at = Timestamp::now() + TOLD_FOR / 3;
-        came
-    }
-
-    /// The state as a whole. What was told before is of no interest any more.
-    async fn snapshot(&mut self, skipped: bool) -> Result<Change> {
-        let (now, number) = inspect(&self.db, &self.name).await?;
-        self.number = i64::try_from(number).unwrap_or(i64::MAX);
-        Ok(Change::Snapshot { now, skipped })
-    }
-}
-
-impl Watcher for Watching {
     async fn look(&mut self) -> Result<(Vec<Change>, Duration)> {
         let polls = self.db.channel.is_none();
         if polls && Timestamp::now() < self.keep_at {
-            let look = super::Postgres::look(&self.db, &self.name).await?;
+            let look = Postgres::look(&self.db, &self.key.name).await?;
             if !look.due && look.mark.0 == self.number {
                 self.pause = (self.pause * 2).min(LOOK_MAX);
                 return Ok((Vec::new(), self.pause));
@@ -142,14 +129,11 @@ impl Watcher for Watching {
             false => vec![self.snapshot(true).await?],
         };
         let first_end = answer.life.unwrap_or(TOLD_FOR) + Duration::from_millis(2);
-        Ok((
-            changes,
-            if polls {
-                LOOK_MIN
-            } else {
-                first_end.min(TOLD_FOR / 3)
-            },
-        ))
+        let pause = match polls {
+            true => LOOK_MIN,
+            false => first_end.min(TOLD_FOR / 3),
+        };
+        Ok((changes, pause))
     }
 
     async fn woken(&mut self) {
@@ -161,12 +145,12 @@ impl Watcher for Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.db.pushes.unwatch(self.id);
-        let (db, name, id) = (Arc::clone(&self.db), self.name.clone(), self.id);
+        self.db.pushes.unwatch(self.key.id);
+        let (db, key) = (Arc::clone(&self.db), self.key.clone());
         let time = if self.asks { BURIED } else { ENDED };
         // Where this fails, changes are told to nobody for a while.
         self.db
-            .spawn(async move { drop(listen(&db, &name, id, time, || ()).await) });
+            .spawn(async move { drop(listen(&db, &key, time, || ()).await) });
     }
 }
 
@@ -217,7 +201,7 @@ fn read_change(message: &str) -> Option<(i64, Change)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::keys::hex;
+    use crate::lease::keys::{hex, id_bytes};
 
     #[test]
     fn changes_are_read_as_the_database_writes_them() {

@@ -179,6 +179,29 @@ BEGIN
   RETURN n;
 END $$;
 
+-- How most changes begin: the name is locked, and what has run out is taken back. Where it has no row, and is
+-- given none, all fields of `n` are null, whatever is done to it then does nothing, and the word is N.
+CREATE FUNCTION {p}enter(p_name bytea, p_make boolean, p_admit boolean) RETURNS {p}step LANGUAGE plpgsql AS $$
+DECLARE
+  s {p}step;
+  n {p}name := {p}take(p_name, p_make);
+  a {p}answer;
+  t timestamptz := clock_timestamp();
+BEGIN
+  a.word := 'N';
+  IF n.name IS NOT NULL THEN
+    a.at := {p}micros(t);
+    n := {p}settle(n, t);
+    IF p_admit THEN
+      n := {p}admit(n, t);
+    END IF;
+  END IF;
+  s.n := n;
+  s.a := a;
+  s.t := t;
+  RETURN s;
+END $$;
+
 -- Something in the way ends sooner than was known, or who is next has changed: whoever is next asks again,
 -- and learns when.
 CREATE FUNCTION {p}hint(n {p}name) RETURNS {p}name LANGUAGE plpgsql AS $$

@@ -3,19 +3,12 @@
 -- told. The wish of the first counts for a ttl, since nobody says when it is given up.
 CREATE FUNCTION {p}convert(p_name bytea, p_id bytea, p_share integer) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, false, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
 BEGIN
-  a.word := 'N';
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}admit({p}settle(n, t), t);
-  a.at := {p}micros(t);
   IF n.phase IN (1, 2) AND n.id = p_id THEN
     IF p_share < 0 THEN
       n.phase := 2;
@@ -86,17 +79,10 @@ END $$;
 -- rises before this row is deleted.
 CREATE FUNCTION {p}raise(p_name bytea, p_id bytea, p_to bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
-  a {p}answer;
-  t timestamptz;
+  s {p}step := {p}enter(p_name, false, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
 BEGIN
-  a.word := 'N';
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}admit({p}settle(n, t), t);
   IF n.phase IN (1, 2) AND n.id = p_id THEN
     n.token := greatest(n.token, p_to);
     a.word := 'G';
@@ -116,19 +102,13 @@ END $$;
 -- Ends every lease of a name, for operators. The token of the answer is how many.
 CREATE FUNCTION {p}force(p_name bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, false, false);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
 BEGIN
-  a.word := 'F';
   a.token := 0;
-  n := {p}take(p_name, false);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  n := {p}settle(n, t);
   IF n.phase <> 0 THEN
     a.token := 1;
     n := {p}tell(n, 'F', n.id, '');
@@ -149,20 +129,14 @@ END $$;
 -- has ended (A); the token is the number of the last one, the life is that of what ends first.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, p_for <> 0, true);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
+  last timestamptz := t + p_for * interval '1 microsecond';
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
-  last timestamptz;
 BEGIN
   a.word := 'B';
-  n := {p}take(p_name, p_for <> 0);
-  IF n.name IS NULL THEN
-    RETURN a;
-  END IF;
-  t := clock_timestamp();
-  last := t + p_for * interval '1 microsecond';
-  n := {p}admit({p}settle(n, t), t);
   SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id;
   IF p_for <= 0 THEN
     IF e.phase = 4 THEN
@@ -184,7 +158,6 @@ BEGIN
     n.earliest := least(n.earliest, last);
   END IF;
   a.token := n.changes;
-  a.at := {p}micros(t);
   IF p_for > 0 THEN
     a.life := {p}micros(least(n.earliest, CASE WHEN n.phase <> 0 THEN n.ends END) - t);
   END IF;
@@ -193,15 +166,7 @@ BEGIN
 END $$;
 
 -- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of
--- that time; answers how many.
---
--- A name that is made anew has to begin above where it ended. So the floor rises to the tokens of all dead
--- names, and only those go that were below the floor by the sweep before, which ended half of that time ago
--- or longer. Whoever makes a row reads floor and clock as its statement begins: for a token to fall that
--- statement would have to have begun before the end of that sweep and to have waited since, at a row that
--- somebody else had locked; which nothing does that waits for no longer than `lock_timeout` (the backend's
--- `lock_wait`, or what the role has behind a pooler), if that is shorter. And no token is less than the
--- clock, so it would fall only where it had been raised above the clock, or where the clock was set back.
+-- that time; answers how many. The floor rises to the tokens of all dead names: see `lease/mod.rs`.
 --
 -- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in
 -- use, and is left alone. A token that was raised very far does not raise the floor, or new names would begin

@@ -165,15 +165,12 @@ END $$;
 -- Undoes a request, whatever became of it, and keeps a copy of it that is on its way from being heard.
 CREATE FUNCTION {p}abandon(p_name bytea, p_id bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
-  n {p}name;
+  s {p}step := {p}enter(p_name, true, false);
+  n {p}name := s.n;
+  a {p}answer := s.a;
+  t timestamptz := s.t;
   e {p}entry;
-  a {p}answer;
-  t timestamptz;
 BEGIN
-  a.word := 'N';
-  n := {p}take(p_name, true);
-  t := clock_timestamp();
-  n := {p}settle(n, t);
   -- A minimum hold stands: it is owed to the others.
   IF n.phase IN (1, 2) AND n.id = p_id THEN
     a.word := 'G';

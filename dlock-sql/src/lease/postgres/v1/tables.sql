@@ -85,5 +85,5 @@ CREATE TABLE {p}fence (
 -- waits or shares counts itself), and after a release whoever has the name alone then.
 CREATE TYPE {p}answer AS (word text, token bigint, life bigint, at bigint, ahead integer, others integer);
 CREATE TYPE {p}renewed AS (item integer, word text, token bigint, life bigint, at bigint, ahead integer);
-CREATE TYPE {p}step AS (n {p}name, a {p}answer);
+CREATE TYPE {p}step AS (n {p}name, a {p}answer, t timestamptz);
 

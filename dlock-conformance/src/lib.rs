@@ -39,6 +39,7 @@ pub mod rules;
 mod run_state;
 mod runner;
 pub mod simulated;
+mod simulated_machine;
 mod simulated_network;
 mod simulated_process;
 pub mod simulated_quorum;

@@ -1,12 +1,12 @@
 //! Another process in the simulator: clients on a machine of their own, which is stopped and killed with
 //! everything on it.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_core::sim::{FaultPlan, Link, SimRuntime};
-use dlock_core::{Memory, Result, Runtime, Timestamp};
+use dlock_core::{Memory, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -15,10 +15,8 @@ use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::harness::{Clockwork, Harness};
 use crate::simulated::{self, SimulatedTime};
+use crate::simulated_machine::{Machine, Stop};
 use crate::subject::Subject;
-
-/// What the wall clock of a process that nobody has set shows when the simulation begins: a day in 2026.
-const BEGAN: Duration = Duration::from_secs(1_780_000_000);
 
 /// What all of the world is to a process.
 pub(crate) struct Surroundings {
@@ -26,42 +24,6 @@ pub(crate) struct Surroundings {
     pub(crate) server: SimRuntime,
     pub(crate) store: Memory,
     pub(crate) plan: FaultPlan,
-}
-
-/// The machine that a process is: what its clocks show, and how long it stood still.
-#[derive(Debug)]
-pub(crate) struct Machine {
-    pub(crate) number: u32,
-    pub(crate) node: SimRuntime,
-    /// Seconds by which its wall clock is off.
-    ahead: AtomicI64,
-    stops: Mutex<Vec<Stop>>,
-}
-
-/// From when until when it was stopped, if that is over.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(dlock_saboteur), allow(dead_code))] // only planted bugs count time in another way
-pub(crate) struct Stop {
-    pub(crate) from: Timestamp,
-    pub(crate) until: Option<Timestamp>,
-}
-
-impl Machine {
-    /// What its wall clock shows, since 1970.
-    pub(crate) fn wall_clock(&self) -> Duration {
-        let right = BEGAN + self.node.now().since(Timestamp::ZERO);
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        match u64::try_from(ahead) {
-            Ok(ahead) => right + Duration::from_secs(ahead),
-            Err(_) => right.saturating_sub(Duration::from_secs(ahead.unsigned_abs())),
-        }
-    }
-
-    /// Each time that it stood still.
-    #[cfg(dlock_saboteur)]
-    pub(crate) fn stops(&self) -> Vec<Stop> {
-        self.stops.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// A process of the world of a [`Simulated`](crate::simulated::Simulated).
@@ -73,21 +35,12 @@ pub(crate) struct SimulatedProcess {
 impl SimulatedProcess {
     pub(crate) fn new(number: u32, around: Surroundings) -> Self {
         let node = around.clockwork.machine(&format!("process {number}"));
-        let machine = Arc::new(Machine {
-            number,
-            node,
-            ahead: AtomicI64::new(0),
-            stops: Mutex::default(),
-        });
+        let machine = Arc::new(Machine::new(number, node));
         let harness = Arc::new(Inside {
             machine: Arc::clone(&machine),
             around,
         });
         Self { machine, harness }
-    }
-
-    fn stops<R>(&self, change: impl FnOnce(&mut Vec<Stop>) -> R) -> R {
-        change(&mut self.machine.stops.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -102,13 +55,14 @@ impl Process for SimulatedProcess {
 
     fn stop(&self) {
         let from = self.machine.node.now();
-        self.stops(|stops| stops.push(Stop { from, until: None }));
+        self.machine
+            .change_stops(|stops| stops.push(Stop { from, until: None }));
         self.machine.node.pause();
     }
 
     fn resume(&self) {
         let now = self.machine.node.now();
-        self.stops(|stops| {
+        self.machine.change_stops(|stops| {
             if let Some(last) = stops.last_mut() {
                 last.until = Some(now);
             }

@@ -8,7 +8,7 @@ use dlock_core::{Runtime, Timestamp};
 use futures::future::BoxFuture;
 
 use crate::rng::Rng;
-use crate::simulated_process::Machine;
+use crate::simulated_machine::Machine;
 
 #[derive(Debug)]
 pub(super) struct Spoiled {

@@ -12,7 +12,7 @@ use dlock_core::{
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::simulated_process::Machine;
+use crate::simulated_machine::Machine;
 use crate::subject::{Ask, Convert, Held, Observe, Reply, Subject};
 
 pub(super) struct Spoiled {

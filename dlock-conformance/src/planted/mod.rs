@@ -15,7 +15,7 @@ use std::sync::Arc;
 use dlock_core::{Client, Memory, Result, Runtime, spi};
 
 use crate::engine_subject::EngineSubject;
-use crate::simulated_process::Machine;
+use crate::simulated_machine::Machine;
 use crate::subject::Subject;
 
 /// A client in that process, with that bug.

@@ -16,11 +16,11 @@ pub enum Failure {
     /// Two transactions waited for one another, and this one was chosen to end. Repeat it at once.
     Deadlock,
     /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB
-    /// with `innodb_snapshot_isolation`, SQLite in a transaction that read before it wrote). May come at the
-    /// commit too. Repeat it at once.
+    /// with `innodb_snapshot_isolation`, SQLite in one that read before it wrote); at the commit, too. Repeat
+    /// it at once.
     Serialization,
     /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`,
-    /// `busy_timeout`). Repeat it later.
+    /// `busy_timeout`), or was not to take any time. Repeat it later.
     LockTimeout,
     /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
     ReadOnly,

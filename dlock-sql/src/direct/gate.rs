@@ -54,9 +54,9 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 /// Checks a token inside a transaction, and remembers it if that commits. Waits for whoever uses the
 /// resource.
 ///
-/// If it is admitted, write what is to be written and commit. If it is refused, roll back. Table and rule are
-/// those of the backends' own gates, so both remember the same. In a namespace (`?namespace=shop` in a URL) a
-/// resource goes by its [stored name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
+/// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of
+/// the backends, so both remember the same. In a namespace (`?namespace=shop` in a URL) a resource goes by
+/// its [stored name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
 ///
 /// # Cancel safety
 /// Cancelled, the token may have been noted in the transaction; roll it back.

@@ -39,9 +39,9 @@
 //!
 //! * *The answer of a write is lost*: it is not repeated, and the error says
 //!   [`may_have_happened`](super::Error::may_have_happened).
-//! * *Repeated in one transaction* that cannot see newer versions, as MySQL's by default, every try would be
-//!   refused. So [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a
-//!   transaction there is [`Versioned::write`], once; repeat the transaction.
+//! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
+//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction there is
+//!   [`Versioned::write`], once; repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
 //! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
 
@@ -169,8 +169,7 @@ impl<DB: Store> Versioned<DB> {
     }
 
     /// Writes if the row still has that version: one statement, once. Answers the new version, or `None` if
-    /// the row has another by now, or is gone. For a transaction of your own: after `None` roll back, and
-    /// begin with reading.
+    /// it has another by now, or is gone: roll your transaction back, and begin with reading.
     ///
     /// # Cancel safety
     /// Dropped, it may be done or not. In a transaction, roll back.

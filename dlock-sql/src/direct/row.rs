@@ -50,11 +50,10 @@
 //! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if
 //!   the filter does not fit any more ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL
 //!   reads the newest in any case.
-//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction is
-//!   rolled back or dropped. sqlx first drains the answer, so the connection is of no use until the server
-//!   has answered: set a limit. In MySQL, dropped between being prepared and being executed, it makes the
-//!   connection wait without end, and its pool has one less: lock in a task of its own there.
-//! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. Roll back.
+//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction ends.
+//!   sqlx first drains the answer, so the connection is of no use until the server has answered: set a limit.
+//!   In MySQL, dropped between being prepared and being executed, it makes the connection wait without end,
+//!   and its pool has one less: lock in a task of its own there.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -135,10 +134,9 @@ impl<DB: Store> Rows<DB> {
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
-    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is
-    /// what it is good for from then on. A limit that was set for the request may be left: in PostgreSQL
-    /// until the transaction ends, elsewhere on the connection. In MySQL the connection itself may be lost to
-    /// its pool: see the module.
+    /// Dropped, the rows may be locked, and a limit left: in PostgreSQL until the transaction ends, elsewhere
+    /// on the connection. Roll the transaction back. In MySQL the connection itself may be lost to its pool:
+    /// see the module.
     ///
     /// # Errors
     /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was
@@ -223,8 +221,8 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
         &self.rows
     }
 
-    /// Asks the server whether the transaction, and with it the lock, is still there. Before something is
-    /// done that cannot be rolled back; it may be lost a moment later.
+    /// Asks the server whether the transaction, and with it the lock, is still there: before something that
+    /// cannot be rolled back. It may be lost a moment later.
     ///
     /// # Cancel safety
     /// Only reads.

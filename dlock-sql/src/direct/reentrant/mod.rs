@@ -35,9 +35,8 @@
 //! # What it promises
 //!
 //! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
-//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)). An
-//!   owner is a value with 128 random bits; its label is for readers, and two owners of the same label are
-//!   strangers. What an owner held when it crashed runs out with the time.
+//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)): after
+//!   a crash, too. An owner is a value with 128 random bits; two of the same label are strangers.
 //! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long
 //!   as the row, which nothing here deletes: one row for each name that was ever used.
 //! * A change counts once, also if its answer is lost and it is made again.
@@ -56,19 +55,18 @@
 //! often* the owner has the name, which the owner knows, and never "once more".
 //!
 //! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in
-//!   `READ COMMITTED`, which is asked for; MySQL always reads the newest where it locks; SQLite locks the
-//!   file first.
+//!   `READ COMMITTED`, which is asked for; MySQL reads the newest where it locks; SQLite locks the file.
 //! * *Two find no row*: it is inserted before it is locked, so nobody locks a gap.
-//! * *The process stops in the transaction*: the name is blocked for others until the server ends the
-//!   connection. Set `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When the
-//!   process goes on, it writes what it read: nobody could change it meanwhile.
-//! * *The commit's answer is lost, or the future is dropped*: the name is in doubt, and before anything else
-//!   the owner writes the count that it knows, without the entry that was not answered and without the hold
-//!   that was to be left. Twice is as good as once. The lost change cannot come later: its transaction has
-//!   the row locked, so whoever writes next waits for its end. The connection of a dropped future is closed,
-//!   so nothing open goes back to the pool. If the owner is dropped too, the hold runs out.
-//! * *It ran out and the owner enters again*: that is a new hold with a new token. The old ones of that owner
-//!   are lost: what it knows of one token says nothing of another.
+//! * *The process stops in the transaction*: the name is blocked until the server ends the connection. Set
+//!   `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When the process goes on,
+//!   it writes what it read: nobody could change it meanwhile.
+//! * *The commit's answer is lost, or the future is dropped*: before anything else the owner writes the count
+//!   that it knows, without the entry that was not answered and the hold that was to be left. Twice is as
+//!   good as once. The lost change cannot come later: its transaction has the row locked, so whoever writes
+//!   next waits for its end. The connection of a dropped future is closed, so nothing open goes back to the
+//!   pool. If the owner is dropped too, the hold runs out.
+//! * *It ran out and the owner enters again*: that is a new hold with a new token. Its old ones are lost:
+//!   what it knows of one token says nothing of another.
 //! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
 
 mod owner;

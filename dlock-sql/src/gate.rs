@@ -86,7 +86,7 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
     let Some(row) = rows.first() else {
         return Ok(None);
     };
-    let Ok(Some(value)) = DB::read_bytes(row, 2) else {
+    let Ok(Some(value)) = DB::read(row, 2) else {
         return Err(foreign("its value is of another type"));
     };
     read::<DB>(row, value).map(Some)
@@ -95,7 +95,7 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
 /// The tokens are the first two columns.
 fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
-        let stored = DB::read_number(row, at).map_err(|_| foreign("a token is no number"))?;
+        let stored: Option<i64> = DB::read(row, at).map_err(|_| foreign("a token is no number"))?;
         let token = |n| u64::try_from(n).ok().and_then(Token::new);
         let below = || foreign("a token is below one");
         stored.map(|n| token(n).ok_or_else(below)).transpose()

@@ -1,7 +1,7 @@
 //! The fence gate inside a transaction of yours: the check and your write are one.
 //!
-//! The lock says who *should* write. The gate makes sure that nobody else *does*: a holder that was paused
-//! past its lease comes back with a token that a later holder has overtaken, and is refused.
+//! A holder that was paused past its lease comes back with a token that a later holder has overtaken, and is
+//! refused.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -23,8 +23,8 @@
 //! The row of the resource is locked before it is read, and the lock ends with the transaction.
 //!
 //! * *A newer holder comes between check and commit*: it waits for our row, and goes on after us.
-//! * *A newer holder has checked and not committed*: we wait for its row, see its token, and are refused. If
-//!   it rolled back, nothing of it is there, and we may write.
+//! * *It has checked and not committed*: we wait for its row, see its token, and are refused. If it rolled
+//!   back, nothing of it is there, and we may write.
 //! * *The transaction cannot see what is newest*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
 //!   read before, refuse as [`Serialization`](super::Failure::Serialization); MySQL reads the newest whenever
 //!   it locks.
@@ -32,8 +32,7 @@
 //!   come again.
 //! * *Two resources in different orders*: a deadlock, which the server resolves. Begin again.
 
-use dlock_core::{Access, Admission};
-use dlock_core::{LockName, Token};
+use dlock_core::{Access, Admission, LockName, Token};
 use sqlx::Transaction;
 
 use super::dialect::Store;
@@ -55,9 +54,9 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 /// Checks a token inside a transaction, and remembers it if that commits. Waits for whoever uses the
 /// resource.
 ///
-/// If it is admitted, write what is to be written and commit. If it is refused, roll back. Table and rule are
-/// those of the backends' own gates, so both remember the same. In a namespace (`?namespace=shop` in a URL) a
-/// resource goes by its [stored name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
+/// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of
+/// the backends, so both remember the same. In a namespace (`?namespace=shop` in a URL) a resource goes by
+/// its [stored name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
 ///
 /// # Cancel safety
 /// Cancelled, the token may have been noted in the transaction; roll it back.
@@ -72,18 +71,7 @@ pub async fn admit_in<DB: Store>(
     token: Token,
     access: Access,
 ) -> Result<Admission> {
-    let admitted = admit_in_table::<DB>(tx, &tables.fence(), resource, token, access).await;
+    let admitted = crate::gate::admit::<DB>(tx, &tables.fence(), resource, token, access, None).await;
+    let admitted = admitted.map_err(Error::from).and_then(|row| Ok(row?));
     admitted.map_err(|e| e.with_name(resource))
-}
-
-/// The same in a table of that name, which stands in the statements as it is: checked, or quoted.
-pub(crate) async fn admit_in_table<DB: Store>(
-    conn: &mut DB::Connection,
-    table: &str,
-    resource: &LockName,
-    token: Token,
-    access: Access,
-) -> Result<Admission> {
-    let admitted = crate::gate::admit::<DB>(conn, table, resource, token, access, None).await;
-    Ok(admitted.map_err(Error::of)??)
 }

@@ -9,8 +9,7 @@
 //!
 //! There is no engine behind them and no task in the background. Nothing is renewed, repeated or undone
 //! unless it says so. Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with
-//! the feature of that name. Every [`Error`] tells the [`Failure`] that is behind it, the same for all
-//! databases.
+//! the feature of that name. Every [`Error`] tells the [`Failure`] behind it, the same for all databases.
 //!
 //! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction: [`gate`],
 //! [`reentrant`], and [`row`] with [`unprepared`](row::Rows::unprepared). Your own statements there need
@@ -26,7 +25,6 @@ mod pooled;
 pub mod reentrant;
 pub mod row;
 mod tables;
-mod version;
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::dialect::Dialect;

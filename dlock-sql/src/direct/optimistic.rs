@@ -1,7 +1,6 @@
 //! Rows that nobody locks: who writes says which version was read, and is refused if it is another by now.
 //!
-//! For rows that are seldom fought over. Nothing is held between reading and writing, however long that
-//! takes.
+//! Nothing is held between reading and writing, however long that takes.
 //!
 //! ```no_run
 //! # type Done = Result<(), Box<dyn std::error::Error>>;
@@ -26,8 +25,7 @@
 //!
 //! # What it promises
 //!
-//! * Check and write are one statement: of all who read the same version, one writes.
-//! * Every write raises the version by one. What was read is what is overwritten, or it is a conflict.
+//! * Check and write are one statement, which raises the version: of all who read the same one, one writes.
 //! * At most so many tries as you say. How many conflicts there were is in every answer.
 //!
 //! # What it does not
@@ -39,11 +37,11 @@
 //!
 //! # What could break it, and why it does not
 //!
-//! * *The answer of a write is lost*: it may have been done, and is not repeated. The error says
+//! * *The answer of a write is lost*: it is not repeated, and the error says
 //!   [`may_have_happened`](super::Error::may_have_happened).
-//! * *Repeated in one transaction* that cannot see newer versions, as MySQL's by default, every try would be
-//!   refused. So [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a
-//!   transaction there is [`Versioned::write`], once; repeat the transaction.
+//! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
+//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction there is
+//!   [`Versioned::write`], once; repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
 //! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
 
@@ -53,9 +51,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use dlock_core::{ErrorKind, Runtime};
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, Pool, SqlSafeStr as _, Type};
+use sqlx::{Arguments as _, Encode, Pool, Type};
 
-use super::dialect::{Prepared, Store};
+use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
 use super::pooled::Pooled;
 
@@ -63,8 +61,6 @@ use super::pooled::Pooled;
 pub const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
-///
-/// The names are SQL, and constants of the program.
 #[derive(Debug)]
 pub struct Versioned<DB> {
     table: &'static str,
@@ -93,8 +89,9 @@ pub enum Updated {
 /// Which columns get which values. The version is raised beside them.
 #[must_use]
 pub struct Change<DB: Store> {
-    columns: Vec<&'static str>,
-    arguments: Result<DB::Arguments>,
+    /// Assignments, each with a comma behind it.
+    set: String,
+    values: Result<DB::Arguments>,
 }
 
 impl<DB: Store> Change<DB> {
@@ -102,15 +99,18 @@ impl<DB: Store> Change<DB> {
     #[allow(clippy::new_without_default)] // it would say nothing that `new` does not
     pub fn new() -> Self {
         Self {
-            columns: Vec::new(),
-            arguments: Ok(DB::Arguments::default()),
+            set: String::new(),
+            values: Ok(DB::Arguments::default()),
         }
     }
 
     /// That column gets that value.
     pub fn set<'v, T: Encode<'v, DB> + Type<DB>>(mut self, column: &'static str, value: T) -> Self {
-        self.columns.push(column);
-        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
+        self.values = self.values.and_then(|mut values| {
+            let place = add::<DB, T>(&mut values, value)?;
+            self.set += &format!("{column} = {place}, ");
+            Ok(values)
+        });
         self
     }
 }
@@ -119,14 +119,14 @@ impl<DB: Store> fmt::Debug for Change<DB> {
     // Not the values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Change")
-            .field("columns", &self.columns)
+            .field("set", &self.set)
             .finish_non_exhaustive()
     }
 }
 
 impl<DB: Store> Versioned<DB> {
     /// Rows of `table` that are found by the column `key`, have their version in the column `version`, and of
-    /// which `columns` (a list) are read.
+    /// which `columns` (a list) are read. The names are SQL, and constants of the program.
     pub const fn new(
         table: &'static str,
         key: &'static str,
@@ -153,24 +153,15 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let Self {
-            table,
-            version,
-            columns,
-            key: by,
-            ..
-        } = self;
-        let arguments = add::<DB, K>(DB::Arguments::default(), key)?;
-        let (integer, first) = (DB::INTEGER, DB::placeholder(1));
-        let sql = format!("SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by} = {first}");
-        let sql = AssertSqlSafe(sql).into_sql_str();
-        let rows = DB::all(conn, sql, arguments, Prepared::Kept)
-            .await
-            .map_err(Error::of)?;
-        let Some(row) = rows.into_iter().next() else {
+        let (table, version, columns, by) = (self.table, self.version, self.columns, self.key);
+        let mut values = DB::Arguments::default();
+        let key = add::<DB, K>(&mut values, key)?;
+        let integer = DB::INTEGER;
+        let sql = format!("SELECT CAST({version} AS {integer}), {columns} FROM {table} WHERE {by} = {key}");
+        let Some(row) = DB::all(conn, sql, values, true).await?.into_iter().next() else {
             return Ok(None);
         };
-        let version = DB::read_number(&row, 0).map_err(Error::of)?.ok_or_else(|| {
+        let version = DB::read(&row, 0)?.ok_or_else(|| {
             let text = format!("a row of {table} has no version; make the column NOT NULL");
             Error::new(ErrorKind::BackendData, text)
         })?;
@@ -178,8 +169,7 @@ impl<DB: Store> Versioned<DB> {
     }
 
     /// Writes if the row still has that version: one statement, once. Answers the new version, or `None` if
-    /// the row has another by now, or is gone. For a transaction of your own: after `None` roll back, and
-    /// begin with reading.
+    /// it has another by now, or is gone: roll your transaction back, and begin with reading.
     ///
     /// # Cancel safety
     /// Dropped, it may be done or not. In a transaction, roll back.
@@ -197,25 +187,13 @@ impl<DB: Store> Versioned<DB> {
     where
         K: Encode<'k, DB> + Type<DB>,
     {
-        let Self {
-            table,
-            version,
-            key: by,
-            ..
-        } = self;
-        let n = change.columns.len();
-        let set = change.columns.iter().enumerate();
-        let set: String = set
-            .map(|(n, column)| format!("{column} = {}, ", DB::placeholder(n + 1)))
-            .collect();
-        let (this_key, this_version) = (DB::placeholder(n + 1), DB::placeholder(n + 2));
-        let sql = format!(
-            "UPDATE {table} SET {set}{version} = {version} + 1 \
-             WHERE {by} = {this_key} AND {version} = {this_version}"
-        );
-        let mut arguments = add::<DB, K>(change.arguments?, key)?;
-        DB::add_number(&mut arguments, expected).map_err(Error::of)?;
-        let found = DB::execute(conn, AssertSqlSafe(sql).into_sql_str(), arguments).await;
+        let (table, version, by) = (self.table, self.version, self.key);
+        let (set, mut values) = (change.set, change.values?);
+        let key = add::<DB, K>(&mut values, key)?;
+        let mut sql = format!("UPDATE {table} SET {set}{version} = {version} + 1 WHERE {by} = {key}");
+        DB::add(&mut values, expected)?;
+        sql += &format!(" AND {version} = {}", placeholder::<DB>(&values));
+        let found = DB::execute(conn, sql, values).await;
         match found.map_err(Error::of_commit)? {
             0 => Ok(None),
             1 => Ok(Some(expected + 1)),
@@ -229,18 +207,17 @@ impl<DB: Store> Versioned<DB> {
     /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster, at
     /// most `tries` times in all.
     ///
-    /// `step` is called with each version that was read, so it must have no effect of its own. `None` writes
-    /// nothing. The first column of its row is the version. Its error is yours: any type that can also be
-    /// made of an [`Error`]. Then nothing was written. Deadlocks, serialization failures and lock waits that
-    /// were too long count as conflicts: none of them has written anything.
+    /// `step` is called with each version that was read, so it must have no effect of its own. The first
+    /// column of its row is the version. If it answers `None`, or fails, nothing is written; its error is any
+    /// type that can be made of an [`Error`]. Deadlocks, serialization failures and lock waits that were too
+    /// long count as conflicts: none of them has written anything.
     ///
-    /// Two statements if nobody interferes. Each commits by itself, so connections of the pool must be in
-    /// autocommit, as they are unless told otherwise. The pause after a conflict is drawn between nothing and
-    /// 2 ms at first, and up to 100 ms later.
+    /// Two statements if nobody interferes, each of which commits by itself (connections must be in
+    /// autocommit, as they are unless told otherwise). The pause after a conflict is drawn at random, up to
+    /// 2 ms at first and 100 ms later.
     ///
     /// # Cancel safety
-    /// Dropped, the last write may be done or not. The connection that it used is closed (not in SQLite),
-    /// since a statement may be half-way on it.
+    /// Dropped, the last write may be done or not. Its connection is closed (not in SQLite).
     ///
     /// # Errors
     /// What `step` has failed with, or any [`Failure`] that repeating does not mend. If
@@ -278,7 +255,8 @@ impl<DB: Store> Versioned<DB> {
             let mut random = [0; 4];
             runtime.fill_random(&mut random);
             let drawn = f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX);
-            runtime.sleep(longest_pause(conflicts).mul_f64(drawn)).await;
+            let longest = Duration::from_millis((1 << conflicts.min(7)).min(100));
+            runtime.sleep(longest.mul_f64(drawn)).await;
         }
     }
 
@@ -306,27 +284,19 @@ impl<DB: Store> Versioned<DB> {
     }
 }
 
-/// One more value of the caller's.
-pub(super) fn add<'v, DB: Store, T>(mut to: DB::Arguments, value: T) -> Result<DB::Arguments>
+/// One more value of the caller's, and how the statement calls it.
+fn add<'v, DB: Store, T>(to: &mut DB::Arguments, value: T) -> Result<String>
 where
     T: Encode<'v, DB> + Type<DB>,
 {
-    let added = to.add(value);
-    added.map_err(|e| Error::of(sqlx::Error::Encode(e)))?;
-    Ok(to)
+    to.add(value).map_err(sqlx::Error::Encode)?;
+    Ok(placeholder::<DB>(to))
 }
 
-fn longest_pause(conflicts: u32) -> Duration {
-    Duration::from_millis((1 << conflicts.min(7)).min(100))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_and_have_a_bound() {
-        let bounds = [1, 2, 3, 6, 7, 40, u32::MAX].map(|n| longest_pause(n).as_millis());
-        assert_eq!(bounds, [2, 4, 8, 64, 100, 100, 100]);
-    }
+/// How the statement calls the last of its values.
+fn placeholder<DB: Store>(values: &DB::Arguments) -> String {
+    let mut place = String::new();
+    // A string takes everything.
+    let _ = values.format_placeholder(&mut place);
+    place
 }

@@ -1,21 +1,17 @@
 //! A connection of a pool, for as long as a change of ours takes.
 //!
 //! sqlx gives a connection back to its pool whatever was done with it last. Where a future was dropped
-//! half-way, it may
-//!
-//! * be in a transaction of which sqlx does not know, since the answer to its `BEGIN` was not awaited
-//!   (PostgreSQL, MySQL): what the next user writes is told as written, and never committed;
-//! * wait without end for an answer that was read already, since a statement was prepared and not executed
-//!   (MySQL): the pool has one less, for good.
-//!
-//! So a connection that is not [given back](Pooled::give_back) in order is closed, and the server rolls back
-//! what was open on it.
+//! half-way, it may be in a transaction of which sqlx does not know, since the answer to its `BEGIN` was not
+//! awaited (PostgreSQL, MySQL): what the next user writes is told as written, and never committed. Or it
+//! waits without end for an answer that was read already, since a statement was prepared and not executed
+//! (MySQL): the pool has one less, for good. So what is not given back in order is closed, and the server
+//! rolls back what was open on it.
 
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
 
 use super::dialect::Store;
-use super::failure::{Error, Result};
+use super::failure::Result;
 
 /// Closed when it is dropped, unless it was given back.
 pub(super) struct Pooled<DB: Store> {
@@ -25,8 +21,7 @@ pub(super) struct Pooled<DB: Store> {
 
 impl<DB: Store> Pooled<DB> {
     pub(super) async fn of(pool: &Pool<DB>) -> Result<Self> {
-        let conn = pool.acquire().await.map_err(Error::of)?;
-        let in_order = DB::RECOVERS;
+        let (conn, in_order) = (pool.acquire().await?, DB::RECOVERS);
         Ok(Self { conn, in_order })
     }
 

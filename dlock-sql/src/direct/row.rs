@@ -25,7 +25,7 @@
 //! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
 //! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. A
 //!   savepoint that is rolled back takes the locks that were taken since.
-//! * What is written in the same transaction needs no fencing: if the connection is lost, nothing of it is
+//! * What is written in the same transaction needs no fencing: if the connection is lost, none of it is
 //!   stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
 //!
@@ -36,39 +36,50 @@
 //! * **What was read before** in the same transaction may be old. Decide by what the guard shows.
 //! * SQLite has no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN
 //!   IMMEDIATE`: a transaction that has read before, while another wrote, is refused as
-//!   [`Serialization`](super::Failure::Serialization).
+//!   [`Serialization`](Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
-//!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is
-//!   [`LockTimeout`](super::Failure::LockTimeout), and the transaction is over.
+//!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is [`LockTimeout`](Failure::LockTimeout),
+//!   and the transaction is over.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
-//!   several can do at once; if they then insert, one of them ends in a
-//!   [`Deadlock`](super::Failure::Deadlock).
+//!   several can do at once; if they then insert, one of them ends in a [`Deadlock`](Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
 //! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
-//!   behind a savepoint.
-//! * *The limit of one request stays for the next*: it is put back in the same transaction.
+//!   behind a savepoint. The limit is put back in the same transaction.
 //! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if
 //!   the filter does not fit any more ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL
 //!   reads the newest in any case.
-//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction is
-//!   rolled back or dropped. sqlx first drains the answer, so the connection is of no use until the server
-//!   has answered: set a limit. In MySQL, dropped between being prepared and being executed, it makes the
-//!   connection wait without end, and its pool has one less: lock in a task of its own there.
-//! * *A deadlock in MySQL*: the transaction is over at the server and sqlx does not know. See
-//!   [`Failure`](super::Failure): roll back.
+//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction ends.
+//!   sqlx first drains the answer, so the connection is of no use until the server has answered: set a limit.
+//!   In MySQL, dropped between being prepared and being executed, it makes the connection wait without end,
+//!   and its pool has one less: lock in a task of its own there.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::{Encode, Transaction, Type};
+use sqlx::{Arguments as _, Encode, Transaction, Type};
 
-pub use super::dialect::Wait;
-use super::dialect::{Prepared, Store};
-use super::failure::{Error, Result};
-use super::optimistic::add;
+use super::dialect::Store;
+use super::failure::{Failure, Result};
+
+/// What to do about rows that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Wait, for as long as the server lets one.
+    #[default]
+    Block,
+    /// Answer [`Locked::Busy`] (`NOWAIT`).
+    NoWait,
+    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has
+    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
+    AtMost(Duration),
+    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
+    /// are locked together, as `NoWait`.
+    SkipLocked,
+}
 
 /// Which rows are to be locked, in a table of yours.
 #[must_use]
@@ -76,7 +87,7 @@ pub struct Rows<DB: Store> {
     table: &'static str,
     select: &'static str,
     wait: Wait,
-    prepared: Prepared,
+    prepared: bool,
     arguments: Result<DB::Arguments>,
 }
 
@@ -84,62 +95,90 @@ impl<DB: Store> Rows<DB> {
     /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
     /// `?` in MySQL and SQLite); how the rows are locked is added at its end.
     ///
-    /// Whoever locks several rows should do so in the same order everywhere (`ORDER BY`); else two who wait
-    /// for one another are a deadlock.
+    /// Lock several rows in the same order everywhere (`ORDER BY`); else two who wait for one another are a
+    /// deadlock.
     pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
             select,
             wait: Wait::Block,
-            prepared: Prepared::Kept,
+            prepared: true,
             arguments: Ok(DB::Arguments::default()),
         }
     }
 
     /// The value of the next placeholder. What comes from outside is bound.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
-        self.arguments = self.arguments.and_then(|all| add::<DB, T>(all, value));
+        self.arguments = self.arguments.and_then(|mut all| {
+            all.add(value).map_err(sqlx::Error::Encode)?;
+            Ok(all)
+        });
         self
     }
 
     /// What to do about rows that are locked. [`Wait::Block`] unless said.
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
+        self.wait = match wait {
+            Wait::AtMost(Duration::ZERO) => Wait::NoWait,
+            wait => wait,
+        };
         self
     }
 
-    /// Does not keep the statement prepared on its connection: for a pooler that shares connections by
-    /// transaction.
+    /// Does not keep the statement prepared: for a pooler that shares connections by transaction.
     pub fn unprepared(mut self) -> Self {
-        self.prepared = Prepared::Once;
+        self.prepared = false;
         self
     }
 
     /// Locks them, until the transaction ends.
     ///
     /// # Cancel safety
-    /// Dropped, the rows may be locked; they are the transaction's, and free when it is rolled back, which is
-    /// what it is good for from then on. A limit that was set for the request may be left: in PostgreSQL
-    /// until the transaction ends; in SQLite and in MySQL (not MariaDB) on the connection. In MySQL the
-    /// connection itself may be lost to its pool: see the module.
+    /// Dropped, the rows may be locked, and a limit left: in PostgreSQL until the transaction ends, elsewhere
+    /// on the connection. Roll the transaction back. In MySQL the connection itself may be lost to its pool:
+    /// see the module.
     ///
     /// # Errors
-    /// Any [`Failure`](super::Failure); roll the transaction back. That rows are locked by another is none,
-    /// unless it was waited for.
+    /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was
+    /// waited for.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
-        // On a line of its own, what is added cannot be in a comment.
-        let select = format!("{}\n", self.select);
-        let wait = match self.wait {
-            Wait::AtMost(Duration::ZERO) => Wait::NoWait,
-            wait => wait,
+        let (words, has_end) = match self.wait {
+            Wait::Block => ("", false),
+            // Where rows have no locks.
+            _ if DB::LOCKING.is_empty() => ("", true),
+            Wait::NoWait => (" NOWAIT", true),
+            Wait::AtMost(_) => ("", true),
+            Wait::SkipLocked => (" SKIP LOCKED", false),
         };
-        let arguments = self.arguments?;
-        let found = DB::lock(&mut *tx, self.table, select, arguments, wait, self.prepared).await;
-        Ok(match found.map_err(Error::of)? {
-            None => Locked::Busy,
-            Some(rows) if rows.is_empty() => Locked::Nothing,
-            Some(rows) => Locked::Held(RowGuard { tx, rows }),
+        // On a line of its own, what is added cannot be in a comment.
+        let select = format!("{}\n{}{words}", self.select, DB::LOCKING);
+        let (arguments, prepared) = (self.arguments?, self.prepared);
+        let [before, after, back] = DB::around(tx, self.table, self.wait).await?;
+        let found = match tell::<DB>(tx, before).await {
+            Ok(()) => DB::all(tx, select, arguments, prepared).await,
+            Err(e) => Err(e),
+        };
+        let is_busy = has_end && matches!(&found, Err(e) if Failure::of(e) == Failure::LockTimeout);
+        // After another failure too: in PostgreSQL it does nothing then, and the transaction stays refused.
+        let told = tell::<DB>(tx, if is_busy { back } else { after }).await;
+        let rows = match found {
+            Err(_) if is_busy => Vec::new(),
+            // The first error tells why.
+            found => found?,
+        };
+        told?;
+        Ok(match rows.is_empty() {
+            true if is_busy => Locked::Busy,
+            true => Locked::Nothing,
+            false => Locked::Held(RowGuard { tx, rows }),
         })
+    }
+}
+
+async fn tell<DB: Store>(conn: &mut DB::Connection, text: String) -> Result<(), sqlx::Error> {
+    match text.is_empty() {
+        true => Ok(()),
+        false => DB::ask(conn, text).await.map(drop),
     }
 }
 
@@ -161,18 +200,15 @@ pub enum Locked<'t, 'c, DB: Store> {
     Held(RowGuard<'t, 'c, DB>),
     /// Another transaction has one of them, and it was not to be waited for. The transaction goes on.
     ///
-    /// One exception: MariaDB that is configured with `innodb_rollback_on_timeout` (which it is not, unless
-    /// somebody did) has rolled back the whole transaction. There, use [`Wait::SkipLocked`].
+    /// One exception: MariaDB with `innodb_rollback_on_timeout` (which is off unless somebody configured it)
+    /// has rolled back the whole transaction. There, use [`Wait::SkipLocked`].
     Busy,
     /// There are none; with [`Wait::SkipLocked`], none that is free.
     Nothing,
 }
 
 /// Rows that are locked, as long as their transaction is open. It *is* the transaction's connection, for
-/// statements.
-///
-/// Dropping it ends nothing but the loan of the transaction: then that can be committed or rolled back, which
-/// frees the rows.
+/// statements. Dropped, it gives the transaction back, whose commit or rollback frees the rows.
 #[must_use]
 pub struct RowGuard<'t, 'c, DB: Store> {
     tx: &'t mut Transaction<'c, DB>,
@@ -185,20 +221,18 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
         &self.rows
     }
 
-    /// Asks the server whether the transaction, and with it the lock, is still there. Before something is
-    /// done that cannot be rolled back; it may be lost a moment later.
+    /// Asks the server whether the transaction, and with it the lock, is still there: before something that
+    /// cannot be rolled back. It may be lost a moment later.
     ///
     /// # Cancel safety
     /// Only reads.
     ///
     /// # Errors
-    /// [`ConnectionLost`](super::Failure::ConnectionLost) if it is not, [`Aborted`](super::Failure::Aborted)
-    /// if a statement has failed. (MySQL does not tell that a deadlock has ended it: heed the errors of your
-    /// statements.)
+    /// [`ConnectionLost`](Failure::ConnectionLost) if it is not, [`Aborted`](Failure::Aborted) if a statement
+    /// has failed. (MySQL does not tell that a deadlock has ended it: heed the errors of your statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        let one = DB::ask(self.tx, "SELECT 1".to_owned()).await;
-        one.map(drop).map_err(Error::of)
+        Ok(tell::<DB>(self.tx, "SELECT 1".to_owned()).await?)
     }
 }
 
@@ -218,8 +252,7 @@ impl<DB: Store> DerefMut for RowGuard<'_, '_, DB> {
 
 impl<DB: Store> fmt::Debug for RowGuard<'_, '_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowGuard")
-            .field("rows", &self.rows.len())
-            .finish_non_exhaustive()
+        let mut d = f.debug_struct("RowGuard");
+        d.field("rows", &self.rows.len()).finish_non_exhaustive()
     }
 }

@@ -22,11 +22,8 @@ impl Tables {
     /// `InvalidInput` if it, or the part before a dot, is not a letter or underscore and then letters, digits
     /// and underscores, at most 40 in each.
     pub fn new(prefix: &str) -> Result<Self> {
-        let (schema, name) = match prefix.split_once('.') {
-            Some((schema, name)) => (Some(schema), name),
-            None => (None, prefix),
-        };
-        if schema.is_none_or(is_plain) && is_prefix(name) {
+        let (schema, name) = prefix.split_once('.').unwrap_or(("_", prefix));
+        if is_plain(schema) && is_prefix(name) {
             return Ok(Self(prefix.to_owned()));
         }
         Err(Error::new(
@@ -38,11 +35,6 @@ impl Tables {
 
     pub(super) fn fence(&self) -> String {
         format!("{self}fence")
-    }
-
-    /// Where the version of the tables is.
-    pub(super) fn version(&self) -> String {
-        format!("{self}direct")
     }
 
     pub(super) fn reentrant(&self) -> String {
@@ -81,7 +73,7 @@ pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> 
     if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
         done = DB::ask(conn, text.to_owned()).await;
     }
-    done.map(drop).map_err(Error::of)
+    Ok(done.map(drop)?)
 }
 
 #[cfg(test)]

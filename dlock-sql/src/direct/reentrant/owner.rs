@@ -1,13 +1,13 @@
-//! Who enters and leaves, what it has, and what it still owes.
+//! Who enters and leaves.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use dlock_core::{Drift, ErrorKind, LockName, LossReason, Timestamp, Token};
+use dlock_core::{Drift, LockName, LossReason, Timestamp, Token};
 
-use super::state::{Enter, Id, Own, Row};
-use super::{Decided, Holder, ReentrantRows, check_name, check_ttl, token};
+use super::state::{Id, Own, Row, token};
+use super::{Holder, ReentrantRows, check_name, check_ttl};
 use crate::direct::dialect::Store;
 use crate::direct::failure::{Error, Result};
 
@@ -56,28 +56,17 @@ impl Hold {
     }
 }
 
-/// Until when a client may believe in what it asked for at that time.
-fn deadline(asked: Timestamp, ttl: Duration) -> Timestamp {
-    asked + ttl.saturating_sub(Drift::DEFAULT.margin(ttl))
-}
-
 /// Who may enter again what it has entered: this value, wherever it is handed to.
 ///
-/// It makes one change at a time. One whose outcome is not known, since its future was dropped or the
-/// database did not answer, is kept in mind, and [settled](Self::settle) before the next.
+/// It makes one change at a time. A name of which it is not known what is stored, since a future was dropped
+/// or the database did not answer, is [settled](Self::settle) before the next.
 pub struct Owner<DB: Store> {
     pub(super) rows: ReentrantRows<DB>,
     pub(super) id: Id,
     pub(super) label: String,
-    pub(super) unsettled: VecDeque<Unsettled>,
-}
-
-/// A change that may be stored: a leave of that token, to be completed, or an entry, to be taken back.
-#[derive(Clone, Debug)]
-pub(super) struct Unsettled {
-    name: LockName,
-    change: Id,
-    leaves: Option<i64>,
+    pub(super) names: BTreeMap<LockName, Own>,
+    /// Whose rows may say something else.
+    pub(super) in_doubt: BTreeSet<LockName>,
 }
 
 impl<DB: Store> Owner<DB> {
@@ -90,70 +79,48 @@ impl<DB: Store> Owner<DB> {
     /// Dropped, it may be entered or not; the next call of this owner takes it back.
     ///
     /// # Errors
-    /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes;
-    /// `LimitReached` when it is held a thousand times; `Unknown` if the database did not answer, with the
-    /// same to follow as if it was dropped; any [`Failure`](crate::direct::Failure).
+    /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes; `Unknown` if
+    /// the database did not answer, with the same to follow as if it was dropped; `Unsupported` if a newer
+    /// dlock has made the table; any [`Failure`](crate::direct::Failure).
     pub async fn enter(&mut self, name: &LockName, ttl: Duration) -> Result<Entered> {
         check_name(name)?;
         check_ttl(ttl)?;
         self.settle().await?;
-        let change = self.rows.draw();
-        self.unsettled.push_back(Unsettled {
-            name: name.clone(),
-            change,
-            leaves: None,
-        });
-        let entered = self.try_enter(name, ttl, change).await;
-        if entered.as_ref().err().is_none_or(|e| !e.may_have_happened()) {
-            // The only one: all others were settled before.
-            self.unsettled.clear();
+        let known = self.known(name);
+        self.in_doubt.insert(name.clone());
+        let (deadline, id, label) = (deadline(ttl), self.id, self.label.clone());
+        let decide = move |row: &Row| -> Result<_> {
+            let is_held = row.is_held();
+            if is_held && row.owner != id {
+                return Ok((None, Err(row.holder()?)));
+            }
+            let own = row.entered(&known);
+            let (label, id, today) = (DB::text(&label), DB::bytes(&id), DB::TODAY);
+            let mut set = format!("holds = {}, token = {}", own.holds, own.token);
+            if !is_held {
+                set += &format!(", owner_label = {label}, owner_id = {id}, since = {today}");
+            }
+            // What is there is never made shorter: it has less left when this is written.
+            if !is_held || row.remaining < ttl {
+                set += &format!(", {}", DB::ends_after(ttl)?);
+            }
+            Ok((Some(set), Ok(own)))
+        };
+        let entered = self.rows.change(name, decide).await;
+        if !matches!(&entered, Err(e) if e.may_have_happened()) {
+            self.in_doubt.remove(name);
         }
-        entered.map_err(|e| e.with_name(name))
-    }
-
-    async fn try_enter(&self, name: &LockName, ttl: Duration, change: Id) -> Result<Entered> {
-        let deadline = deadline(Timestamp::now(), ttl);
-        let held = |number: i64, holds: i64| -> dlock_core::Result<Entered> {
-            Ok(Entered::Held(Hold {
-                name: name.clone(),
-                token: token(number)?,
-                holds: u32::try_from(holds).unwrap_or(u32::MAX),
-                deadline,
-            }))
+        let own = match entered? {
+            Ok(own) => own,
+            Err(holder) => return Ok(Entered::Busy(holder)),
         };
-        let too_many = |text| Err(dlock_core::Error::new(ErrorKind::LimitReached, text));
-        let decide = |row: &Row| {
-            let (write, answer) = match row.enter(&self.id, &change) {
-                // Written by an earlier try of this call, which was made later than it was asked for.
-                Enter::Done => (None, held(row.token, row.holds)?),
-                Enter::First => {
-                    let Some(number) = row.token.checked_add(1) else {
-                        return too_many("a re-entrant row has no token left");
-                    };
-                    let write = format!(
-                        "holds = 1, owner_label = {}, owner_id = {}, token = {number}, since = {}, \
-                         {}expires_at = {}",
-                        DB::text(&self.label),
-                        DB::bytes(&self.id),
-                        DB::TODAY,
-                        DB::of_this_boot()?,
-                        DB::expiry_after(ttl),
-                    );
-                    (Some(write), held(number, 1)?)
-                }
-                Enter::More => {
-                    let holds = row.holds + 1;
-                    let write = format!("holds = {holds}, {}", at_least::<DB>(ttl));
-                    (Some(write), held(row.token, holds)?)
-                }
-                Enter::TooMany => {
-                    return too_many("this owner holds the row as often as it can be held: a thousand times");
-                }
-                Enter::Busy => (None, Entered::Busy(Holder::of(row)?)),
-            };
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(name, &change, decide).await
+        self.names.insert(name.clone(), own);
+        Ok(Entered::Held(Hold {
+            name: name.clone(),
+            token: token(own.token)?,
+            holds: own.holds,
+            deadline,
+        }))
     }
 
     /// Leaves once. When it has left as often as it entered, the name is free.
@@ -166,14 +133,16 @@ impl<DB: Store> Owner<DB> {
     /// [`Failure`](crate::direct::Failure): it is left, or the next call of this owner completes it.
     pub async fn leave(&mut self, hold: Hold) -> Result<()> {
         // Owed before anything is tried: there is no hold any more that could be given back once more.
-        self.unsettled.push_back(Unsettled {
-            name: hold.name.clone(),
-            change: self.rows.draw(),
-            leaves: Some(number(hold.token)),
-        });
-        match self.settle_all().await? {
-            Some(Own::Lost) => Err(lost(&hold.name)),
-            _ => Ok(()),
+        match self.names.get_mut(&hold.name) {
+            Some(own) if own.token == hold.token.get() => {
+                own.holds = own.holds.saturating_sub(1);
+                self.in_doubt.insert(hold.name.clone());
+            }
+            _ => return Err(lost(&hold.name)),
+        }
+        match self.settle_all().await?.contains(&hold.name) {
+            true => Err(lost(&hold.name)),
+            false => Ok(()),
         }
     }
 
@@ -189,25 +158,22 @@ impl<DB: Store> Owner<DB> {
     pub async fn renew(&mut self, hold: &mut Hold, ttl: Duration) -> Result<()> {
         check_ttl(ttl)?;
         self.settle().await?;
-        let change = self.rows.draw();
-        let deadline = deadline(Timestamp::now(), ttl);
-        let decide = |row: &Row| {
-            let answer = row.own(&self.id, number(hold.token), &change);
-            let write = (answer == Own::Held).then(|| at_least::<DB>(ttl));
-            Ok(Decided { write, answer })
+        let (deadline, id, token) = (deadline(ttl), self.id, hold.token.get());
+        let decide = move |row: &Row| -> Result<_> {
+            let is_ours = row.is_held() && row.owner == id && row.token == token;
+            let is_longer = is_ours && row.remaining < ttl;
+            let set = is_longer.then(|| DB::ends_after(ttl)).transpose()?;
+            Ok((set, is_ours))
         };
-        let renewed = self.rows.change(&hold.name, &change, decide).await;
-        match renewed.map_err(|e| e.with_name(&hold.name))? {
-            Own::Lost => Err(lost(&hold.name)),
-            Own::Done | Own::Held => {
-                hold.deadline = hold.deadline.max(deadline);
-                Ok(())
-            }
+        match self.rows.change(&hold.name, decide).await? {
+            true => hold.deadline = hold.deadline.max(deadline),
+            false => return Err(lost(&hold.name)),
         }
+        Ok(())
     }
 
-    /// Sees to changes whose outcome is not known: an entry is taken back, a leave is completed. Called by
-    /// all others first.
+    /// Sees to names of which it is not known what is stored: an entry without an answer is taken back, a
+    /// leave is completed. Called by all others first.
     ///
     /// # Cancel safety
     /// Dropped, it is as before; call it again.
@@ -218,63 +184,48 @@ impl<DB: Store> Owner<DB> {
         self.settle_all().await.map(drop)
     }
 
-    /// In the order in which they came; what became of the last one.
-    async fn settle_all(&mut self) -> Result<Option<Own>> {
-        let mut last = None;
-        while let Some(first) = self.unsettled.front() {
-            last = Some(
-                self.settle_one(first)
-                    .await
-                    .map_err(|e| e.with_name(&first.name))?,
-            );
-            self.unsettled.pop_front();
+    /// Which of the names were lost.
+    async fn settle_all(&mut self) -> Result<Vec<LockName>> {
+        let (id, mut lost) = (self.id, Vec::new());
+        while let Some((name, own)) = self.first_in_doubt() {
+            let decide = move |row: &Row| -> Result<_> {
+                let (write, is_ours) = row.settled(&id, &own);
+                Ok((write.map(|holds| format!("holds = {holds}")), is_ours))
+            };
+            let is_ours = self.rows.change(&name, decide).await?;
+            self.in_doubt.remove(&name);
+            if !is_ours || own.holds == 0 {
+                self.names.remove(&name);
+            }
+            if !is_ours {
+                lost.push(name);
+            }
         }
-        Ok(last)
+        Ok(lost)
     }
 
-    /// Leaves, or takes back an entry that is the last thing that has happened to the row. Nobody has changed
-    /// it since, so if the entry is not there it never was: its transaction, which had to lock the row, is
-    /// over now that we have it locked.
-    async fn settle_one(&self, u: &Unsettled) -> Result<Own> {
-        let change = match u.leaves {
-            Some(_) => u.change,
-            None => self.rows.draw(),
-        };
-        let decide = |row: &Row| {
-            let answer = match u.leaves {
-                Some(token) => row.own(&self.id, token, &u.change),
-                None if row.enter(&self.id, &u.change) == Enter::Done => Own::Held,
-                None => Own::Done,
-            };
-            let write = (answer == Own::Held).then(|| format!("holds = {}", row.holds - 1));
-            Ok(Decided { write, answer })
-        };
-        self.rows.change(&u.name, &change, decide).await
+    fn first_in_doubt(&self) -> Option<(LockName, Own)> {
+        let name = self.in_doubt.first()?;
+        Some((name.clone(), self.known(name)))
+    }
+
+    fn known(&self, name: &LockName) -> Own {
+        self.names.get(name).copied().unwrap_or_default()
     }
 }
 
 /// Never the owner's id: who knows it is the owner.
 impl<DB: Store> fmt::Debug for Owner<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner")
-            .field("label", &self.label)
-            .field("unsettled", &self.unsettled.len())
-            .finish_non_exhaustive()
+        let mut d = f.debug_struct("Owner");
+        d.field("label", &self.label).field("names", &self.names);
+        d.finish_non_exhaustive()
     }
 }
 
-/// Never shorter than it was: an outer hold relies on that.
-fn at_least<DB: Store>(ttl: Duration) -> String {
-    format!(
-        "expires_at = {}(expires_at, {})",
-        DB::GREATEST,
-        DB::expiry_after(ttl)
-    )
-}
-
-fn number(token: Token) -> i64 {
-    // It came from such a number.
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
+/// Until when a client may believe in what it asks for now.
+fn deadline(ttl: Duration) -> Timestamp {
+    Timestamp::now() + ttl.saturating_sub(Drift::DEFAULT.margin(ttl))
 }
 
 fn lost(name: &LockName) -> Error {

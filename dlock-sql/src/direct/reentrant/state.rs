@@ -1,77 +1,110 @@
 //! What a row says, and what follows from it: the whole of the rule, without a database.
 
-/// 128 bits that name an owner, or one change.
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, Token};
+
+use super::Holder;
+use crate::direct::dialect::Store;
+use crate::direct::failure::{Error, Result};
+
+/// Of the table, which says it in each row. A dlock that changes what a row means raises it in all of them
+/// and as the column's default: then this one refuses what it finds, and what it inserts.
+pub(super) const VERSION: i64 = 1;
+
+/// 128 bits that name an owner.
 pub(super) type Id = [u8; 16];
 
-/// How often one owner can hold one name at once.
-pub(super) const MAX_HOLDS: i64 = 1000;
+/// How often an owner has a name, and by which token: what the row is to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) token: u64,
+    pub(super) holds: u32,
+}
 
 /// The row of a name, as it was when it was locked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     /// How often it is held; none is free.
-    pub(super) holds: i64,
+    pub(super) holds: u32,
     pub(super) label: String,
     pub(super) owner: Vec<u8>,
-    pub(super) token: i64,
-    /// Which change made it so.
-    pub(super) last_change: Vec<u8>,
-    /// How long the hold lasts, in microseconds; below one if it is over.
-    pub(super) remaining: i64,
+    /// That of the last hold; none is nought.
+    pub(super) token: u64,
+    /// How long the hold lasts; nothing if it is over.
+    pub(super) remaining: Duration,
 }
 
 impl Row {
+    pub(super) fn of<DB: Store>(row: &DB::Row) -> Result<Self> {
+        let none = || foreign("a column is NULL");
+        let below = |_| foreign("a number is below nought");
+        let version: i64 = DB::read(row, 4)?.ok_or_else(none)?;
+        if version > VERSION {
+            let text = format!(
+                "the table of re-entrant locks has version {version}, this program knows up to {VERSION}: a \
+                 newer dlock has used the database; update this program"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        let (holds, token): (Option<i64>, Option<i64>) = (DB::read(row, 0)?, DB::read(row, 3)?);
+        let remaining: Option<i64> = DB::read(row, 5)?;
+        Ok(Self {
+            holds: u32::try_from(holds.ok_or_else(none)?).map_err(below)?,
+            label: DB::read(row, 1)?.ok_or_else(none)?,
+            owner: DB::read(row, 2)?.ok_or_else(none)?,
+            token: u64::try_from(token.ok_or_else(none)?).map_err(below)?,
+            // One that was never held has no end.
+            remaining: Duration::from_micros(u64::try_from(remaining.unwrap_or(0)).unwrap_or(0)),
+        })
+    }
+
     /// Whether somebody has it. One that has run out is nobody's.
     pub(super) fn is_held(&self) -> bool {
-        self.holds > 0 && self.remaining > 0
+        self.holds > 0 && !self.remaining.is_zero()
     }
 
-    /// What an owner finds who wants to enter.
-    pub(super) fn enter(&self, owner: &Id, change: &Id) -> Enter {
-        match (self.is_held(), self.owner == owner) {
-            (false, _) => Enter::First,
-            (true, false) => Enter::Busy,
-            (true, true) if self.last_change == change => Enter::Done,
-            (true, true) if self.holds >= MAX_HOLDS => Enter::TooMany,
-            (true, true) => Enter::More,
-        }
+    pub(super) fn holder(&self) -> Result<Holder> {
+        Ok(Holder {
+            label: self.label.clone(),
+            holds: self.holds,
+            token: token(self.token)?,
+            remaining: self.remaining,
+        })
     }
 
-    /// What an owner finds who leaves, or renews, what it has entered with that token.
-    pub(super) fn own(&self, owner: &Id, token: i64, change: &Id) -> Own {
-        let is_own = self.owner == owner;
-        if is_own && self.last_change == change {
-            Own::Done
-        } else if is_own && self.is_held() && self.token == token {
-            Own::Held
-        } else {
-            Own::Lost
-        }
+    /// What an owner that knows this of it has when it enters what is free or its own.
+    pub(super) fn entered(&self, own: &Own) -> Own {
+        let (token, holds) = match self.is_held() {
+            true => (self.token, self.count(own) + 1),
+            false => (self.token + 1, 1),
+        };
+        Own { token, holds }
+    }
+
+    /// How often to write so that it says what its owner knows, and whether it is the owner's still. What has
+    /// run out is not, unless it says so already: then the owner was in time, and the answer was lost.
+    pub(super) fn settled(&self, owner: &Id, own: &Own) -> (Option<u32>, bool) {
+        let (is_mine, count) = (self.owner == owner, self.count(own));
+        let is_in_time = self.is_held() || self.holds == count;
+        let write = (is_mine && self.holds != count).then_some(count);
+        (write, is_mine && self.token == own.token && is_in_time)
+    }
+
+    /// How often an owner has it that knows this of it. An entry that was not answered may have given the row
+    /// a token that its owner does not know: of that it has none.
+    fn count(&self, own: &Own) -> u32 {
+        if self.token == own.token { own.holds } else { 0 }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Enter {
-    /// This very change is stored already: its answer was lost.
-    Done,
-    /// It is free.
-    First,
-    /// It is the owner's.
-    More,
-    /// It is the owner's, as often as it can be.
-    TooMany,
-    /// It is somebody else's.
-    Busy,
+pub(super) fn token(number: u64) -> Result<Token> {
+    Token::new(number).ok_or_else(|| foreign("it is held without a token"))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Own {
-    /// This very change is stored already.
-    Done,
-    /// It is the owner's.
-    Held,
-    /// It has run out; perhaps somebody else has it.
-    Lost,
+pub(super) fn foreign(what: &str) -> Error {
+    let text = format!("a row of the table of re-entrant locks was not written by dlock: {what}");
+    Error::new(ErrorKind::BackendData, text)
 }
 
 #[cfg(test)]
@@ -80,50 +113,55 @@ mod tests {
 
     const ME: Id = [1; 16];
     const YOU: Id = [2; 16];
-    const THIS: Id = [3; 16];
-    const OTHER: Id = [4; 16];
 
-    fn row(holds: i64, owner: Id, last_change: Id, remaining: i64) -> Row {
+    fn row(owner: Id, token: u64, holds: u32, remaining: u64) -> Row {
         Row {
             holds,
-            label: "somebody".into(),
+            label: String::new(),
             owner: owner.into(),
-            token: 7,
-            last_change: last_change.into(),
-            remaining,
+            token,
+            remaining: Duration::from_micros(remaining),
         }
     }
 
+    fn own(token: u64, holds: u32) -> Own {
+        Own { token, holds }
+    }
+
     #[test]
-    fn who_enters_is_the_first_or_again_or_neither() {
-        for (row, expected) in [
-            (row(0, ME, OTHER, 5), Enter::First),
-            (row(1, ME, OTHER, 5), Enter::More),
-            (row(1, YOU, OTHER, 5), Enter::Busy),
-            (row(MAX_HOLDS, ME, OTHER, 5), Enter::TooMany),
+    fn who_enters_has_it_once_more_than_it_knows_of() {
+        for (row, known, expected) in [
+            (row(YOU, 0, 0, 0), own(0, 0), own(1, 1)),
+            (row(YOU, 7, 0, 5), own(0, 0), own(8, 1)),
+            (row(ME, 7, 1, 5), own(7, 1), own(7, 2)),
             // What has run out is free, for its owner too.
-            (row(3, YOU, OTHER, 0), Enter::First),
-            (row(3, ME, OTHER, -1), Enter::First),
-            // A change that comes twice is made once; the same number from somebody else is none of ours.
-            (row(1, ME, THIS, 5), Enter::Done),
-            (row(1, YOU, THIS, 5), Enter::Busy),
+            (row(YOU, 7, 3, 0), own(0, 0), own(8, 1)),
+            (row(ME, 7, 3, 0), own(7, 3), own(8, 1)),
+            // An entry that was not answered, the first one or another one, does not count.
+            (row(ME, 7, 1, 5), own(0, 0), own(7, 1)),
+            (row(ME, 7, 1, 5), own(6, 4), own(7, 1)),
+            (row(ME, 7, 3, 5), own(7, 2), own(7, 3)),
         ] {
-            assert_eq!(row.enter(&ME, &THIS), expected, "{row:?}");
+            assert_eq!(row.entered(&known), expected, "{row:?}");
         }
     }
 
     #[test]
-    fn a_hold_is_left_once_and_by_its_own_token() {
-        for (row, token, expected) in [
-            (row(2, ME, OTHER, 5), 7, Own::Held),
-            // We lost it, and have entered anew since: that is another hold.
-            (row(2, ME, OTHER, 5), 6, Own::Lost),
-            (row(2, YOU, OTHER, 5), 7, Own::Lost),
-            (row(3, ME, OTHER, 0), 7, Own::Lost),
-            (row(0, ME, THIS, 5), 7, Own::Done),
-            (row(1, YOU, THIS, 5), 7, Own::Lost),
+    fn what_is_settled_is_what_the_owner_knows_and_of_nobody_else() {
+        for (row, known, expected) in [
+            (row(ME, 7, 2, 5), own(7, 1), (Some(1), true)),
+            (row(ME, 7, 1, 5), own(7, 0), (Some(0), true)),
+            // It is stored already, and was in time.
+            (row(ME, 7, 0, 5), own(7, 0), (None, true)),
+            (row(ME, 7, 1, 0), own(7, 1), (None, true)),
+            // It has run out before.
+            (row(ME, 7, 2, 0), own(7, 1), (Some(1), false)),
+            (row(YOU, 8, 1, 5), own(7, 1), (None, false)),
+            // An entry that was not answered.
+            (row(ME, 8, 1, 5), own(0, 0), (Some(0), false)),
+            (row(ME, 8, 1, 5), own(7, 2), (Some(0), false)),
         ] {
-            assert_eq!(row.own(&ME, token, &THIS), expected, "{row:?}");
+            assert_eq!(row.settled(&ME, &known), expected, "{row:?}");
         }
     }
 }

@@ -173,6 +173,40 @@ macro_rules! tests {
         }
 
         #[test]
+        fn a_change_whose_answer_is_lost_counts_once() {
+            run(async {
+                let (rows, site) = open().await;
+                let mut one = rows.owner("one").unwrap();
+                let counted = async || {
+                    let holder = rows.inspect(&name()).await.unwrap();
+                    holder.map_or(0, |holder| holder.holds)
+                };
+                let mut dropped = 0;
+                for n in 1..=40 {
+                    // Dropped, there is no hold; told of, it is dropped too, and counts.
+                    let told = polled(n, one.enter(&name(), LONG)).await.is_some();
+                    let outer = held(&mut one, LONG).await;
+                    assert_eq!(outer.holds(), 1 + u32::from(told));
+                    let told_again = polled(n, one.enter(&name(), LONG)).await.is_some();
+                    let inner = held(&mut one, LONG).await;
+                    assert_eq!(inner.holds(), outer.holds() + 1 + u32::from(told_again));
+                    let (before, token) = (inner.holds(), inner.token());
+                    let left = polled(n, one.leave(inner)).await;
+                    dropped += u32::from(!told) + u32::from(!told_again) + u32::from(left.is_none());
+                    one.settle().await.unwrap();
+                    assert_eq!((counted().await, outer.token()), (before - 1, token));
+                    one.leave(outer).await.unwrap();
+                    assert_eq!(counted().await, before - 2);
+                    // A new one, for whom what the old one has is not there any more.
+                    let clear = "UPDATE dlock_reentrant SET holds = 0";
+                    sqlx::query(clear).execute(&site.pool).await.unwrap();
+                    one = rows.owner("one").unwrap();
+                }
+                assert!(dropped > 0);
+            });
+        }
+
+        #[test]
         fn what_is_wrong_is_said_before_anything_is_done() {
             run(async {
                 let (rows, _site) = open().await;

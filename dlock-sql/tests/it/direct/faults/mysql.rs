@@ -8,7 +8,7 @@ use dlock_sql::direct::row::{Locked, Rows, Wait};
 use sqlx::MySql;
 
 use crate::direct::site::{Site, mysql, mysql_at, run};
-use crate::servers::{MariaDbOptions, MariaDbServer, ReadOnly};
+use crate::servers::{MariaDbServer, ReadOnly};
 
 stock!(MySql, mysql, "?");
 
@@ -37,50 +37,28 @@ fn a_wait_that_is_too_long_is_told() {
     });
 }
 
-/// What a request leaves of the session's own limit, on a server that shows that version.
-async fn limits(site: &Site<MySql>) {
-    let mut holder = site.pool.begin().await.unwrap();
-    drop(row().lock(&mut holder).await.unwrap());
-    let mut conn = site.pool.acquire().await.unwrap();
-    let own = "SET SESSION innodb_lock_wait_timeout = 7";
-    sqlx::query(own).execute(&mut *conn).await.unwrap();
-    let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
-    let short = Wait::AtMost(Duration::from_millis(20));
-    for (id, busy) in [(1_i64, true), (2, false)] {
-        let row = Rows::of("stock", "SELECT * FROM stock WHERE id = ?").bind(id);
-        let asked = row.wait(short).lock(&mut tx).await.unwrap();
-        assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
-        let shown: i64 = sqlx::query_scalar("SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)")
-            .fetch_one(&mut *tx)
-            .await
-            .unwrap();
-        assert_eq!(shown, 7);
-    }
-    tx.commit().await.unwrap();
-}
-
 #[test]
 fn a_limit_of_one_request_is_not_that_of_the_next() {
-    run(async { limits(&open().await).await });
-}
-
-/// The same server, which says that it is MySQL.
-#[test]
-fn a_server_that_knows_no_limit_in_a_statement_is_asked_by_its_variable() {
     run(async {
-        let server = tokio::task::spawn_blocking(|| {
-            let options = MariaDbOptions::new().setting("version", "8.0.36");
-            MariaDbServer::with(options).unwrap()
-        });
-        let server = server.await.unwrap();
-        let site = mysql_at(&server.url(), "dlock").await;
-        let shown: String = sqlx::query_scalar("SELECT @@version")
-            .fetch_one(&site.pool)
-            .await
-            .unwrap();
-        assert!(!shown.contains("Maria"), "{shown}");
-        table(&site).await;
-        limits(&site).await;
+        let site = open().await;
+        let mut holder = site.pool.begin().await.unwrap();
+        drop(row().lock(&mut holder).await.unwrap());
+        let mut conn = site.pool.acquire().await.unwrap();
+        let own = "SET SESSION innodb_lock_wait_timeout = 7";
+        sqlx::query(own).execute(&mut *conn).await.unwrap();
+        let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
+        let short = Wait::AtMost(Duration::from_millis(20));
+        for (id, busy) in [(1_i64, true), (2, false)] {
+            let row = Rows::of("stock", "SELECT * FROM stock WHERE id = ?").bind(id);
+            let asked = row.wait(short).lock(&mut tx).await.unwrap();
+            assert_eq!(matches!(asked, Locked::Busy), busy, "{asked:?}");
+            let shown: i64 = sqlx::query_scalar("SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS SIGNED)")
+                .fetch_one(&mut *tx)
+                .await
+                .unwrap();
+            assert_eq!(shown, 7);
+        }
+        tx.commit().await.unwrap();
     });
 }
 

@@ -9,7 +9,7 @@ use dlock_sql::direct::{Failure, Tables};
 use sqlx::Postgres;
 
 use crate::direct::site::{LONG, SHORT, Site, polled, pooled, postgres, postgres_at, run};
-use crate::servers::{PostgresServer, ReadOnly};
+use crate::servers::{PostgresServer, Proxy, ReadOnly};
 
 stock!(Postgres, postgres, "$1");
 
@@ -235,5 +235,65 @@ fn what_takes_no_writes_and_what_comes_back_is_told() {
         done.await.unwrap().unwrap();
         drop(owner.enter(&name, SHORT).await.unwrap());
         assert!(rows.inspect(&name).await.unwrap().is_some());
+    });
+}
+
+/// Commits take so long that their answers can be lost.
+#[test]
+fn a_change_of_a_re_entrant_row_whose_commit_goes_unanswered_counts_once() {
+    run(async {
+        let server = tokio::task::block_in_place(|| PostgresServer::start().unwrap());
+        let proxy = tokio::task::block_in_place(|| Proxy::start(server.address()).unwrap());
+        let (there, far) = (server.address().to_string(), proxy.address().to_string());
+        let site = postgres_at(&server.url().replace(&there, &far), "dlock").await;
+        let rows = ReentrantRows::new(site.pool.clone(), Tables::default(), site.runtime.clone());
+        rows.create_table().await.unwrap();
+        let ask = |sql: &str| tokio::task::block_in_place(|| server.ask(sql).unwrap());
+        ask("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END'");
+        let count = |sql: &str| tokio::task::block_in_place(|| server.number(sql).unwrap());
+        let stored = || count("SELECT holds FROM dlock_reentrant");
+        macro_rules! lost {
+            ($change:expr) => {{
+                ask(
+                    "CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON dlock_reentrant DEFERRABLE INITIALLY \
+                     DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()",
+                );
+                let lose = async {
+                    let commits =
+                        "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'";
+                    while count(commits) == 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    proxy.lose_answers();
+                    while count(commits) > 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    proxy.cut();
+                };
+                let (changed, ()) = tokio::join!($change, lose);
+                assert!(changed.unwrap_err().may_have_happened());
+                ask("DROP TRIGGER slow ON dlock_reentrant");
+            }};
+        }
+        let name = dlock_core::LockName::new("a").unwrap();
+        let mut owner = rows.owner("one").unwrap();
+        let mut all = Vec::new();
+        for n in 1..=2 {
+            lost!(owner.enter(&name, LONG));
+            assert_eq!(stored(), n);
+            let Entered::Held(hold) = owner.enter(&name, LONG).await.unwrap() else {
+                panic!("not held");
+            };
+            assert_eq!((i64::from(hold.holds()), stored()), (n, n));
+            all.push(hold);
+        }
+        assert_eq!(all[0].token(), all[1].token());
+        for n in [1, 0] {
+            lost!(owner.leave(all.pop().unwrap()));
+            assert_eq!(stored(), n);
+            owner.settle().await.unwrap();
+            assert_eq!(stored(), n);
+        }
     });
 }

@@ -20,10 +20,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, News, Probe};
-use dlock_core::{RequestId, Result, Timestamp};
+use dlock_core::{Error, RequestId, Result, Timestamp};
+use futures::FutureExt as _;
 
 use super::connection::{Connection, Needs};
-use crate::admit::Glance;
+use crate::admit::{Glance, NameState};
 
 pub(super) struct FileProbe {
     connection: Connection,
@@ -109,14 +110,16 @@ impl Probe for FileProbe {
             return Ok(News::Nothing);
         }
         let name = self.key.name.clone();
-        let needs = Needs {
-            glance: Some(name.clone()),
-            ..Needs::default()
-        };
-        let now = self
-            .connection
-            .call(needs, move |view| view.glance(&name))
-            .await?;
+        let glance = self.connection.ask(Needs::default(), |view, store| {
+            async move {
+                match view.names.get(&name) {
+                    Some(state) => Ok(state.as_ref().map(NameState::glance).map_err(Error::clone)),
+                    None => store.glance(&name).await,
+                }
+            }
+            .boxed()
+        });
+        let now = glance.await?;
         let mut admitted: Vec<_> = self.admitted(&now).collect();
         admitted.sort_unstable();
         let same = matches!(&before, Holders::Glance(before) if before.holders == now.holders);

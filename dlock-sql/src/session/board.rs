@@ -23,13 +23,12 @@
 //!
 //! * *The caller goes away while its request bids.* The [connection](super::connection) has the [`Bid`], not
 //!   the caller. An abandon buries the request first; then the connection gives back what it was granted, and
-//!   drops the bid after that: nobody of this client bids meanwhile.
+//!   only then drops the bid: nobody of this client bids meanwhile.
 //! * *The server lets a waiter in, and a holder of this client is still here.* Its release is on its way back
-//!   (it is `leaving`), or its session was ended and we have not been told: then it has lost its lock, and is
-//!   told before the next one.
-//! * *A waiter is gone without a word.* A request that is answered `Held` may leave nothing behind. It keeps
-//!   its place while somebody listens, and for a [`GRACE`], since the engine is away for a moment when it
-//!   asks again. Then it is passed over, and what it was let in to lapses.
+//!   (it is `leaving`), or its session was ended: then it is told of its loss before the next one is.
+//! * *A waiter is gone without a word*, as a request that is answered `Held` may. It keeps its place while
+//!   somebody listens, and for a [`GRACE`], since the engine is away for a moment when it asks again. Then it
+//!   is passed over, and what it was let in to lapses.
 //! * *A connection ends.* All that hung on it is taken out in one step, and told as lost before the
 //!   connection is closed from this side. A bid on it ends with it.
 
@@ -42,9 +41,10 @@ use std::time::Duration;
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
 use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use event_listener::{Event, EventListener, IntoNotification as _};
-use futures::channel::{mpsc, oneshot};
+use futures::channel::mpsc;
 
-pub(super) use self::bid::Bid;
+pub(super) use self::bid::{Asked, Bid, Stop};
+use self::bid::{Bidder, Waiter};
 use super::failure::Failed;
 use super::handle::Handle;
 use super::keys::Key;
@@ -107,40 +107,6 @@ pub(super) struct Holder {
     leaving: bool,
     /// Until when anybody believes in it. What is not renewed by then lapses.
     until: Timestamp,
-}
-
-#[derive(Clone)]
-struct Waiter {
-    lease: LeaseKey,
-    bell: Arc<Event>,
-    /// Since when nobody listens.
-    left: Option<Timestamp>,
-    /// It could not wait at the server.
-    failed: bool,
-}
-
-/// Whose lock the server is asked for.
-struct Bidder {
-    waiter: Waiter,
-    /// Ends its wait. A try has none, nor has who was told.
-    stop: Option<oneshot::Sender<Option<Arc<Handle>>>>,
-    /// If nothing comes of it, it is the first in line again.
-    returns: bool,
-}
-
-/// Tells a connection to stop its wait, and by which connection the server is told so, if there is one.
-pub(super) type Stop = oneshot::Receiver<Option<Arc<Handle>>>;
-
-/// What is to be done for a request.
-pub(super) enum Asked {
-    /// It has it.
-    Granted(Holder),
-    /// Somebody of this client is there. Or somebody of another client was a moment ago, and a connection to
-    /// wait on is to spare. A waiter is let in at once if nobody is there: one request, where a try in vain
-    /// would be the first of two.
-    Wait,
-    /// Try it.
-    Try(Bid),
 }
 
 /// What is to be done for a waiter.
@@ -247,62 +213,6 @@ impl Board {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.state().names.is_empty()
-    }
-
-    /// A request that is to be answered now.
-    ///
-    /// # Errors
-    /// `Lost` if it was abandoned or released; `Unknown` if another call of it is on its way; those of
-    /// [`check_open`](Self::check_open).
-    pub(super) fn ask(
-        self: &Arc<Self>,
-        key: &Key,
-        lease: &LeaseKey,
-        waits: bool,
-        now: Timestamp,
-    ) -> Result<Asked> {
-        let state = &mut *self.state();
-        state.check_open()?;
-        if state.buried.has(&lease.id) {
-            return Err(Error::lost(LossReason::Refused));
-        }
-        let name = state.names.entry(*key).or_default();
-        name.pass_over(now);
-        match &mut name.holder {
-            Some(holder) if holder.lease.id != lease.id => return Ok(Asked::Wait),
-            Some(holder) if holder.leaving => return Err(Error::lost(LossReason::Released)),
-            Some(holder) => {
-                holder.until = holder.until.max(holder.connection.life.lapses());
-                return Ok(Asked::Granted(holder.clone()));
-            }
-            None => {}
-        }
-        match &name.bidder {
-            Some(bidder) if bidder.waiter.lease.id == lease.id && bidder.stop.is_none() => {
-                return Err(Error::new(
-                    ErrorKind::Unknown,
-                    "another call of the same request is on its way, and may have the lock: ask again",
-                ));
-            }
-            Some(_) => return Ok(Asked::Wait),
-            None => {}
-        }
-        if name.line.front().is_some_and(|first| first.lease.id != lease.id) {
-            return Ok(Asked::Wait);
-        }
-        let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
-        // The last connection is for whoever has met somebody.
-        let to_spare = state.idle.len() > 1 || state.idle.len() == 1 && state.waiting < self.most_waiting;
-        if waits && is_crowded && to_spare {
-            return Ok(Asked::Wait);
-        }
-        let place = name.line.pop_front();
-        name.bidder = Some(Bidder {
-            returns: place.is_some(),
-            waiter: place.unwrap_or_else(|| Waiter::new(lease)),
-            stop: None,
-        });
-        Ok(Asked::Try(Bid::new(self, key, lease)))
     }
 
     /// Somebody of another client is there.
@@ -548,18 +458,6 @@ impl Name {
         self.bidder.as_mut().filter(|b| b.waiter.lease.id == id)
     }
 
-    /// That waiter is waited for at the server.
-    fn contend(&mut self, waiter: Waiter) -> Stop {
-        let (stop, stopped) = oneshot::channel();
-        let (stop, returns) = (Some(stop), true);
-        self.bidder = Some(Bidder {
-            waiter,
-            stop,
-            returns,
-        });
-        stopped
-    }
-
     /// Who is away for too long is no longer in line.
     fn pass_over(&mut self, now: Timestamp) {
         self.line.retain(|waiter| waiter.is_here(now));
@@ -569,28 +467,5 @@ impl Name {
         if let Some(first) = self.line.front() {
             first.bell.notify(usize::MAX);
         }
-    }
-}
-
-impl Bidder {
-    fn stop(&mut self, by: Option<&Arc<Handle>>) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(by.cloned());
-        }
-    }
-}
-
-impl Waiter {
-    fn new(lease: &LeaseKey) -> Self {
-        Self {
-            lease: lease.clone(),
-            bell: Arc::default(),
-            left: None,
-            failed: false,
-        }
-    }
-
-    fn is_here(&self, now: Timestamp) -> bool {
-        self.left.is_none_or(|left| now.since(left) <= GRACE)
     }
 }

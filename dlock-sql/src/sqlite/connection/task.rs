@@ -159,15 +159,12 @@ impl Task {
         };
         let version = self.connected().await?.begin(sync).await?;
         let outcome = self.write_in_transaction(jobs, version, sync).await;
-        if outcome.is_err()
-            && let Some(store) = &mut self.store
-        {
-            store.rollback().await;
+        match (&outcome, &mut self.store) {
+            (Ok(()), _) => self.publish(),
+            (Err(_), Some(store)) => store.rollback().await,
+            (Err(_), None) => {}
         }
-        outcome?;
-        self.view.ended.committed();
-        self.publish();
-        Ok(())
+        outcome
     }
 
     async fn write_in_transaction(&mut self, jobs: &mut Jobs, version: i64, sync: Sync) -> Result<()> {
@@ -286,6 +283,7 @@ impl Task {
     /// After the commit: wakes those who wait for a change of these names.
     fn publish(&mut self) {
         let (view, now) = (&mut self.view, Timestamp::now());
+        view.ended.committed(now);
         for (name, turn) in view.touched.drain() {
             let Some(Ok(state)) = view.names.get_mut(&name) else {
                 continue;

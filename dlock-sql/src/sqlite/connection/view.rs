@@ -125,8 +125,7 @@ impl Ended {
     }
 
     /// The running transaction has committed.
-    pub(super) fn committed(&mut self) {
-        let now = Timestamp::now();
+    pub(super) fn committed(&mut self, now: Timestamp) {
         for key in self.running.drain(..) {
             self.released.bury(key, now);
         }

@@ -363,7 +363,7 @@ impl Board {
         state.tidy(key);
     }
 
-    /// Whether that request was given back by an earlier delivery of its release.
+    /// By an earlier delivery of its release.
     pub(super) fn was_released(&self, id: RequestId) -> bool {
         self.state().released.has(&id)
     }

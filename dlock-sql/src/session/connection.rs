@@ -169,11 +169,10 @@ impl Connection {
     }
 
     fn due_at(&self) -> Timestamp {
+        let look_at = self.looked + LOOK_EVERY.min(self.life.ttl / 6);
         match self.held.is_empty() {
             true => self.ping_at(),
-            false => self
-                .ping_at()
-                .min(self.looked + LOOK_EVERY.min(self.life.ttl / 6)),
+            false => self.ping_at().min(look_at),
         }
     }
 
@@ -291,13 +290,12 @@ impl Connection {
     }
 
     pub(super) fn token(&self, value: Option<u64>) -> Answer<Option<Token>> {
-        let Some(value) = value else {
-            return Ok(None);
-        };
-        Token::new(value).map(Some).ok_or_else(|| Failed {
+        let none = || Failed {
             error: no_token(&self.client.server.site().at),
             fatal: false,
-        })
+        };
+        let token = value.map(|value| Token::new(value).ok_or_else(none));
+        token.transpose()
     }
 
     /// Unlocks what may be held. If that cannot be done, the session must end, and the request may have the

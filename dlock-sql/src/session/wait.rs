@@ -12,15 +12,13 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The wait ends with an error, and the lock was given all the same* (the time limit and the grant cross
-//!   one another; session locks outlive the statement that failed). So after each turn that did not end with
-//!   the lock the session gives back all that it has. It holds nothing else while it waits.
-//! * *A cancel comes too early*, before the statement has arrived: it is repeated until the statement has
-//!   ended.
-//! * *A cancel comes too late*, and would hit the next statement: the next one is not sent before the cancel
-//!   was answered, and then the server has told the session.
-//! * *There is no shared connection to cancel on.* Then this one is closed. Its session, if it is let in
-//!   before it finds that out, ends at once and holds nothing.
+//! * *The wait ends with an error, and the lock was given all the same*: the time limit and the grant cross one
+//!   another, and session locks outlive the statement that failed. So after each turn that did not end with
+//!   the lock the session gives back all that it has; it holds nothing else while it waits.
+//! * *A cancel comes before the statement*: it is repeated until the statement has ended. *Or after it*, and
+//!   would hit the next one: that is not sent before the cancel was answered, and then the session was told.
+//! * *There is no shared connection to cancel on.* Then this one is closed, and its session ends with what it
+//!   may have been let in to.
 
 use std::pin::pin;
 use std::sync::Arc;

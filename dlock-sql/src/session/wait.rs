@@ -12,9 +12,9 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The wait ends with an error, and the lock was given all the same*: the time limit and the grant cross one
-//!   another, and session locks outlive the statement that failed. So after each turn that did not end with
-//!   the lock the session gives back all that it has; it holds nothing else while it waits.
+//! * *The wait ends with an error, and the lock was given all the same*: the time limit and the grant cross
+//!   one another, and session locks outlive the statement that failed. So after each turn that did not end
+//!   with the lock the session gives back all that it has; it holds nothing else while it waits.
 //! * *A cancel comes before the statement*: it is repeated until the statement has ended. *Or after it*, and
 //!   would hit the next one: that is not sent before the cancel was answered, and then the session was told.
 //! * *There is no shared connection to cancel on.* Then this one is closed, and its session ends with what it

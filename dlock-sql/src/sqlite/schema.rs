@@ -182,8 +182,8 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, text))
 }
 
-/// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller, who
-/// rolls it back after a no: they belong to another boot, of which somebody may be alive and hold a lock.
+/// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller,
+/// who rolls it back after a no: they belong to another boot, of which somebody may be alive and hold a lock.
 ///
 /// The first process of a new boot deletes what the boot before left, and continues the tokens from the
 /// ceiling. Two processes that open at once are put in order by the write lock of the caller's transaction.

@@ -195,7 +195,7 @@ impl Task {
         }
         self.secure_tokens = tokens.ceiling < above(TOKEN_BLOCK / 2);
         if tokens.last > tokens.ceiling {
-            // Not half a block was left, and all of that was granted at once.
+            // Somebody granted half a block in one change, or many others did, each in its last one.
             let text = "the tokens of these grants are not safe against a power loss yet; ask again";
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
